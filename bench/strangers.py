@@ -76,12 +76,10 @@ def measure(kind: str, keys: Path, rounds: int, seconds: float) -> Row:
         before = process.memory_info().rss
         for _ in range(rounds):
             child = start("attack", kind, port, COUNT // rounds, seconds)
-            begin, user = time.perf_counter(), psutil.Process(child.pid)
-            frames = rate(client, program, seconds, child)
-            with contextlib.suppress(psutil.Error):
-                share = sum(user.cpu_times()[:2]) / (time.perf_counter() - begin)
-            tried += int(child.communicate()[0])
-            attacked.append(frames)
+            begin = time.perf_counter()
+            attacked.append(rate(client, program, seconds, child))
+            attempts, cpu_s = child.communicate()[0].split()
+            tried, share = tried + int(attempts), float(cpu_s) / (time.perf_counter() - begin)
             # An attacker may keep several cores busy.
             burners = [start("burn", share / math.ceil(share)) for _ in range(math.ceil(share))]
             beside.append(rate(client, program, min(seconds, 5.0)))
@@ -144,7 +142,7 @@ def burn(share: float) -> None:
 
 
 def attack(kind: str, port: int, count: int, seconds: float) -> None:
-    """Come so many times, for so long at most, and print how many times it were."""
+    """Come so many times, for so long at most, and print how many times it were, and the processor time."""
     deadline, tries = time.monotonic() + seconds, iter(range(count))
     made: list[int] = []
     lock = threading.Lock()
@@ -166,7 +164,7 @@ def attack(kind: str, port: int, count: int, seconds: float) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    print(len(made))
+    print(len(made), time.process_time())
 
 
 def come_silently(port: int) -> socket.socket:

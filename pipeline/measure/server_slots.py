@@ -11,6 +11,9 @@ from pipeline.core.board import Board, Device
 from pipeline.core.remote_address import Address, alternatives
 from pipeline.errors import DeviceLost
 
+MOST_THREADS = 64
+"""Servers that are asked at once: whoever is in a network may announce any number."""
+
 LONGEST_S = 1.0
 """A plan does not wait for longer for a server that is away."""
 
@@ -30,7 +33,7 @@ def _ask_device(device: Device) -> Device:
     members = _members(address)
     if not members:
         return device
-    with ThreadPoolExecutor(len(members)) as threads:
+    with ThreadPoolExecutor(min(MOST_THREADS, len(members))) as threads:
         counts = list(threads.map(_ask_server, members))
     if not any(counts):
         return device

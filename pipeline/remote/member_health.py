@@ -11,7 +11,10 @@ RECENT_S = 10.0
 """Seconds for which a fault counts."""
 
 MOST_FAULTS = 3
-"""Faults within `RECENT_S` after which a member stays out for a while; before, it is asked again at once."""
+"""Faults within `RECENT_S` after which a member stays out for a while; before, it is asked again at once.
+
+A frame that hangs counts as two.
+"""
 
 SLOWER = 10
 """A frame that takes so many times as long as usual hangs."""
@@ -76,9 +79,9 @@ class Health:
             self._pause_s = 0.0
         self.error, self.cause = error, cause
         if cause in {Cause.FAULT, Cause.HANG}:
-            self._faults = [*self._recent_faults(clock_s), clock_s]
-            # A single one may be the end of a session; a frame that hung has held up all others.
-            if cause is Cause.FAULT and len(self._faults) < MOST_FAULTS:
+            # A single one may be the end of a session, or a hiccup; a frame that hung has held up all others.
+            self._faults = [*self._recent_faults(clock_s), *[clock_s] * (2 if cause is Cause.HANG else 1)]
+            if len(self._faults) < MOST_FAULTS:
                 return 0.0
         return self._lengthen_pause()
 

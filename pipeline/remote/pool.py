@@ -33,7 +33,7 @@ class Pool(Roster):
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         super().__init__()
-        self.limits = TimeLimits()
+        self.limits = TimeLimits(self.has_other)
         # Frames that wait for a place, in the order in which they get one.
         self._line: list[Turn] = []
         self._numbers = 0

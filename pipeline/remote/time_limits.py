@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
@@ -12,12 +13,19 @@ from pipeline.remote.pool_members import Place
 
 
 class TimeLimits:
-    """The frames of a pool whose time is limited, by what is usual for the member or else for all."""
+    """The frames of a pool whose time is limited, by what is usual for the member or else for all.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    has_other : callable
+        Says whether the frame of a place could be tried elsewhere; without that it is never broken off.
+    """
+
+    def __init__(self, has_other: Callable[[Place], bool]) -> None:
+        self._has_other = has_other
         self._watchdog: Watchdog | None = None
         self._is_closed = False
-        # Guards these two, and who ends a place's run.
+        # Guards these two, and who ends a place's run; the pool's own lock may be taken while it is held.
         self._lock = threading.Lock()
 
     def begin(self, place: Place) -> None:
@@ -52,10 +60,10 @@ class TimeLimits:
                 return
             spent_s = monotonic() - run.start_s
             limit_s = time_limit(place.member.health(place.stages).usual_s or place.stages.usual_s)
-            if spent_s >= limit_s:
+            if spent_s >= limit_s and self._has_other(place):
                 place.hangs, place.run = True, None
                 place.break_off()
             else:
-                # As long as nothing is usual, another member may show soon what is.
-                next_s = min(limit_s, spent_s + LEAST_LIMIT_S)
+                # As long as nothing is usual, or nobody else is there, that may change soon.
+                next_s = max(min(limit_s, spent_s + LEAST_LIMIT_S), spent_s + LEAST_LIMIT_S / 10)
                 place.run = self._watchdog.begin(next_s, partial(self._expire, place), spent_s)

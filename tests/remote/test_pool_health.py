@@ -72,6 +72,15 @@ def test_a_frame_that_fails_everywhere_fails_with_its_error_and_blames_nobody() 
         assert not outcomes(running, 20)
 
 
+def test_a_slow_frame_of_the_only_member_is_waited_for() -> None:
+    """Nobody else could compute it, so that a limit would only make it slower."""
+    with misbehaving("good") as (server,), Pipeline(plan(pool_address([server]), replicas=1)) as running:
+        assert not outcomes(running, 20)
+        server.seconds, before = 0.6, server.frames
+        assert not outcomes(running, 1)
+        assert server.frames == before + 1
+
+
 def test_a_pipeline_begins_with_one_good_member_and_takes_the_others_later() -> None:
     """Two that refused kept it from starting, and one that refused once was out for ever."""
     with (
@@ -165,7 +174,7 @@ def test_a_place_that_is_free_wakes_the_first_in_line_alone() -> None:
         ([Cause.AWAY] * 7, [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]),
         ([Cause.FAULT] * MOST_FAULTS, [0.0, 0.0, 1.0]),
         ([Cause.FAULT] * (MOST_FAULTS + 6), [0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]),
-        ([Cause.HANG, Cause.FAULT, Cause.FAULT], [1.0, 0.0, 2.0]),
+        ([Cause.HANG, Cause.FAULT, Cause.HANG], [0.0, 1.0, 2.0]),
         ([Cause.REFUSAL] * 5, [1.0, 2.0, 4.0, 8.0, 10.0]),
     ],
 )

@@ -29,7 +29,7 @@ class MisbehavingServer:
     way : str
         ``"good"`` or one of `WAYS`; may be set to another one at any time.
     seconds : float
-        For which a frame is computed, one at a time.
+        For which a frame is computed, one at a time; may be changed as well.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class MisbehavingServer:
     """
 
     def __init__(self, way: str, seconds: float = 0.002) -> None:
-        self.way, self.frames, self._seconds = way, 0, seconds
+        self.way, self.frames, self.seconds = way, 0, seconds
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = int(self._listener.getsockname()[1])
         self._computing, self._ending = threading.Lock(), threading.Event()
@@ -96,7 +96,7 @@ class MisbehavingServer:
                 wire.fill(memoryview(bytearray(head.nbytes)))
             self.frames += 1
             with self._computing:
-                time.sleep(self._seconds)
+                time.sleep(self.seconds)
             if not self._answer(wire, stages[message.program]):
                 return
 
