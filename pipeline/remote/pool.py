@@ -171,14 +171,14 @@ class Pool(Roster):
         self, stages: SharedStages, since: float | None, patience: float, *, at_start: bool
     ) -> float | None:
         """Return since when no member is in the rotation, or raise `DeviceLost` if that is for too long."""
-        absences = [member.absence(stages) for member in self.members]
-        if None in absences:
+        if self._in_rotation(stages):
             # With a member that is busy there will be a place; without any, somebody has to come back.
             return None
         clock_s = time.monotonic()
         since = clock_s if since is None else since
         is_refused = at_start and bool(self.members) and all(member.refuses(stages) for member in self.members)
         if is_refused or clock_s >= since + patience:
+            absences = [member.absence(stages) for member in self.members]
             errors = [str(health.error) for health in absences if health is not None]
             raise DeviceLost("; ".join(errors) or "the pool has no member")
         return since
