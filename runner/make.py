@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent
-# The C library of 2018, since boards keep theirs for long; TVM's own wheels for 64 bits need 2.28.
+# The C library of 2018, since boards keep theirs for long; TVM's libraries need no newer one.
 TARGETS = {
     "aarch64": "aarch64-linux-gnu.2.27",
     "armv7l": "arm-linux-gnueabihf.2.27",
