@@ -20,8 +20,8 @@ from pipeline.remote.wire import MOST_DISCARDED, Wire, break_off, finish, peer_a
 
 logger = logging.getLogger(__name__)
 
-ARRIVAL_S = 2e-4
-"""Seconds of a core that it takes to accept a client, and to start its thread."""
+ARRIVAL_S = 1e-3
+"""Seconds of a core that it takes to accept a client, to start its thread, and to let others wait for it."""
 
 
 class Arrival:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 SHARE = 0.1
 """Seconds of a core in a second. What strangers cost, those who were let in lack."""
 
-BURST_S = 0.5
-"""Seconds that may be spent at once: of some hundreds who come together, after a restart say."""
+BURST_S = 0.1
+"""Seconds that may be spent at once: of some dozens who come together. They hold up all others meanwhile."""
 
 
 class StrangerBudget:
