@@ -79,7 +79,7 @@ def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck
     Raises
     ------
     BuildError
-        If they differ, or the graph fails on frames that the library takes.
+        If they differ, or the graph fails on a frame of the user's.
     ModelError, MissingExtra
         If it must be compared, and cannot.
     """

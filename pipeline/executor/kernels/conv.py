@@ -13,7 +13,7 @@ from pipeline.executor.kernels.anchor import FusedGroup
 from pipeline.executor.kernels.kernel import Kernel, epilogue_store
 from pipeline.executor.kernels.layout import channel_layout
 from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
-from pipeline.executor.kernels.layout.expressions import constant, is_static
+from pipeline.executor.kernels.layout.expressions import constant, extents, is_static
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import accumulators, byte_products, half_products, packing, tiling
@@ -78,6 +78,9 @@ def read_conv(call: Any) -> ConvCall | None:
     data, weights = call.args
     layout = channel_layout.layout_of_call(call)
     if layout is None or not isinstance(weights, GenericConst) or not is_static(data, call):
+        return None
+    # Of no elements there is no tile.
+    if 0 in (*extents(data.ty), *extents(call.ty)):
         return None
     array = channel_layout.order_weights(call, np.asarray(weights.value.numpy()))
     if array is None or any(str(value.ty.dtype) != "float32" for value in (data, weights, call)):
