@@ -50,6 +50,8 @@ class Health:
         Of the last error.
     usual_s : float
         Seconds that a frame usually takes there, 0 before the first result.
+    is_doubted : bool
+        Whether the last frame failed there, be it the frame's fault or the member's.
     version : str
         Checksum of the manifest of the bundle that it ran last; empty if it runs none as a whole.
     """
@@ -57,6 +59,7 @@ class Health:
     error: DeviceLost | None = None
     cause: Cause = Cause.AWAY
     usual_s: float = 0.0
+    is_doubted: bool = False
     version: str = ""
     _faults: list[float] = field(default_factory=list)
     _pause_s: float = 0.0
@@ -100,7 +103,7 @@ class Health:
 
     def note_time(self, seconds: float) -> None:
         """Count the time of one frame."""
-        self.usual_s = follow_time(self.usual_s, seconds)
+        self.usual_s, self.is_doubted = follow_time(self.usual_s, seconds), False
 
     def _recent_faults(self, clock_s: float) -> list[float]:
         return [fault_s for fault_s in self._faults if clock_s - fault_s < RECENT_S]

@@ -211,9 +211,9 @@ def _most_reliable(members: Sequence[Member], stages: SharedStages, avoid: Membe
     others = [member for member in members if member is not avoid] or list(members)
     clock_s = time.monotonic()
 
-    def rank(member: Member) -> tuple[int, bool]:
+    def rank(member: Member) -> tuple[int, bool, bool]:
         health = member.health(stages)
-        return health.count_faults(clock_s), not health.usual_s
+        return health.count_faults(clock_s), health.is_doubted, not health.usual_s
 
     best = min(map(rank, others), default=None)
     return [member for member in others if rank(member) == best]

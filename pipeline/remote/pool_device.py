@@ -128,6 +128,7 @@ class PoolCandidate(DeviceCandidate):
                 failure = failure if isinstance(failure, RemoteError) else error
             except RemoteError as error:
                 has_other = judges and pool.has_other(place)
+                place.member.health(stages).is_doubted = True
                 pool.give_back(place)
                 if not has_other:
                     raise
