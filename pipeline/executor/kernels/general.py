@@ -9,9 +9,9 @@ from typing import Any
 import tvm
 from tvm import relax, s_tir, tirx
 
-from pipeline.executor.kernels import elementwise, fused_elements, microarchitecture, provenance, transpose
+from pipeline.executor.kernels import elementwise, fused_elements, microarchitecture, provenance, scatter, transpose
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
-from pipeline.executor.kernels.tir import nan
+from pipeline.executor.kernels.tir import bounds, nan
 
 MOST_REPEATED = 64
 """Loads of a tensor's element up to which it is computed again at each reading, rather than stored.
@@ -108,8 +108,9 @@ def optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
         relax.transform.CanonicalizeBindings(),
         relax.transform.FoldConstant(),
         relax.transform.DeadCodeElimination(["main"]),
-        relax.transform.LegalizeOps(nan.legalizations()),
+        relax.transform.LegalizeOps({**nan.legalizations(), **scatter.legalizations()}),
         relax.transform.AnnotateTIROpPattern(),
+        bounds.separate_pass(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         relax.transform.RewriteDataflowReshape(),
@@ -122,6 +123,7 @@ def optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
             return function
         return provenance.mark(schedule(function, cpu, cores), name, provenance.GENERAL)
 
-    return tvm.IRModule({
+    functions = {
         variable: kernel(str(variable.name_hint), function) for variable, function in fused_module.functions.items()
-    })  # fmt: skip
+    }
+    return bounds.guard_module(fused_module, tvm.IRModule(functions))

@@ -92,6 +92,14 @@ def calls(module: Any) -> list[tuple[str, tuple[str, ...]]] | None:
     ]
 
 
+def result_names(module: Any) -> dict[str, str]:
+    """Return, by function, the results of the model that its calls make, for messages."""
+    names: dict[str, list[str]] = {}
+    for function, results in calls(module) or ():
+        names.setdefault(function, []).extend(map(repr, results))
+    return {function: " or ".join(results) for function, results in names.items()}
+
+
 def _is_kernel_call(value: Any) -> bool:
     names = ("relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed")
     return isinstance(value, Call) and getattr(value.op, "name", "") in names

@@ -10,11 +10,11 @@ from tvm import relax, tirx
 from tvm.relax.backend.cpu_generic import pipeline as generic
 
 from pipeline.core.numerics import Numerics
-from pipeline.executor.kernels import anchor, general, in_place, provenance, registry
+from pipeline.executor.kernels import anchor, general, in_place, provenance, registry, scatter
 from pipeline.executor.kernels.anchor import Choices, FusedGroup
 from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tir import elementary, nan
+from pipeline.executor.kernels.tir import bounds, elementary, nan
 from pipeline.executor.precision import widen_sums
 
 SCHEDULED = "tirx.is_scheduled"
@@ -45,8 +45,9 @@ def _passes(original: Any, target: Any) -> list[Any]:
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(["main"]),
         *generic.library_dispatch_passes(target),
-        relax.transform.LegalizeOps(nan.legalizations()),
+        relax.transform.LegalizeOps({**nan.legalizations(), **scatter.legalizations()}),
         relax.transform.AnnotateTIROpPattern(),
+        bounds.separate_pass(),
         # Behind legalization, which makes all calls anew and loses their spans.
         provenance.before_fusion(original),
         relax.transform.FuseOps(),
@@ -65,7 +66,7 @@ def write_kernels(module: Any, cpu: Microarchitecture, cores: int, choices: Choi
     functions = {
         variable: writer.kernel(str(variable.name_hint), function) for variable, function in module.functions.items()
     }
-    return tvm.IRModule(functions)
+    return bounds.guard_module(module, tvm.IRModule(functions))
 
 
 class _StageWriter(NamedTuple):

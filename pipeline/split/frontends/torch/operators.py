@@ -228,9 +228,8 @@ def _linear(importer: Any, node: Any) -> Any:
 
 
 def _look_up_rows(importer: Any, node: Any) -> Any:
-    """Return rows of a table; clipped, so that a wrong word never reads beside it."""
     operands = arguments(importer, node)
-    return relax.op.take(operands["weight"], operands["indices"], axis=0, mode="clip")
+    return relax.op.take(operands["weight"], operands["indices"], axis=0)
 
 
 _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -250,6 +249,9 @@ _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "exp2.default": _exp2,
     "index.Tensor": indexing.index,
     "linear.default": _linear,
+    "scatter.src": indexing.scatter,
+    "scatter.value": indexing.scatter,
+    "take.default": indexing.take,
     "max_pool2d_with_indices.default": _max_pool,
     "max_pool3d_with_indices.default": _max_pool,
     "min.dim": _smallest,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import StringImm
 
 from pipeline.split.frontends.onnx.recurrent.activations import Activation
 from pipeline.split.frontends.onnx.recurrent.statements import (
@@ -121,7 +122,7 @@ class RecurrentLoop:
             scratch.append(self._reset_state)
         if form.lengths:
             # Behind the end of its sequence a state stays as it is, and results are zeros.
-            begin.append(self._zeros())
+            begin = [self._check_lengths(), *begin, self._zeros()]
         parameters = [buffer(view.name, shape, str(view.dtype)) for view, shape in views]
         declarations = [
             tirx.DeclBuffer(view, data=tirx.buffer.buffer_data(parameter))
@@ -132,6 +133,19 @@ class RecurrentLoop:
         # Opaque: nothing is fused to it, and no schedule touches it.
         attributes = {"op_pattern": 8, "tirx.is_scheduled": True, "s_tir": True, "tirx.noalias": True}
         return tirx.PrimFunc(parameters, body).with_attr(attributes)
+
+    def _check_lengths(self) -> Any:
+        """Return the statement that fails where a sequence is longer than the steps; a reversed one is read there."""
+        steps = self._form.steps
+        message = f"the length of a sequence is not in 0 to {steps}"
+
+        def check(index: Any) -> Any:
+            length = load(self._lengths, index)
+            return tirx.AssertStmt(
+                tirx.And(length >= 0, length <= steps), StringImm("ValueError"), [StringImm(message)]
+            )
+
+        return loop("row", self._form.batch, check)
 
     def _parameters(self) -> list[tuple[Any, Sequence[int]]]:
         """Return the flat views of the function's parameters, with the shapes that these have."""

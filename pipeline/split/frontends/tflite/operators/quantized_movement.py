@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -108,20 +107,13 @@ def gather(importer: Any, operator: TfliteOperator) -> Any:
     """Return ``GATHER`` without a batch."""
     data, places = operator.operands
     axis = operator.options.Axis() % len(data.shape)
-    return op.reshape(
-        op.take(importer.value(data), importer.value(places), axis=axis, mode="clip"), operator.outputs[0].shape
-    )
+    return op.reshape(op.take(importer.value(data), importer.value(places), axis=axis), operator.outputs[0].shape)
 
 
 def gather_nd(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``GATHER_ND`` as a gathering from one axis."""
-    bb = importer.bb
-    data, places = operator.operands
-    depth = places.shape[-1]
-    steps = np.array([math.prod(data.shape[axis + 1 : depth]) for axis in range(depth)], places.dtype)
-    index = op.sum(op.multiply(importer.value(places), constant(steps)), [-1])
-    rows = op.reshape(importer.value(data), (math.prod(data.shape[:depth]), *data.shape[depth:]))
-    return op.reshape(op.take(bb.emit(rows), bb.emit(index), axis=0, mode="clip"), operator.outputs[0].shape)
+    """Return ``GATHER_ND``."""
+    data, places = map(importer.value, operator.operands)
+    return op.gather_nd(data, importer.bb.emit(op.astype(places, "int64")))
 
 
 def reverse(importer: Any, operator: TfliteOperator) -> Any:

@@ -1,0 +1,99 @@
+"""Bounds: indices and divisors that come with a frame are checked before a kernel uses them.
+
+TVM's kernels check nothing: an index outside of its axis reads or writes foreign memory, and a whole number divided by
+zero ends the process.  With a check the call fails, as one of the model's own runtime does, and the next one computes
+as ever.  Indices that are constants, or that a kernel clips, need none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+from tvm.ir import Call, GenericConst
+
+from pipeline.errors import BuildError
+from pipeline.executor.kernels import provenance
+from pipeline.executor.kernels.tir.bound_search import BoundSearch, Limits
+
+# `OpPatternKind.kOpaque` in TVM's op_attr_types.h.
+_OPAQUE = 8
+_WHOLE = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+
+
+def separate_pass() -> Any:
+    """Return the pass that keeps functions with checks out of fusion: what they check has to be an argument."""
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def run(module: Any, _: Any) -> Any:
+        limits = _constant_limits(module)
+        functions = {
+            variable: function.with_attr("op_pattern", _OPAQUE)
+            if isinstance(function, tirx.PrimFunc) and BoundSearch(function, "", limits.get(variable, {})).checks
+            else function
+            for variable, function in module.functions.items()
+        }
+        return tvm.IRModule(functions, attrs=module.attrs)
+
+    return run
+
+
+def guard_module(functions: Any, kernels: Any) -> Any:
+    """Return a module of kernels with checks in front of those whose functions need them.
+
+    Parameters
+    ----------
+    functions : tvm.IRModule
+        As they were before their loops were arranged.
+    kernels : tvm.IRModule
+        Of the same names, with the same parameters, or the first of them.
+    """
+    limits, results = _constant_limits(functions), provenance.result_names(functions)
+
+    def guarded(variable: Any, kernel: Any) -> Any:
+        if not isinstance(kernel, tirx.PrimFunc):
+            return kernel
+        name = str(variable.name_hint)
+        return _guard(functions[variable], kernel, results.get(name) or name, limits.get(variable, {}))
+
+    return tvm.IRModule(
+        {variable: guarded(variable, kernel) for variable, kernel in kernels.functions.items()}, attrs=kernels.attrs
+    )
+
+
+def _constant_limits(module: Any) -> dict[Any, Limits]:
+    """Return, by function, the limits of the constant whole numbers that all calls of a module pass to it."""
+    limits: dict[Any, Limits] = {}
+    for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
+        call = binding.value
+        if not isinstance(call, Call) or not str(getattr(call.op, "name", "")).startswith("relax.call_tir"):
+            continue
+        pairs = {place: pair for place, value in enumerate(call.args[1].fields) if (pair := _limits_of(value))}
+        others = limits.get(call.args[0], pairs)
+        limits[call.args[0]] = {
+            place: (min(low, others[place][0]), max(high, others[place][1]))
+            for place, (low, high) in pairs.items()
+            if place in others
+        }
+    return limits
+
+
+def _limits_of(value: Any) -> tuple[int, int] | None:
+    if not isinstance(value, GenericConst) or str(value.ty.dtype) not in _WHOLE:
+        return None
+    numbers = np.from_dlpack(value.value)
+    return (int(numbers.min()), int(numbers.max())) if numbers.size else None
+
+
+def _guard(function: Any, kernel: Any, description: str, limits: Limits) -> Any:
+    """Return a function's kernel with the checks that the function needs."""
+    if not BoundSearch(function, "", limits).checks:
+        return kernel
+    search = BoundSearch(kernel, description, limits)
+    if not search.checks:
+        raise BuildError(f"the indices or divisors of {description} cannot be checked")
+    return tirx.PrimFunc(list(kernel.params), search.body).with_attr(
+        {str(key): value for key, value in kernel.attrs.items()}
+    )
