@@ -79,6 +79,9 @@ class FrameSearch:
         untaken: FrameTrial | None = None
         failure = ""
         for frame in candidates(self.graph.inputs, self.seed):
+            # The library first: a large integer may be an index, which not each kernel of ours bounds.
+            if frame.description and self.verify and not _library(self.graph, frame.arrays):
+                continue
             try:
                 trial = FrameTrial(frame, self.model.outputs(frame.arrays))
             except BuildError:
