@@ -18,7 +18,7 @@ HALF = 128
 # They take values to other places, so that it makes no difference whether those are quantised.
 _MOVERS = {"reshape", "permute_dims", "squeeze", "expand_dims", "nn.max_pool2d", "concat", "strided_slice"}
 # Operators that take integer weights; others need the real numbers in any case.
-_INTEGER = {"nn.conv2d", "matmul"}
+_INTEGER = {"matmul", *(f"nn.conv{rank}d{suffix}" for rank in (1, 2, 3) for suffix in ("", "_transpose"))}
 
 
 def dequantize_values(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int) -> np.ndarray:

@@ -40,14 +40,15 @@ class Lines(Rewrite):
         if layout != "NCW" or not is_static(data, call) or str(data.ty.dtype) != "float32":
             return None
         image = rewriter.line(data)
-        operation = _pooling(image, call) if name_of(call).endswith("pool1d") else _convolution(image, call)
+        operation = _pooling(image, call) if name_of(call).endswith("pool1d") else convolve(image, call)
         if operation is None:
             return None
         value = rewriter.match(rewriter.builder.normalize(operation), self)
         return LineLayout(value.value) if isinstance(value, ModelLayout) else None
 
 
-def _convolution(image: Any, call: Any) -> Any:
+def convolve(image: Any, call: Any) -> Any:
+    """Return a convolution by constant weights on an image of one row, or None in other layouts."""
     attrs, weights = call.attrs, call.args[1]
     if not isinstance(weights, GenericConst) or str(attrs.kernel_layout) not in ("OIW", "IOW"):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -174,6 +174,20 @@ class Rewriter:
             turned = self.builder.emit(relax.op.permute_dims(self.plain(value), (0, 2, 1)), TURNED)
             self._add_line(value, self.builder.emit(relax.op.reshape(turned, (batch, 1, length, channels)), TURNED))
         return self._lines[value]
+
+    def elementwise(self, value: Any, dtype: str, step: Callable[[Any], Any]) -> Any:
+        """Return a variable for what a step makes of a value's elements, in all layouts at hand."""
+        var = relax.Var(str(value.name), relax.TensorType(value.ty.shape, dtype))
+        for layout in (self._plain_values, self._last, self._lines):
+            if value in layout:
+                layout[var] = self.builder.emit(step(layout[value]))
+        return var
+
+    def adopt(self, value: Any) -> Any:
+        """Return a variable for a new value in the model's layout, for calls that are matched."""
+        var = self.builder.emit(value)
+        self._plain_values[var] = var
+        return var
 
     def is_line(self, value: Any) -> bool:
         """Return whether `value` is at hand as `line` returns it."""

@@ -93,7 +93,7 @@ def sum_products(
         sizes = weights.reshape(len(weights), -1).sum(1, dtype=np.int64)
         return rescaling.integers(rewriter.builder, rewriter.builder.emit(sums), -zero * sizes)
     offset = _offset(weights)
-    if offset is None or (offset and conv.groups > 1) or terms * 255 * 256 * 2 > _LARGEST:
+    if offset is None or terms * 255 * 256 * 2 > _LARGEST:
         return None
     data = layout.source(rewriter, source.value) if layout else rewriter.plain(source.value)
     zero = source.zero
@@ -103,11 +103,13 @@ def sum_products(
     sums = _packed(rewriter, data, zero, weights - offset, conv, is_image=layout is not None)
     if not offset:
         return sums
-    # What the weights lack is the same for all outputs: so many times the sum of the data in the window.
-    ones = np.ones((1, *weights.shape[1:]), np.int64)
-    single = replace(conv, out_channels=1)
+    # What the weights lack is the same for all outputs of a group: so many times the sum of the data in the window.
+    ones = np.ones((conv.groups, *weights.shape[1:]), np.int64)
+    single = replace(conv, out_channels=conv.groups)
     totals = _packed(rewriter, data, zero, ones, single, is_image=layout is not None)
     share = rewriter.builder.emit(relax.op.multiply(rewriter.builder.emit(totals), constant(np.int32(offset))))
+    if conv.groups > 1:
+        share = rewriter.builder.emit(relax.op.repeat(share, conv.out_channels // conv.groups, -1))
     return relax.op.add(rewriter.builder.emit(sums), share)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from pipeline.executor.kernels.depthwise import DepthwiseConvolution, is_depthwi
 from pipeline.executor.kernels.layout import channel_layout
 from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
 from pipeline.executor.kernels.layout.expressions import constant, extents, is_static, name_of
-from pipeline.executor.kernels.layout.rewriter import Rewriter
+from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewriter
 from pipeline.executor.kernels.matmul import Matmul, matmul_shape
 from pipeline.executor.kernels.quantized import byte_depthwise, rescaling
 from pipeline.executor.kernels.quantized.byte_depthwise import ByteDepthwise
@@ -35,24 +36,24 @@ class IntegerSums:
     Attributes
     ----------
     sums : relax.Var
-        Channels last.
     correction : array of int
         To be added for each output channel, so that the sums are those without zero points.
     scales : array of float64
         Of one unit of the sums, for each output channel.
-    layout : ChannelLayout or None
-        Of a convolution in the model; None for a product.
+    result : callable
+        From a value in the layout of the sums to what a rewrite returns.
+    model_axis : int
+        Axis of the channels in the model's own layout, from the end.
+    axis : int
+        The same in the layout of the sums.
     """
 
     sums: Any
     correction: np.ndarray
     scales: np.ndarray
-    layout: ChannelLayout | None
-
-    @property
-    def axis(self) -> int:
-        """Axis of the channels in the model's own layout, from the end."""
-        return self.layout.channels - 4 if self.layout else -1
+    result: Callable[[Any], Any]
+    model_axis: int
+    axis: int = -1
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,27 @@ class ByteProduct:
         unit: np.ndarray = self.scale.value * self.scales.astype(np.float64)
         return unit
 
+    def sums(self, value: Any, correction: np.ndarray) -> IntegerSums:
+        """Return sums, channels last, with what is to be added to them."""
+        result, axis = (self.layout.result, self.layout.channels - 4) if self.layout else (ModelLayout, -1)
+        return IntegerSums(value, correction, self.unit, result, axis)
+
 
 def constant_numbers(dequantize: Any) -> np.ndarray:
     """Return the numbers that constant bytes stand for."""
-    values, scale, zero = (operand.value.numpy() for operand in dequantize.args)
-    axis = int(dequantize.attrs.axis)
-    differences = values.astype(np.int32) - _along(zero.astype(np.int32), values.ndim, axis)
-    numbers: np.ndarray = differences.astype(np.float32) * _along(scale, values.ndim, axis)
+    differences, scale = integers_of(dequantize), dequantize.args[1].value.numpy()
+    scales = _along(scale, differences.ndim, int(dequantize.attrs.axis))
+    numbers: np.ndarray = differences.astype(np.float32) * scales
     return numbers
+
+
+def integers_of(dequantize: Any) -> np.ndarray:
+    """Return constant bytes less their zero points."""
+    values, _, zero = (operand.value.numpy() for operand in dequantize.args)
+    differences: np.ndarray = values.astype(np.int32) - _along(
+        zero.astype(np.int32), values.ndim, int(dequantize.attrs.axis)
+    )
+    return differences
 
 
 def read_product(call: Any, operands: list[Any]) -> ByteProduct | None:
@@ -135,7 +149,7 @@ def sum_products(rewriter: Rewriter, product: ByteProduct) -> IntegerSums | None
         zero = scale.zero - byte_products.offset(rewriter.cpu)
     # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.
     sizes = values.reshape(len(values), -1).astype(np.int64).sum(1)
-    return IntegerSums(rewriter.builder.emit(sums), -zero * sizes, product.unit, layout)
+    return product.sums(rewriter.builder.emit(sums), -zero * sizes)
 
 
 def _along(values: np.ndarray, axes: int, axis: int) -> np.ndarray:
@@ -158,7 +172,7 @@ def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> np.
     # Scales along an input axis would be inside of the sum.
     if max(scale.size, zero.size) > 1 and axis != order.find("O"):
         return None
-    differences = values.astype(np.int32) - _along(zero.astype(np.int32), values.ndim, axis)
+    differences = integers_of(dequantize)
     if layout:
         return channel_layout.order_weights(product, differences)
     by_output: np.ndarray = differences.T.reshape(*differences.T.shape, 1, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ from tvm import relax
 from tvm.ir import Call, GenericConst
 
 from pipeline.executor.kernels.layout.expressions import is_image, name_of
-from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
-from pipeline.executor.kernels.quantized import integer_operators, integer_sums, rescaling
+from pipeline.executor.kernels.layout.rewriter import LineLayout, ModelLayout, Rewrite, Rewriter
+from pipeline.executor.kernels.quantized import byte_lines, integer_operators, integer_sums, rescaling, whole_sums
 from pipeline.executor.kernels.quantized.concatenation import concatenate
 from pipeline.executor.kernels.quantized.integer_operators import ByteSource
 from pipeline.executor.kernels.quantized.integer_sums import IntegerSums
 from pipeline.executor.kernels.quantized.rescaling import scale_of
+from pipeline.executor.kernels.quantized.whole_sums import PRODUCTS
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class QuantizedOperators(Rewrite):
     The sums of a product are kept as intermediates of its call, for the step that quantises them.
     """
 
-    operators = frozenset({"nn.conv2d", "matmul", "quantize", "dequantize"})
+    operators = frozenset({*PRODUCTS, "quantize", "dequantize"})
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Return the value of a product, or of a step to or from bytes."""
@@ -45,22 +46,35 @@ class QuantizedOperators(Rewrite):
 
     def _multiply(self, rewriter: Rewriter, call: Any) -> Any:
         operands = [rewriter.producer(operand, "dequantize") for operand in call.args]
-        sums = None if None in operands else _sum_products(rewriter, call, operands)
+        sums = None if None in operands else self._sum_products(rewriter, call, operands)
         if sums is not None:
             rewriter.intermediates[call] = sums
             # For readers other than a quantize; TVM removes it if there are none.
-            numbers = rescaling.scale_sums(rewriter.builder, sums.sums, sums.correction, sums.scales)
-            return _in_sums_layout(sums, numbers)
+            numbers = rescaling.scale_sums(rewriter.builder, sums.sums, sums.correction, sums.scales, sums.axis)
+            return sums.result(numbers)
         weights = operands[1] if len(operands) > 1 else None
-        if weights is None or isinstance(weights.args[0], relax.Var):
+        if weights is None or not all(isinstance(operand, GenericConst) for operand in weights.args):
             return None
         # A kernel of float32 packs the numbers that constant bytes stand for.
         constants = relax.const(integer_sums.constant_numbers(weights))
         call = rewriter.builder.normalize(Call(call.op, [call.args[0], constants], call.attrs, call.ty_args))
         return rewriter.match(call, previous=self)
 
+    def _sum_products(self, rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:
+        sum_operands = _sum_line if name_of(call) == "nn.conv1d" else _sum_bytes
+        if (sums := sum_operands(rewriter, call, operands)) is not None:
+            return sums
+        return whole_sums.sum_products(rewriter, call, operands, lambda each: rewriter.match(each, previous=self))
 
-def _sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:
+
+def _sum_line(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:
+    """Return the sums of a convolution over one axis, as one of an image of one row."""
+    image = byte_lines.as_image(rewriter, call, operands)
+    sums = None if image is None else _sum_bytes(rewriter, *image)
+    return None if sums is None else replace(sums, result=LineLayout, model_axis=-2)
+
+
+def _sum_bytes(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:
     product = integer_sums.read_product(call, operands)
     if product is None:
         return None
@@ -68,9 +82,7 @@ def _sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> Integer
         return integer_sums.sum_products(rewriter, product)
     source = ByteSource(product.data, product.scale.zero)
     sums = integer_operators.sum_products(rewriter, source, product.weights, product.conv, product.layout)
-    if sums is None:
-        return None
-    return IntegerSums(rewriter.builder.emit(sums), np.zeros(1, np.int64), product.unit, product.layout)
+    return None if sums is None else product.sums(rewriter.builder.emit(sums), np.zeros(1, np.int64))
 
 
 def _quantize(rewriter: Rewriter, call: Any) -> Any:
@@ -88,8 +100,9 @@ def _quantize(rewriter: Rewriter, call: Any) -> Any:
     # Both in units of the sums, so that one addition of integers does for them.  A factor is rounded twice, as ONNX
     # Runtime multiplies and divides scales in float32.
     linear = sums.correction + product.bias, sums.scales.astype(np.float32) / np.float32(scale.value)
-    numbers = rescaling.requantize(rewriter.builder, sums.sums, linear, scale, rectified=product.rectified)
-    return _in_sums_layout(sums, numbers)
+    return sums.result(
+        rescaling.requantize(rewriter.builder, sums.sums, linear, scale, rectified=product.rectified, axis=sums.axis)
+    )
 
 
 def _dequantize(rewriter: Rewriter, call: Any) -> Any:
@@ -106,7 +119,7 @@ def _quantized_product(rewriter: Rewriter, data: Any) -> QuantizedProduct | None
     relu = rewriter.producer(data, "nn.relu")
     value = relu.args[0] if relu is not None else data
     addition = rewriter.producer(value, "add")
-    product = rewriter.producer(addition.args[0] if addition is not None else value, "nn.conv2d", "matmul")
+    product = rewriter.producer(addition.args[0] if addition is not None else value, *PRODUCTS)
     sums = None if product is None else rewriter.intermediates.get(product)
     if sums is None:
         return None
@@ -119,7 +132,7 @@ def _in_units(value: Any, sums: IntegerSums) -> np.ndarray | None:
     if not isinstance(value, GenericConst):
         return None
     array = np.asarray(value.value.numpy(), np.float64)
-    if array.size != 1 and (array.ndim < -sums.axis or array.shape[sums.axis] != array.size):
+    if array.size != 1 and (array.ndim < -sums.model_axis or array.shape[sums.model_axis] != array.size):
         return None
     units = array.reshape(-1) / sums.scales
     integers = np.rint(units)
@@ -131,15 +144,11 @@ def _in_units(value: Any, sums: IntegerSums) -> np.ndarray | None:
     return bias
 
 
-def _in_sums_layout(sums: IntegerSums, value: Any) -> Any:
-    if sums.layout:
-        return sums.layout.result(value)
-    return ModelLayout(value) if is_image(sums.sums.ty) else value
-
-
 def _in_layout(rewriter: Rewriter, data: Any, step: Callable[[Any], Any]) -> Any:
     """Return a step's result with channels last where the image is so, as its readers would turn it otherwise."""
     if is_image(data.ty) and (rewriter.is_last(data) or (rewriter.turns and not isinstance(data, relax.DataflowVar))):
         return step(rewriter.last(data))
+    if rewriter.is_line(data):
+        return LineLayout(step(rewriter.line(data)))
     value = step(rewriter.plain(data))
     return ModelLayout(value) if is_image(data.ty) else value

@@ -80,13 +80,13 @@ def _exact_factor(source: QuantizationScale, target: QuantizationScale) -> float
     return float(factor) if np.array_equal(np.rint(quotients), np.rint(differences * factor)) else None
 
 
-def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarray) -> Any:
-    """Return the numbers that sums of products stand for."""
+def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarray, axis: int = -1) -> Any:
+    """Return the numbers that sums of products stand for, whose channels lie along an axis."""
 
     def number(total: Any, bias: Any, factor: Any) -> Any:
         return round_product(_number(total, bias, factor))
 
-    return _map(builder, "scale", sums, _pair(sums, correction, scales), number)
+    return _map(builder, "scale", sums, _pair(sums, correction, scales, axis), number)
 
 
 def integers(builder: Any, sums: Any, correction: np.ndarray) -> Any:
@@ -98,8 +98,14 @@ def integers(builder: Any, sums: Any, correction: np.ndarray) -> Any:
     return _map(builder, "correct", sums, [relax.const(values)], lambda total, addend: total.astype("int32") + addend)
 
 
-def requantize(
-    builder: Any, sums: Any, linear: tuple[np.ndarray, np.ndarray], scale: QuantizationScale, *, rectified: bool
+def requantize(  # noqa: PLR0913 - the last ones by keyword
+    builder: Any,
+    sums: Any,
+    linear: tuple[np.ndarray, np.ndarray],
+    scale: QuantizationScale,
+    *,
+    rectified: bool,
+    axis: int = -1,
 ) -> Any:
     """Return sums of products as bytes: ``round((sum + bias) * factor) + zero`` for each channel."""
     # A rectified number is at least zero, which is the byte `zero`.
@@ -108,7 +114,7 @@ def requantize(
     def byte(total: Any, bias: Any, factor: Any) -> Any:
         return _round(_number(total, bias, factor), scale, scale.zero, low)
 
-    return _map(builder, "requantize", sums, _pair(sums, *linear), byte)
+    return _map(builder, "requantize", sums, _pair(sums, *linear, axis), byte)
 
 
 def as_unsigned(builder: Any, data: Any) -> Any:
@@ -144,14 +150,19 @@ def _round(value: Any, scale: QuantizationScale, zero: int, low: int | None = No
     return rounded.astype(scale.dtype) + tirx.IntImm(scale.dtype, zero)
 
 
-def _pair(sums: Any, bias: np.ndarray, factors: np.ndarray) -> list[Any]:
-    """Return a bias and a factor for each channel, which are last, as constants that are spread over the rest."""
-    channels, axes = int(sums.ty.shape[-1]), sums.ty.ndim
-    shape = (1,) * (axes - 1) + (channels,)
+def _pair(sums: Any, bias: np.ndarray, factors: np.ndarray, axis: int) -> list[Any]:
+    """Return a bias and a factor for each channel as constants that are spread over the other axes."""
+    shape = [1] * sums.ty.ndim
+    shape[axis] = channels = int(sums.ty.shape[axis])
     return [
         relax.const(np.broadcast_to(values, (channels,)).reshape(shape).astype(dtype))
         for values, dtype in ((bias, "int32"), (factors, "float32"))
     ]
+
+
+def _position(shape: Any, index: tuple[Any, ...]) -> list[Any]:
+    """Return where an element meets what is broadcast over it."""
+    return [tir.number(0) if int(extent) == 1 else place for extent, place in zip(shape, index, strict=True)]
 
 
 def _map(builder: Any, name: str, data: Any, parameters: list[Any], step: Any) -> Any:
@@ -159,8 +170,7 @@ def _map(builder: Any, name: str, data: Any, parameters: list[Any], step: Any) -
 
     def compute(tensor: Any, *channel: Any) -> Any:
         def element(*index: Any) -> Any:
-            position = [tir.number(0)] * (len(index) - 1) + [index[-1]] if index else []
-            return step(tensor(*index), *(parameter(*position) for parameter in channel))
+            return step(tensor(*index), *(parameter(*_position(parameter.shape, index)) for parameter in channel))
 
         return te.compute(tensor.shape, element, name=name)
 
