@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,10 +78,7 @@ class FrameSearch:
         wild: FrameTrial | None = None
         untaken: FrameTrial | None = None
         failure = ""
-        for frame in candidates(self.graph.inputs, self.seed):
-            # The library first: a large integer may be an index, which not each kernel of ours bounds.
-            if frame.description and self.verify and not _library(self.graph, frame.arrays):
-                continue
+        for frame in self._suitable_frames():
             try:
                 trial = FrameTrial(frame, self.model.outputs(frame.arrays))
             except BuildError:
@@ -107,6 +104,12 @@ class FrameSearch:
         if self.strict:
             raise ModelError(unverified)
         return replace(untaken, unverified=unverified)
+
+    def _suitable_frames(self) -> Iterator[TrialFrame]:
+        for frame in candidates(self.graph.inputs, self.seed):
+            # The library first: a large integer may be an index, which not each kernel of ours bounds.
+            if not frame.description or not self.verify or _library(self.graph, frame.arrays):
+                yield frame
 
     def _verified(self, trial: FrameTrial) -> FrameTrial:
         if self.verify is None or trial.frame is None or trial.outputs is None:

@@ -69,7 +69,9 @@ class BoundSearch:
 
     def _enter_loop(self, loop: Any, mutator: Any) -> Any:
         self._analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
-        self._loops.append(loop)
+        # A number of turns may come from a frame as well.
+        first, turns = self._expand(loop.min), self._expand(loop.extent)
+        self._loops.append(tirx.For(loop.loop_var, first, turns, loop.kind, loop.body))
         result = mutator.default_mutate(loop)
         self._loops.pop()
         return result if self._loops else self._place(result)
@@ -109,7 +111,7 @@ class BoundSearch:
     def _enter_choice(self, choice: Any, mutator: Any) -> Any:
         if isinstance(choice, prim.expr.Select):
             condition, first, second = choice.condition, choice.true_value, choice.false_value
-        elif str(getattr(choice.op, "name", "")) == "tirx.if_then_else":
+        elif str(getattr(choice.op, "name", "")) == "prim.if_then_else":
             condition, first, second = choice.args
         else:
             return mutator.default_mutate(choice)

@@ -16,7 +16,7 @@ _NESTED = 1
 """Functions of functions of functions are left to the library: the time to compile them grows with a power."""
 
 _PREFIX = "soc."
-_BRANCH = "tirx.if_then_else"
+_BRANCH = "prim.if_then_else"
 
 _OVERFLOW = 88.7228394
 """From here on e to the power of a float32 is none."""

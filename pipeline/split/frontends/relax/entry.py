@@ -76,7 +76,9 @@ def _check_kernel(file: str, name: str, kernel: Any) -> None:
     """Refuse what a kernel would call outside of itself, which a bundle could not take along."""
     # There is no visitor of kernels in Python; their JSON has all nodes in a row.
     nodes = json.loads(tvm.ir.save_json(kernel))["nodes"]
-    operators = {str(node["data"]).removeprefix("tirx.") for node in nodes if node["type"] == "ir.Op"}
+    operators = {
+        str(node["data"]).removeprefix("tirx.").removeprefix("prim.") for node in nodes if node["type"] == "ir.Op"
+    }
     if foreign_operators := sorted(operators - MATHEMATICS - {"ret"}):
         raise ModelError(f"{file}: the kernel {name!r} calls {', '.join(foreign_operators)}, which is not supported")
     if foreign_nodes := sorted({node["type"] for node in nodes} & _BRINGS_CODE):

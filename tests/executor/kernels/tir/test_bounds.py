@@ -108,3 +108,30 @@ def test_lengths_of_sequences(tmp_path: Path, direction: str) -> None:
             with pytest.raises(StageError, match="the length of a sequence is not in 0 to 4"):
                 running.submit({**values, "n": np.array([1, length], np.int32)}).result(60)
         np.testing.assert_allclose(running.submit(values).result(60), by_onnxruntime(path, values)["y"], atol=1e-6)
+
+
+def test_samples_outside_of_a_picture_are_no_error(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("GridSample", "x g", "y")], {"x": (1, 2, 4, 4), "g": (1, 3, 3, 2)}, ["y"])
+    graph = pipeline.read(path)
+    assert not graph.islands
+    corners = np.linspace(-3, 3, 18, dtype=np.float32).reshape(1, 3, 3, 2)
+    values = {"x": np.arange(32, dtype=np.float32).reshape(1, 2, 4, 4), "g": corners}
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False, verify=False)
+    with pipeline.load(bundle) as running:
+        np.testing.assert_allclose(running.submit(values).result(60), by_onnxruntime(path, values)["y"], atol=1e-5)
+
+
+@pytest.mark.parametrize("outside", [2, -1, 2**40])
+def test_regions_of_no_picture(tmp_path: Path, outside: int) -> None:
+    operator = node("RoiAlign", "x r i", "y", sampling_ratio=2, output_height=2, output_width=3)
+    shapes = {"x": (2, 1, 8, 8), "r": (2, 4), "i": (2,)}
+    path = save(tmp_path / "m.onnx", [operator], shapes, ["y"], dtypes={"i": INT64}, opset=16)
+    graph = pipeline.read(path)
+    assert not graph.islands
+    regions = np.array([[0, 0, 7, 5], [6, 3, 1, 2]], np.float32)
+    values = {"x": np.arange(128, dtype=np.float32).reshape(2, 1, 8, 8), "r": regions, "i": np.array([1, 0])}
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False, verify=False)
+    with pipeline.load(bundle) as running:
+        with pytest.raises(StageError, match="an index is outside of the 2 places of axis 0"):
+            running.submit({**values, "i": np.array([0, outside])}).result(60)
+        np.testing.assert_allclose(running.submit(values).result(60), by_onnxruntime(path, values)["y"], atol=1e-4)

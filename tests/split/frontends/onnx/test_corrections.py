@@ -90,12 +90,31 @@ def test_shifts_by_all_bits(tmp_path: Path, direction: str) -> None:
             {"i": np.zeros(2, np.int64)},
             r"RoiAlign of largest values \(node 'rois'\)",
         ),
+        (
+            [node("RoiAlign", "x r i", "y", "rois")],
+            {"x": (1, 1, 8, 8), "r": (2, 4)},
+            {"i": np.zeros(2, np.int64)},
+            r"RoiAlign with a number of samples that depends on values \(node 'rois'\)",
+        ),
     ],
-    ids=["RoiAlign"],
+    ids=["RoiAlign of largest values", "RoiAlign of any number of samples"],
 )
 def test_what_is_refused(tmp_path: Path, nodes: Any, inputs: Any, constants: Any, message: str) -> None:
     with pytest.raises(ModelError, match=f"uses operators that are not supported: {message}"):
         pipeline.read(save(tmp_path / "m.onnx", nodes, inputs, ["y"], constants), fallback=False)
+
+
+@pytest.mark.parametrize("opset", [10, 16])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_scaled_regions(tmp_path: Path, opset: int, scale: float) -> None:
+    operator = node("RoiAlign", "x r i", "y", sampling_ratio=2, spatial_scale=scale, output_height=2, output_width=3)
+    values = {
+        "x": np.arange(128, dtype=np.float32).reshape(1, 2, 8, 8),
+        "r": np.array([[0, 0, 9, 8], [3, 2, 14, 15]], np.float32),
+    }
+    shapes = {name: array.shape for name, array in values.items()}
+    constants = {"i": np.zeros(2, np.int64)}
+    check_outputs(save(tmp_path / "m.onnx", [operator], shapes, ["y"], constants, opset=opset), values)
 
 
 @pytest.fixture

@@ -239,6 +239,21 @@ def test_a_kernel_in_memory_calls_nothing_outside() -> None:
         pipeline.read(builder.get())
 
 
+def test_a_kernel_may_choose() -> None:
+    def halves(tensor: Any) -> Any:
+        return tvm.te.compute(
+            tensor.shape, lambda row, column: tvm.tirx.if_then_else(column < 2, tensor(row, column), 0.0), "halves"
+        )
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(builder.call_te(halves, x))
+        builder.emit_func_output(result)
+    assert [operator.kind for operator in pipeline.read(builder.get()).operators] == ["halves"]
+
+
 def test_foreign_operators_are_named_at_once() -> None:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((2, 3), "float32"))

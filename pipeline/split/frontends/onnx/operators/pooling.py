@@ -1,4 +1,4 @@
-"""Pooling that also says where the largest elements are."""
+"""Pooling of windows that also says where the largest elements are, and of regions that a frame brings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from pipeline.split.frontends.onnx.operators.convolutions import window_padding
-from pipeline.split.frontends.onnx.operators.node_call import Converter, NodeCall
+from pipeline.split.frontends.onnx.operators.node_call import Converter, NodeCall, scalar
 from pipeline.split.passes.bindings import constant
 
 
@@ -69,4 +69,18 @@ def _places(shape: Sequence[int], *, column_major: bool) -> np.ndarray:
     return np.asarray(places.reshape(*shape[:2], inner)[:, :, 0].reshape(*shape[:2], *[1] * order.ndim) + order)
 
 
-CONVERTERS: dict[str, Converter] = {"MaxPool": _max_pool}
+def _roi_align(call: NodeCall) -> Any:
+    """Return ``RoiAlign`` of scaled regions; TVM shifts by half a pixel before it scales."""
+    default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    scale = float(call.attributes.get("spatial_scale", 1.0))
+    if scale == 1 or call.text("coordinate_transformation_mode", default) != "half_pixel":
+        return None
+    data, regions, images = call.inputs
+    shifted = relax.op.subtract(relax.op.multiply(regions, scalar(scale, regions)), scalar(0.5, regions))
+    images = relax.op.astype(relax.op.expand_dims(images, 1), call.dtype(1))
+    size = tuple(int(call.attributes.get(f"output_{side}", 1)) for side in ("height", "width"))
+    ratio = int(call.attributes["sampling_ratio"])
+    return relax.op.vision.roi_align(data, relax.op.concat([images, shifted], 1), size, 1.0, ratio, aligned=True)
+
+
+CONVERTERS: dict[str, Converter] = {"MaxPool": _max_pool, "RoiAlign": _roi_align}

@@ -43,8 +43,13 @@ _WRONG_FORMS: dict[str, tuple[tuple[Callable[[Any, set[str]], bool], str], ...]]
         # Its two inputs are data and scales; since opset 11 the second one is a region of interest.
         (lambda node, _: len(node.input) == 2, "as opset 10 has it, convert the model to a newer one"),
     ),
-    # TVM takes the largest of interpolated values, ONNX the largest of the weighted corners before they are added.
     "RoiAlign": (
+        # TVM takes the largest of interpolated values, ONNX the largest of the weighted corners before they are added.
         (lambda node, _: (mode := _attribute(node, "mode")) is not None and mode.s == b"max", "of largest values"),
+        # TVM writes nothing where a region is empty, and a large one is a loop without end.
+        (
+            lambda node, _: (ratio := _attribute(node, "sampling_ratio")) is None or ratio.i <= 0,
+            "with a number of samples that depends on values",
+        ),
     ),
 }
