@@ -1,4 +1,8 @@
-"""Whole sums: products of bytes that no kernel of bytes takes, in float32 as long as its sums are exact."""
+"""Whole sums: products of bytes that no kernel of bytes takes, in float32 as long as its sums are exact.
+
+Kernels of float32 add in an order of their own. Sums of whole numbers up to 2 to the 24th are the same in any order,
+so that the result is requantised as a sum of integers is.
+"""
 
 from __future__ import annotations
 
