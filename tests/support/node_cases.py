@@ -38,7 +38,7 @@ def run(case: Any, folder: Path, soc_run: str) -> str:
     names = [value.name for value in case.model.graph.input]
     frames = [dict(zip(names, inputs, strict=False)) for inputs, _ in case.data_sets]
     try:
-        graph = pipeline.read(path, _shapes(case.model, frames[0]))
+        graph = pipeline.read(path, shapes(case.model, frames[0]))
         bundle = pipeline.build(graph, pipeline.plan(graph, stages=1))
         bundle.save(folder / "model.bundle")
         with pipeline.load(folder / "model.bundle") as running:
@@ -65,7 +65,8 @@ def _by_runner(folder: Path, graph: Any, frame: dict[str, Any], soc_run: str) ->
     return "" if is_right else f"soc-run ends with {result.returncode}: {result.stderr[-300:]}"
 
 
-def _shapes(model: onnx.ModelProto, frame: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def shapes(model: onnx.ModelProto, frame: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs that a model leaves open, as a frame has them."""
     tensors = {value.name: value.type.tensor_type for value in model.graph.input}
     open_names = {name for name, tensor in tensors.items() if any(dim.dim_value < 1 for dim in tensor.shape.dim)}
     return {name: np.shape(value) for name, value in frame.items() if name in open_names}

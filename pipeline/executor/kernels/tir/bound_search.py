@@ -20,7 +20,7 @@ Limits = Mapping[int, tuple[int, int]]
 
 _DIVISIONS = (prim.expr.Div, prim.expr.Mod, prim.expr.FloorDiv, prim.expr.FloorMod)
 _LARGEST = {"int32": 2**31 - 1, "int64": 2**63 - 1}
-"""Largest numbers; a quotient that is one larger ends the process.  Narrower numbers are divided as 32 bits."""
+"""Largest numbers; a quotient that is one larger ends the process.  `quotients` widens narrower ones."""
 
 
 class BoundSearch:
@@ -101,11 +101,12 @@ class BoundSearch:
         return mutator.default_mutate(declaration)
 
     def _enter_branches(self, branch: Any, mutator: Any) -> Any:
+        # First, since the checks of what is inside ask the condition, which may use an index itself.
+        mutator.mutate(branch.condition)
         then_case = self._under(branch.condition, branch.then_case, mutator)
         else_case = branch.else_case
         if else_case is not None:
             else_case = self._under(tirx.Not(branch.condition), else_case, mutator)
-        mutator.mutate(branch.condition)
         return tirx.IfThenElse(branch.condition, then_case, else_case)
 
     def _enter_choice(self, choice: Any, mutator: Any) -> Any:

@@ -82,6 +82,23 @@ def test_whole_numbers(tmp_path: Path, operator: str, kind: str) -> None:
                 running.submit(smallest).result(60)
 
 
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+@pytest.mark.parametrize("operator", ["Div", "Mod"])
+def test_narrow_quotients_are_cut_off(tmp_path: Path, operator: str, kind: str) -> None:
+    dtype, count = getattr(TensorProto, kind.upper()), 33
+    path = save(
+        tmp_path / "m.onnx", [node(operator, "x z", "q"), node("Abs", "q", "y")], {"x": (count,), "z": (count,)}, ["y"],
+        dtypes=dict.fromkeys("xzy", dtype), opset=18,
+    )  # fmt: skip
+    graph = pipeline.read(path)
+    smallest = np.full(count, np.iinfo(kind).min, kind)
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False, verify=False)
+    with pipeline.load(bundle) as running:
+        for divisor in (-1, 7):
+            values = {"x": smallest, "z": np.full(count, divisor, kind)}
+            np.testing.assert_array_equal(running.submit(values).result(60), by_onnxruntime(path, values)["y"])
+
+
 def test_constants_are_as_ever(tmp_path: Path) -> None:
     nodes = [node("Gather", "x i", "a"), node("Div", "a d", "y")]
     constants = {"i": np.array([2, 0]), "d": np.array([3, 2])}

@@ -13,6 +13,7 @@ pytest.importorskip("tflite", reason="the reader of TFLite files is not installe
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="LiteRT is not installed")
 
 import pipeline  # noqa: E402
+from pipeline.errors import StageError  # noqa: E402
 from pipeline.split.frontends.tflite.reference import evaluate  # noqa: E402
 from tests.split.frontends.tflite.test_tflite import RELU, SAME, TANH, VALID, Writer  # noqa: E402
 from tests.support.onnx_models import weights  # noqa: E402
@@ -105,6 +106,8 @@ OPERATORS: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
     ("PRELU", None, [weights(6, 6, 8)], {}),
     ("PRELU", None, [weights(1, 1, 1)], {}),
     ("REDUCE_MAX", (1, 8), [i32(1, 2)], {"options": "ReducerOptions"}),
+    ("REVERSE_SEQUENCE", None, [i32(0, 1, 2, 3, 5, 6)],
+     {"options": "ReverseSequenceOptions", "seqDim": 2, "batchDim": 1}),
     ("RESIZE_BILINEAR", (1, 11, 11, 8), [i32(11, 11)], {"options": "ResizeBilinearOptions", "alignCorners": True}),
     (
         "RESIZE_NEAREST_NEIGHBOR", (1, 11, 9, 8), [i32(11, 9)],
@@ -138,6 +141,27 @@ def test_operators(tmp_path: Path, kind: str, target_shape: Any, extra: list[Any
         return writer.add(kind, inputs, writer.tensor("y", target_shape or (1, 6, 6, 8), dtype), **attributes)
 
     assert largest_share(tmp_path, build) < 1e-5
+
+
+def test_lengths_that_litert_does_not_take(tmp_path: Path) -> None:
+    """Of negative ones it moves foreign memory, and ends the process."""
+    writer = Writer(3, 5)
+    lengths = writer.tensor("lengths", (3,), "int32")
+    writer.graph.inputs.append(lengths)
+    result = writer.add(
+        "REVERSE_SEQUENCE", [0, lengths], writer.tensor("y", (3, 5)), options="ReverseSequenceOptions", seqDim=1,
+        batchDim=0,
+    )  # fmt: skip
+    graph = pipeline.read(writer.save(tmp_path / "m.tflite", result))
+    assert not graph.islands
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False, verify=False)
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    with pipeline.load(bundle) as running:
+        for values in (i32(1, 6, 2), i32(1, 2**31 - 1, 0)):
+            with pytest.raises(StageError, match="an index is outside of the 5 places"):
+                running.submit({"x": x, "lengths": values}).result(60)
+        running_result = running.submit({"x": x, "lengths": i32(-1, -(2**31), 2)}).result(60)
+    np.testing.assert_array_equal(running_result, [x[0], x[1], [*x[2, 1::-1], *x[2, 2:]]])
 
 
 def test_there_and_back_with_what_is_cut_off(tmp_path: Path) -> None:

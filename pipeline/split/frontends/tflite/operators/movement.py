@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
 from pipeline.split.frontends.tflite.operators.converter import Converter, constant_operands
@@ -57,6 +57,22 @@ def take_positions(data: Any, positions: Mapping[int, np.ndarray]) -> Any:
     return data
 
 
+def reverse_sequence(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``REVERSE_SEQUENCE``; LiteRT moves foreign memory where a length is negative."""
+    along, batch = operator.options.SeqDim(), operator.options.BatchDim()
+
+    def reverse(data: Any, lengths: Any) -> Any:
+        def element(*indices: Any) -> Any:
+            length, index = lengths(indices[batch]).astype("int64"), indices[along]
+            # TVM's own operator shortens sequences that are too long; this is an index that gets a check.
+            reversed_index = tirx.if_then_else(index < length, length - 1 - index, index)
+            return data(*indices[:along], reversed_index, *indices[along + 1 :])
+
+        return te.compute(data.shape, element, "reverse_sequence")
+
+    return importer.bb.call_te(reverse, *map(importer.value, operator.operands), primfunc_name_hint="reverse_sequence")
+
+
 CONVERTERS: dict[str, Converter] = {
     "ARG_MAX": Converter(_place(relax.op.argmax), constant_operands(1), approximates=True),
     "ARG_MIN": Converter(_place(relax.op.argmin), constant_operands(1), approximates=True),
@@ -64,5 +80,6 @@ CONVERTERS: dict[str, Converter] = {
     "EXPAND_DIMS": Converter(expand_dims, approximates=True),
     "SQUEEZE": Converter(expand_dims, approximates=True),
     "MIRROR_PAD": Converter(mirror_pad, constant_operands(1), approximates=True),
+    "REVERSE_SEQUENCE": Converter(reverse_sequence),
 }
 """By kind."""
