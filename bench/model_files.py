@@ -11,7 +11,8 @@ by no more than twice what they do from each other.
 Rows of single files are in the JSON file only.
 
 islands        parts that the model's own runtime computes for us; island_share is of the file's operators
-runtime_*      its own runtime: to load, per frame, and by how much its ways differ where we agree with none
+runtime_*      its own runtime: to load, per frame, and by how much its ways, and those of inputs that are rounded
+               differently, differ where we agree with none
 """
 
 from __future__ import annotations

@@ -163,8 +163,9 @@ def count_operators(path: Path) -> int:
     return int(tflite.Model.GetRootAsModel(path.read_bytes(), 0).Subgraphs(0).OperatorsLength())
 
 
-# Those of an image have to be multiples of what the network's strides come to.
-_EXTENTS = (224, 16, 512, 1, 64, 640)
+# Those of an image have to be multiples of what the network's strides come to; a line of text is 48 high.
+_IMAGE_EXTENTS = (224, 48)
+_EXTENTS = (16, 512, 1, 64, 640)
 # None is for random ones; the last is a rate of samples, of sound.
 _INTEGERS = (None, 1, 16, 16_000)
 
@@ -175,7 +176,7 @@ def candidate_inputs(inputs: Sequence[Input]) -> list[list[TensorSpec]]:
         return [[_close(each, set(), 1) for each in inputs]]
     batches = {each.shape[0] for each in inputs if len(each.shape) > 1 and isinstance(each.shape[0], str)}
     is_image = any(len(each.shape) == 4 for each in inputs)
-    extents = _EXTENTS if is_image else _EXTENTS[1:]
+    extents = (*_IMAGE_EXTENTS * is_image, *_EXTENTS)
     # Axes without names in front of the last one may all be batches.
     return [
         [_close(each, batches | set(one), extent) for each in inputs] for one in ((), (None,)) for extent in extents

@@ -28,6 +28,8 @@ from model_runtimes import (
     is_open,
 )  # fmt: skip
 
+from pipeline.core.random_frame import perturb
+
 SEEDS = (0, 1)
 """Of the frames; the second one shows whether a model keeps state."""
 
@@ -45,6 +47,9 @@ SPREADS = 2
 
 SPREAD = "the spread of its ways"
 """What an answer is like that differs little more from one of the runtime's than these do from each other."""
+
+PERTURBED = "of inputs that are rounded differently"
+"""A way of a runtime that shows how much rounding matters to a model: those that quantise as they run may jump."""
 
 Tensors = Sequence[np.ndarray]
 
@@ -190,11 +195,18 @@ class Trial:
                 yield {f"{label}_error": max(relative_error(*pair) for pair in pairs), f"{label}_like": way}
                 return
             complaints.append(complaint)
+        self._run_perturbed()
         yield {"runtime_spread": self._spread()}
         if all(map(self._within_spread, results, range(len(self.frames)))):
             yield {f"{label}_like": SPREAD}
             return
         raise Difference(complaints[0])
+
+    def _run_perturbed(self) -> None:
+        """Run inputs that are rounded differently, whose answers scatter as much as all others may."""
+        if PERTURBED not in self.expected:
+            runtime = self._load_runtime()
+            self.expected[PERTURBED] = [runtime.run(perturb(frame)) for frame in self.frames]
 
     def _spread(self) -> float:
         """Return by how much the runtime's ways differ, as a share of the largest value."""

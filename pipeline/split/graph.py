@@ -159,7 +159,7 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
     Raises
     ------
     ModelError
-        If an extent is not a number, or an output does not depend on any input.
+        If an extent is not a number, or negative, or an output does not depend on any input.
     """
     main = source.module["main"]
     extents = Extents(main, size)
@@ -170,6 +170,11 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
         for line in operator.lines:
             if line.name in operator.outputs:
                 tensors[line.name] = _spec(line.name, line.var.ty, source.name, extents)
+    if negative := [spec for spec in tensors.values() if min(spec.shape, default=0) < 0]:
+        raise ModelError(
+            f"{negative[0].name!r} of model {source.name!r} has the shape {list(negative[0].shape)}; "
+            "give inputs larger extents, as --shape or shapes= of read"
+        )
     names = _output_names(source, main)
     if unknown := [name for name in names if name not in tensors]:
         raise ModelError(f"model {source.name!r} returns {unknown[0]!r}, which no operator makes; it is damaged")

@@ -14,7 +14,7 @@ from pipeline.core.numerics import EXACT, Numerics, rounding_of
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import Plan
 from pipeline.core.shapes import Build, Size, SizeRange, describe_size, sizes_in
-from pipeline.errors import ModelError
+from pipeline.errors import BuildError, ModelError
 from pipeline.executor.build import compile_plan, runs_here
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.parity import Parity, check_parity
@@ -69,8 +69,13 @@ def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
         options = replace(options, checks=replace(options.checks, check=False))
     parts = stage_parts.parts(graph, plan)
     # First, so that the weights of the unsplit model are gone before those of the stages are there.
-    checked = _check_import(graph, plan, options)
-    codes = _compile(graph, plan, parts, options)
+    try:
+        checked = _check_import(graph, plan, options)
+        codes = _compile(graph, plan, parts, options)
+    except BuildError as error:
+        if not (cause := _describe_empty_tensor(graph)):
+            raise
+        raise BuildError(f"{error} ({cause})") from error
     parity = _parity(graph, plan, codes, checked, options)
     general = _general(plan, parts, codes, options)
     # Only the graph knows it, and whoever loads the bundle has no graph.
@@ -78,6 +83,16 @@ def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
     bundle = Bundle(plan, codes, parity, general, numerics=options.numerics)
     bundle.verification, bundle.unverified = checked.verification, checked.unverified
     return bundle
+
+
+def _describe_empty_tensor(graph: Graph) -> str:
+    """Describe the first tensor without elements that follows from inputs that have some; empty if there is none."""
+    empty = {name for name, spec in graph.tensors.items() if 0 in spec.shape}
+    name = next((name for operator in graph.operators for name in operator.outputs if name in empty), "")
+    if not name or any(spec.name in empty for spec in graph.inputs):
+        return ""
+    shapes = ", ".join(f"{spec.name}={','.join(map(str, spec.shape))}" for spec in graph.inputs)
+    return f"with {shapes} {name!r} has no elements; give larger extents, as --shape or shapes= of read"
 
 
 def build_open(model: OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_sizes: str, options: Options) -> Bundle:

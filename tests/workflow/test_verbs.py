@@ -10,7 +10,7 @@ import pytest
 
 import pipeline
 from pipeline.core.board import Board, Device
-from pipeline.errors import BoardError, BundleError, PlanError
+from pipeline.errors import BoardError, BuildError, BundleError, ModelError, PlanError
 from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, frame, node, save, weights
 
 
@@ -79,3 +79,14 @@ def test_the_public_names_are_there() -> None:
     assert set(dir(pipeline)) >= set(pipeline.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'reed'"):
         pipeline.reed  # noqa: B018
+
+
+def test_extents_that_are_too_small_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "a"), node("Conv", "a v", "y")]
+    constants = {"w": weights(2, 1, 3, 3), "v": weights(1, 2, 3, 3)}
+    path = save(tmp_path / "m.onnx", nodes, {"x": (1, 1, "H", 8)}, ["y"], constants)
+    with pytest.raises(ModelError, match=r"'y' of model 'm' has the shape \[1, 1, -1, 4\]; give inputs larger extents"):
+        pipeline.read(path, shapes={"x": (1, 1, 3, 8)})
+    graph = pipeline.read(path, shapes={"x": (1, 1, 4, 8)})
+    with pytest.raises(BuildError, match=r"\(with x=1,1,4,8 'y' has no elements; give larger extents"):
+        pipeline.build(graph, pipeline.plan(graph, stages=1))
