@@ -50,8 +50,8 @@ def candidates(specs: Sequence[TensorSpec], seed: int) -> Iterator[TrialFrame]:
 def is_tame(outputs: Mapping[str, np.ndarray]) -> bool:
     """Return True if all floats among the outputs are finite, and so small that their differences mean something."""
     floats = [array for array in outputs.values() if array.dtype.kind == "f"]
-    # NaN is not below a limit.
-    return all(bool((np.abs(array) < _LARGEST).all()) for array in floats)
+    # NaN is not below a limit, which float16 cannot state.
+    return all(bool((np.abs(array.astype(np.float64)) < _LARGEST).all()) for array in floats)
 
 
 def _may_count(array: np.ndarray) -> bool:

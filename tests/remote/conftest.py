@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,14 @@ from pipeline.remote.server import Server
 
 LIMIT = 60.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for what another thread or process does."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 class Child:

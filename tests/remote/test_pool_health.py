@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,15 +19,8 @@ from pipeline.remote.member_health import MOST_FAULTS, RECENT_S, Cause, Health, 
 from pipeline.remote.pool import Pool
 from pipeline.remote.probes import MOST_THREADS, Probes
 from pipeline.scheduler import Pipeline
-from tests.remote.conftest import LIMIT, frame, plan
+from tests.remote.conftest import LIMIT, frame, plan, until
 from tests.support.misbehaving_server import WAYS, misbehaving, pool_address
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def outcomes(running: Pipeline, count: int) -> list[BaseException]:

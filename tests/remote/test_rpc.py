@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,13 +29,13 @@ from pipeline.remote import rpc_tracker
 from pipeline.remote.rpc_device import RpcConnection
 from pipeline.remote.rpc_proxy import RpcProxy
 from pipeline.scheduler import Pipeline
+from tests.remote.conftest import LIMIT, until
 from tests.support.forked import PYTHON_WARNS, in_child
 from tests.support.onnx_models import node, save
 from tests.support.sampling import QUICK
 
 pytest.importorskip("cloudpickle", reason="TVM's RPC server needs it")
 
-LIMIT = 60.0
 NO_TORCH = Path(__file__).parents[1] / "support" / "no_torch"
 SHAPE = (1, 4, 3, 3)
 SERVER = "import sys, time; from tvm import rpc; "
@@ -292,7 +291,7 @@ def test_a_replica_that_lost_its_server_takes_it_again_when_it_is_back(
         return int(pool.summary()["queue_info"].get("board", {"free": 0})["free"])
 
     # A server listens before the tracker knows of it; a replica that finds one only shares its session.
-    wait_until(lambda: idle_servers() == len(servers))
+    until(lambda: idle_servers() == len(servers))
     first, second = bundle.plan.stages
     stages = (first, dataclasses.replace(second, replicas=2, cores=()))
     replicated = Bundle(dataclasses.replace(bundle.plan, stages=stages), bundle.codes)
@@ -302,9 +301,9 @@ def test_a_replica_that_lost_its_server_takes_it_again_when_it_is_back(
         servers[0].kill()
         until_served(running)
         servers[0].start()
-        wait_until(idle_servers)
+        until(idle_servers)
         # Frames of both replicas: either may share the session of the other.
-        wait_until(lambda: not any(ask(running, number) for number in range(4)) and not idle_servers())
+        until(lambda: not any(ask(running, number) for number in range(4)) and not idle_servers())
 
 
 @pytest.mark.timeout(300)
@@ -313,7 +312,7 @@ def test_a_pool_of_a_trackers_servers_loses_no_frame(bundle: Bundle, start: Call
     tracker = start(TRACKER)
     servers = [start(SERVER, 18190, tracker.port, "board") for _ in range(2)]
     address = parse(f"rpc://127.0.0.1:{tracker.port}/board?tracker&timeout=30")
-    wait_until(lambda: rpc_tracker.count_servers(address) == len(servers))
+    until(lambda: rpc_tracker.count_servers(address) == len(servers))
     first, second = bundle.plan.stages
     stages = (first, dataclasses.replace(second, replicas=2, cores=()))
     replicated = Bundle(dataclasses.replace(bundle.plan, stages=stages), bundle.codes)
@@ -325,24 +324,17 @@ def test_a_pool_of_a_trackers_servers_loses_no_frame(bundle: Bundle, start: Call
 
     with pipeline.load(at(replicated, text)) as running:
         ask_both(running)
-        wait_until(lambda: not rpc_tracker.has_free_server(address))
+        until(lambda: not rpc_tracker.has_free_server(address))
         servers[0].kill()
         ask_both(running)
-        wait_until(lambda: rpc_tracker.count_servers(address) == 1)
+        until(lambda: rpc_tracker.count_servers(address) == 1)
         servers[0].start()
 
         def uses_both() -> bool:
             ask_both(running)
             return rpc_tracker.count_servers(address) == 2 and not rpc_tracker.has_free_server(address)
 
-        wait_until(uses_both)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        until(uses_both)
 
 
 def test_a_model_is_measured_there_by_the_boards_own_clock(bundle: Bundle, server: RpcServer, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pipeline.errors import BoardError, InputError
 from pipeline.measure.server_slots import ask_slots
 from pipeline.remote.pool import Pool
 from pipeline.scheduler import Pipeline
-from tests.remote.conftest import LIMIT, Child, frame, plan
+from tests.remote.conftest import LIMIT, Child, frame, plan, until
 
 zenoh = pytest.importorskip("zenoh")
 
@@ -37,13 +37,6 @@ def router() -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(zenoh.open(settings))
         yield endpoint, stack.close
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def in_rotation(pool: Pool) -> list[str]:

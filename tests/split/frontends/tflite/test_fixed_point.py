@@ -8,6 +8,9 @@ import tvm
 from tvm import relax
 
 from pipeline.core.tvm_access import compiler_lock
+
+pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
+
 from pipeline.split.frontends.tflite.operators.fixed_point import divide_by_power
 
 LEAST, MOST = -(2**31) + 1, 2**31 - 2
