@@ -126,4 +126,4 @@ def optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
     functions = {
         variable: kernel(str(variable.name_hint), function) for variable, function in fused_module.functions.items()
     }
-    return bounds.guard_module(fused_module, tvm.IRModule(functions))
+    return bounds.guard_module(fused_module, tvm.IRModule(functions), cpu)

@@ -114,6 +114,11 @@ class Microarchitecture:
     arithmetic: str = "float32"
     item_bytes: int = 4
 
+    @property
+    def gathers(self) -> bool:
+        """Whether one instruction loads from many addresses, as with AVX2; vectors of 64 bits have a maximum then."""
+        return self.lanes > 4
+
 
 def of_target(target: Any) -> Microarchitecture:
     """Return the microarchitecture of an LLVM target; caches as this machine has them, or else as most have."""

@@ -66,7 +66,7 @@ def write_kernels(module: Any, cpu: Microarchitecture, cores: int, choices: Choi
     functions = {
         variable: writer.kernel(str(variable.name_hint), function) for variable, function in module.functions.items()
     }
-    return bounds.guard_module(module, tvm.IRModule(functions))
+    return bounds.guard_module(module, tvm.IRModule(functions), cpu)
 
 
 class _StageWriter(NamedTuple):

@@ -32,6 +32,8 @@ class BoundSearch:
     description : str
         What it computes, for the messages.
     limits : mapping
+    gathers : bool
+        As of `Microarchitecture`.
 
     Attributes
     ----------
@@ -40,9 +42,10 @@ class BoundSearch:
         The function's with the checks.
     """
 
-    def __init__(self, function: Any, description: str, limits: Limits) -> None:
+    def __init__(self, function: Any, description: str, limits: Limits, *, gathers: bool = False) -> None:
         self.checks: list[Check] = []
         self._description = description
+        self._gathers = gathers
         self._inputs = set(function.params) - _stored(function.body)
         # Functions that overwrite an operand have one parameter less.
         self._limits = {function.params[place]: pair for place, pair in limits.items() if place < len(function.params)}
@@ -80,7 +83,7 @@ class BoundSearch:
         """Return a statement that is in no loop with the checks of what is inside."""
         pending, self._pending = self._pending, []
         self.checks += pending
-        return checks.guard(statement, pending)
+        return checks.guard(statement, pending, gathers=self._gathers)
 
     def _enter_block(self, realize: Any, mutator: Any) -> Any:
         block = realize.block

@@ -16,6 +16,7 @@ from tvm.ir import Call, GenericConst
 
 from pipeline.errors import BuildError
 from pipeline.executor.kernels import provenance
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tir.bound_search import BoundSearch, Limits
 
 # `OpPatternKind.kOpaque` in TVM's op_attr_types.h.
@@ -40,7 +41,7 @@ def separate_pass() -> Any:
     return run
 
 
-def guard_module(functions: Any, kernels: Any) -> Any:
+def guard_module(functions: Any, kernels: Any, cpu: Microarchitecture) -> Any:
     """Return a module of kernels with checks in front of those whose functions need them.
 
     Parameters
@@ -49,6 +50,7 @@ def guard_module(functions: Any, kernels: Any) -> Any:
         As they were before their loops were arranged.
     kernels : tvm.IRModule
         Of the same names, with the same parameters, or the first of them.
+    cpu : Microarchitecture
     """
     limits, results = _constant_limits(functions), provenance.result_names(functions)
 
@@ -56,7 +58,7 @@ def guard_module(functions: Any, kernels: Any) -> Any:
         if not isinstance(kernel, tirx.PrimFunc):
             return kernel
         name = str(variable.name_hint)
-        return _guard(functions[variable], kernel, results.get(name) or name, limits.get(variable, {}))
+        return _guard(functions[variable], kernel, results.get(name) or name, limits.get(variable, {}), cpu)
 
     return tvm.IRModule(
         {variable: guarded(variable, kernel) for variable, kernel in kernels.functions.items()}, attrs=kernels.attrs
@@ -87,11 +89,11 @@ def _limits_of(value: Any) -> tuple[int, int] | None:
     return (int(numbers.min()), int(numbers.max())) if numbers.size else None
 
 
-def _guard(function: Any, kernel: Any, description: str, limits: Limits) -> Any:
+def _guard(function: Any, kernel: Any, description: str, limits: Limits, cpu: Microarchitecture) -> Any:
     """Return a function's kernel with the checks that the function needs."""
     if not BoundSearch(function, "", limits).checks:
         return kernel
-    search = BoundSearch(kernel, description, limits)
+    search = BoundSearch(kernel, description, limits, gathers=cpu.gathers)
     if not search.checks:
         raise BuildError(f"the indices or divisors of {description} cannot be checked")
     return tirx.PrimFunc(list(kernel.params), search.body).with_attr(

@@ -1,7 +1,8 @@
 """Checks: statements that end a call before it uses an index or a divisor that it must not use.
 
 A check in a kernel's outermost loop is done for a piece of that loop at a time: LLVM makes vectors of the check, and
-the indices are in the first cache when the kernel reads them.
+the indices are in the first cache when the kernel reads them.  Gathers of single elements take so little time that
+their checks have to overlap with them: between two gathers, indices of the next piece are checked.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from pipeline.executor.kernels.tir import statements as tir
 
 PIECE = 64
 """Indices that are checked at once: some vectors."""
+
+AHEAD = 128
+"""Indices that are checked among the turns of as many before them."""
 
 
 class Check(NamedTuple):
@@ -55,8 +59,16 @@ def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
     return tvm_ffi.structural_mutate(node, [(Var, lambda var, _: values.get(var, var))])
 
 
-def guard(statement: Any, checks: Sequence[Check]) -> Any:
-    """Return a statement, which may be a loop, with the checks of what is used inside."""
+def guard(statement: Any, checks: Sequence[Check], *, gathers: bool) -> Any:
+    """Return a statement, which may be a loop, with the checks of what is used inside.
+
+    Parameters
+    ----------
+    statement : tvm.tirx.Stmt
+    checks : sequence of Check
+    gathers : bool
+        As of `Microarchitecture`.
+    """
     if not checks:
         return statement
     groups: list[list[Check]] = []
@@ -66,9 +78,73 @@ def guard(statement: Any, checks: Sequence[Check]) -> Any:
             groups[-1].append(check)
         else:
             groups.append([check])
-    inside = [group for group in groups if _is_piecewise(statement, group[0])]
-    front = [each for group in groups if group not in inside for each in _statements(group, group[0].loops)]
-    return tir.sequence([*front, _in_pieces(statement, inside) if inside else statement])
+    tests = [_Test(group, gathers) for group in groups]
+    inside = [test for test in tests if _is_piecewise(statement, test.checks[0])]
+    front = [step for test in tests if test not in inside for step in test.over(test.checks[0].loops)]
+    if not inside:
+        return tir.sequence([*front, statement])
+    is_ahead = gathers and len(inside) == 1 and _is_gather(statement, inside[0].checks)
+    return tir.sequence([*front, _in_pieces(statement, inside, is_ahead=is_ahead)])
+
+
+class _Test:
+    """Statements that do some checks at once, which are in the same loops.
+
+    A register holds the largest value.  Where vectors of 64 bits have no maximum, it holds the bits of all values, and
+    of their distances from the limit: it is negative if one of them is.
+    """
+
+    def __init__(self, checks: Sequence[Check], gathers: bool) -> None:
+        self.checks = checks
+        self._signs = [not gathers and _is_long(check) for check in checks]
+        # Signed, since TVM takes differences of unsigned numbers for positive.
+        self._registers = [
+            tir.buffer("worst", [1], "int64" if is_sign else str(check.value.ty.dtype))
+            for check, is_sign in zip(checks, self._signs, strict=True)
+        ]
+
+    def over(self, loops: Sequence[Any]) -> list[Any]:
+        """Return the statements that fail where a check does in a turn of some loops."""
+        return [*self.allocations(), *self.clear(), self.look(loops), *self.fail()]
+
+    def allocations(self) -> list[Any]:
+        return [tirx.AllocBuffer(register) for register in self._registers]
+
+    def clear(self) -> list[Any]:
+        zero = tir.number(0)
+        return [tir.store(register, tirx.const(0, str(register.dtype)), zero) for register in self._registers]
+
+    def look(self, loops: Sequence[Any]) -> Any:
+        body = tir.sequence(self.note({}))
+        for loop in reversed(loops):
+            fresh = Var(str(loop.loop_var.name), loop.loop_var.ty)
+            body = tirx.For(fresh, loop.min, loop.extent, tir.SERIAL, substitute(body, {loop.loop_var: fresh}))
+        return body
+
+    def note(self, places: Mapping[Any, Any]) -> list[Any]:
+        """Return the statements that take notice of the values at some places of the loops."""
+        zero, steps = tir.number(0), []
+        for check, register, is_sign in zip(self.checks, self._registers, self._signs, strict=True):
+            value, before = substitute(check.value, places), tir.load(register, zero)
+            if is_sign:
+                value = value.astype("int64")
+                # Of the other bits alone: no difference may overflow.
+                distance = check.limit.astype("int64") - 1 - tirx.bitwise_and(value, tirx.const(2**63 - 1, "int64"))
+                value = tirx.bitwise_or(value, distance)
+            steps.append(tir.store(register, (tirx.bitwise_or if is_sign else tirx.Max)(before, value), zero))
+        return steps
+
+    def fail(self) -> list[Any]:
+        steps = []
+        for check, register, is_sign in zip(self.checks, self._registers, self._signs, strict=True):
+            value = tir.load(register, tir.number(0))
+            passes = value >= 0 if is_sign else tirx.LT(value, check.limit)
+            steps.append(tirx.AssertStmt(passes, StringImm(check.kind), [StringImm(check.message)]))
+        return steps
+
+
+def _is_long(check: Check) -> bool:
+    return str(check.value.ty.dtype) == "uint64"
 
 
 def _are_same(loops: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -86,55 +162,59 @@ def _is_piecewise(statement: Any, check: Check) -> bool:
     )
 
 
-def _in_pieces(loop: Any, groups: Sequence[Sequence[Check]]) -> Any:
-    """Return a loop over pieces of a loop, each behind its checks."""
-    total, turns = int(loop.extent), max(_turns(group[0].loops[1:]) for group in groups)
-    size = _divisor(total, max(1, PIECE // turns))
-    dtype = loop.loop_var.ty.dtype
+def _is_gather(loop: Any, checks: Sequence[Check]) -> bool:
+    """Return True for a loop that LLVM makes gathers of: one element is loaded at a long index, and stored in order."""
+    nodes: list[Any] = []
+
+    def look(node: Any, mutator: Any) -> Any:
+        nodes.append(node)
+        return mutator.default_mutate(node)
+
+    tvm_ffi.structural_mutate(loop.body, [(tirx.For, look), (tirx.BufferStore, look)])
+    stores = [node for node in nodes if isinstance(node, tirx.BufferStore)]
+    return (
+        all(_is_long(check) and len(check.loops) == 1 for check in checks)
+        and all(_turns([node]) == 1 for node in nodes if isinstance(node, tirx.For))
+        and not any(loads(index) for store in stores for index in store.indices)
+    )
+
+
+def _in_pieces(loop: Any, tests: Sequence[_Test], *, is_ahead: bool) -> Any:
+    """Return a loop over pieces of a loop, each behind its checks, or with those of the next piece among its turns."""
+    total, turns = int(loop.extent), max(_turns(test.checks[0].loops[1:]) for test in tests)
+    size = _size(total, AHEAD if is_ahead else max(1, PIECE // turns))
+    count, dtype = -(-total // size), loop.loop_var.ty.dtype
     piece = Var("piece", loop.loop_var.ty)
-    shifted = tirx.For(
-        loop.loop_var, loop.min + piece * tirx.const(size, dtype), tirx.const(size, dtype), loop.kind, loop.body
-    )
-    before = [each for group in groups for each in _statements(group, [shifted, *group[0].loops[1:]])]
-    return tirx.For(
-        piece, tirx.const(0, dtype), tirx.const(total // size, dtype), tir.SERIAL, tir.sequence([*before, shifted])
-    )
+
+    def part(index: Any, body: Any) -> Any:
+        start = index * tirx.const(size, dtype)
+        extent = tirx.const(size, dtype)
+        if total % size:
+            extent = tirx.Min(extent, tirx.const(total, dtype) - start)
+        return tirx.For(loop.loop_var, loop.min + start, extent, loop.kind, body)
+
+    def pieces(*body: Any) -> Any:
+        extent = tirx.const(count, dtype)
+        return tirx.For(piece, tirx.const(0, dtype), extent, tir.SERIAL, tir.sequence(body))
+
+    if not is_ahead or count == 1:
+        shifted = part(piece, loop.body)
+        return pieces(*(step for test in tests for step in test.over([shifted, *test.checks[0].loops[1:]])), shifted)
+    (test,) = tests
+    # No more than a whole piece is left for the last one, and behind it there is none: these are looked at again.
+    start = tirx.Min((piece + 1) * tirx.const(size, dtype), tirx.const(total - size, dtype))
+    onward = start - piece * tirx.const(size, dtype)
+    body = tir.sequence([loop.body, *test.note({loop.loop_var: loop.loop_var + onward})])
+    first = test.look([part(tirx.const(0, dtype), loop.body)])
+    begin = [*test.allocations(), *test.clear(), first]
+    return tir.sequence([*begin, pieces(*test.fail(), *test.clear(), part(piece, body))])
 
 
 def _turns(loops: Sequence[Any]) -> int:
     return math.prod(int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else PIECE for loop in loops)
 
 
-def _divisor(total: int, target: int) -> int:
-    """Return the smallest divisor of a number from a target on: pieces of one size need no conditions."""
-    return next(size for size in range(min(target, total), total + 1) if total % size == 0)
-
-
-def _statements(checks: Sequence[Check], loops: Sequence[Any]) -> list[Any]:
-    """Return the statements that fail where one of some checks does, which are in the same loops."""
-    zero = tir.number(0)
-    worst = [tir.buffer("worst", [1], str(check.value.ty.dtype)) for check in checks]
-    body = tir.sequence([
-        tir.store(largest, tirx.Max(tir.load(largest, zero), check.value), zero)
-        for largest, check in zip(worst, checks, strict=True)
-    ])  # fmt: skip
-    for loop in reversed(loops):
-        fresh = Var(str(loop.loop_var.name), loop.loop_var.ty)
-        body = tirx.For(fresh, loop.min, loop.extent, tir.SERIAL, substitute(body, {loop.loop_var: fresh}))
-    begin = [
-        statement
-        for largest, check in zip(worst, checks, strict=True)
-        for statement in (
-            tirx.AllocBuffer(largest),
-            tir.store(largest, tirx.const(0, str(check.value.ty.dtype)), zero),
-        )
-    ]
-    return [
-        *begin,
-        body,
-        *(_assertion(check, tir.load(largest, zero)) for largest, check in zip(worst, checks, strict=True)),
-    ]
-
-
-def _assertion(check: Check, largest: Any) -> Any:
-    return tirx.AssertStmt(tirx.LT(largest, check.limit), StringImm(check.kind), [StringImm(check.message)])
+def _size(total: int, target: int) -> int:
+    """Return the smallest divisor of a number from a target on, or the target: pieces of one size need no condition."""
+    sizes = range(min(target, total), min(4 * target, total) + 1)
+    return next((size for size in sizes if total % size == 0), target)

@@ -12,6 +12,7 @@ from onnx import TensorProto
 
 import pipeline
 from pipeline.errors import StageError
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from tests.support.onnx_models import Arrays, by_onnxruntime, node, save
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -59,6 +60,32 @@ def test_indices(tmp_path: Path, name: str) -> None:
             for values in (right, {**right, "i": -np.ones_like(right["i"])}):
                 result = running.submit(values).result(60)
                 np.testing.assert_array_equal(result, by_onnxruntime(path, values)["y"])
+
+
+@pytest.mark.parametrize("operator", ["Gather", "GatherND", "ScatterND"])
+@pytest.mark.parametrize(("count", "gathers"), [(127, True), (300, True), (521, True), (300, False)])
+def test_every_piece_of_many_indices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str, count: int, gathers: bool
+) -> None:
+    # Checks are done for a piece of the indices at a time, on two ways; the last piece of a prime number is smaller.
+    monkeypatch.setattr(Microarchitecture, "gathers", gathers)
+    data = np.arange(7, dtype=np.float32)[:, None]
+    indices = (np.arange(count) * 3 % 7).reshape((count,) if operator == "Gather" else (count, 1))
+    operands: Arrays = {"x": data, "i": indices}
+    if operator == "ScatterND":
+        operands["u"] = np.arange(count, dtype=np.float32)[:, None]
+    path = model(tmp_path, node(operator, " ".join(operands), "y"), operands)
+    graph = pipeline.read(path)
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False, verify=False)
+    with pipeline.load(bundle) as running:
+        np.testing.assert_array_equal(running.submit(operands).result(60), by_onnxruntime(path, operands)["y"])
+        for place, number in itertools.product({0, 63, 64, 127, 128, 255, 256, 511, 512, count - 1}, (7, -8)):
+            if place >= count:
+                continue
+            outside = indices.copy()
+            outside[place] = number
+            with pytest.raises(StageError, match="IndexError: 'y': an index is outside of the 7 places of axis 0"):
+                running.submit({**operands, "i": outside}).result(60)
 
 
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
