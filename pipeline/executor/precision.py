@@ -60,12 +60,13 @@ def widen_sums(module: Any) -> Any:
 
 
 def widen(module: Any) -> Any | None:
-    """Return a Relax module in which all numbers of 16 bits are float32; None where it brings kernels of its own."""
+    """Return a Relax module in which all numbers of 16 bits are float32; None where others than TVM compute them."""
     from tvm import relax
 
     main = module["main"]
-    # Its kernels are compiled from code that names the narrow dtype.
-    if len(module.functions) > 1:
+    calls = {_kind(binding.value) for block in main.body.blocks for binding in block.bindings}
+    # Its kernels are compiled from code that names the narrow dtype, as does the model of another runtime.
+    if len(module.functions) > 1 or "relax.call_dps_packed" in calls:
         return None
     builder = relax.BlockBuilder()
     replacements = {each: relax.Var(str(each.name), _widen_type(each.ty)) for each in main.params}

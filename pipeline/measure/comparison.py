@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import InputError, PlanError
 from pipeline.executor.bundle import Bundle
-from pipeline.measure.throughput import Variant, VariantRun, Watch, random_frames, turns
+from pipeline.measure.throughput import Variant, VariantRun, Watch, turns
 
 if TYPE_CHECKING:
     from pipeline.core.board import Board, Device
@@ -112,10 +112,11 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     # Last, where `Comparison.pipelined` looks for it.
     variants.append((_pipeline_name(bundle), bundle))
     runs = [VariantRun(name, variant, watch, common_trace) for name, variant in variants]
+    # Each variant chooses here how many frames take a round, unless the caller says it.
+    progress(f"warming up {runs[0].name}")
     # The same ones for all variants, so that no difference comes from the data.
-    inputs = random_frames(bundle.plan.inputs, _DISTINCT)
-    for run in runs:
-        # Each variant chooses here how many frames take a round, unless the caller says it.
+    inputs = runs[0].find_inputs(_DISTINCT, frames)
+    for run in runs[1:]:
         progress(f"warming up {run.name}")
         run.warm_up(inputs, frames)
     for number, ordered_runs in enumerate(turns(runs, rounds), 1):

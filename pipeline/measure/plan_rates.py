@@ -34,16 +34,19 @@ def stream_in_turns(
         Gets a text for each step.
     """
     from pipeline.measure.comparison import build_unchecked
-    from pipeline.measure.throughput import VariantRun, random_frames, turns
+    from pipeline.measure.throughput import Frames, VariantRun, turns
 
     # Two in turns: a single one would still be in the caches when it comes again.
-    frames = random_frames(graph.inputs, 2)
+    frames: Frames = ()
     runs: dict[int, VariantRun] = {}
     for number, plan in enumerate(plans):
         progress(f"building plan {number + 1} of {len(plans)}")
         try:
             run = VariantRun(graph.name, build_unchecked(graph, plan), lambda _: None)
-            run.warm_up(frames, None, sampling.stream_s)
+            if frames:
+                run.warm_up(frames, None, sampling.stream_s)
+            else:
+                frames = run.find_inputs(2, None, sampling.stream_s)
         except (BuildError, StageError):
             # Whoever builds it is told; here others are left.
             continue

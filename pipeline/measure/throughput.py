@@ -15,7 +15,8 @@ import numpy as np
 
 from pipeline.core.memory import snapshot
 from pipeline.core.plan import TensorSpec
-from pipeline.core.random_frame import random_frame
+from pipeline.core.trial_frames import candidates
+from pipeline.errors import StageError
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.statistics import Statistics
 
@@ -38,8 +39,14 @@ Watch = Callable[["Pipeline"], None]
 
 
 def random_frames(specs: Sequence[TensorSpec], count: int) -> Frames:
-    """Return so many random frames, aligned, so that they pass by reference: the copying of inputs is not measured."""
-    return [{name: snapshot(array) for name, array in random_frame(specs, number).items()} for number in range(count)]
+    """Return so many random frames of the usual kind."""
+    return next(_frames_by_kind(specs, count))
+
+
+def _frames_by_kind(specs: Sequence[TensorSpec], count: int) -> Iterator[Frames]:
+    """Yield so many random frames of each kind, aligned, so that they pass by reference: copying is not measured."""
+    for trials in zip(*(candidates(specs, number) for number in range(count)), strict=True):
+        yield [{name: snapshot(array) for name, array in trial.arrays.items()} for trial in trials]
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,24 @@ class VariantRun:
         minimum = MIN_FRAMES * self._replicas
         rate, _ = self._stream_frames(inputs, minimum)
         self._frames = frames or min(MAX_FRAMES, max(minimum, math.ceil(seconds * rate)))
+
+    def find_inputs(self, count: int, frames: int | None, seconds: float = ROUND_S) -> Frames:
+        """Warm up by random frames, and return so many of the first kind that the model takes.
+
+        Raises
+        ------
+        StageError
+            If it takes none.
+        """
+        failure: StageError | None = None
+        for inputs in _frames_by_kind(self.bundle.plan.inputs, count):
+            try:
+                self.warm_up(inputs, frames, seconds)
+            except StageError as error:  # noqa: PERF203 - of some kinds at most
+                failure = failure or error
+            else:
+                return inputs
+        raise failure or ValueError("no random frames")
 
     def stream(self, inputs: Frames) -> float:
         """Stream one round, and return its frames per second."""

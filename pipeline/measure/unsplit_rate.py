@@ -19,7 +19,7 @@ from pipeline.measure import cost_cache
 from pipeline.measure.cost_cache import CostCache, TimeRecord
 from pipeline.measure.group_times import MOST_OTHERS, GroupTimes, extract_groups, fastest_cores
 from pipeline.measure.sampling import FULL, Sampling
-from pipeline.measure.throughput import Frames, VariantRun, random_frames
+from pipeline.measure.throughput import Frames, VariantRun
 from pipeline.split.graph import Graph
 
 
@@ -71,8 +71,6 @@ class UnsplitBaseline:
         """
         if self._record is None:
             progress("building the whole model")
-            # Two in turns: a single one would still be in the caches when it comes again.
-            self._frames = random_frames(graph.inputs, 2)
             self.runs = self._warm_up(graph, device, stage, code or compile_stage(module, device), cores)
 
     def time(self) -> GroupTimes:
@@ -102,6 +100,10 @@ class UnsplitBaseline:
         for variant in stages:
             plan = Plan(graph.name, graph.digest, board, graph.inputs, graph.outputs, (variant,))
             run = VariantRun(graph.name, Bundle(plan, [code]), lambda _: None)
-            run.warm_up(self._frames, None, self._sampling.stream_s)
+            # Two in turns: a single one would still be in the caches when it comes again.
+            if self._frames:
+                run.warm_up(self._frames, None, self._sampling.stream_s)
+            else:
+                self._frames = run.find_inputs(2, None, self._sampling.stream_s)
             runs.append((variant.replicas, run))
         return runs

@@ -189,3 +189,14 @@ def test_a_tolerance_is_a_share(pool_model: Graph, tolerance: Any) -> None:
         pipeline.build(pool_model, plan, tolerance=tolerance)
     with pytest.raises(BuildError, match=r"tolerance is .*; it must be a share of the largest output"):
         pipeline.verify(pool_model, "model.onnx", tolerance=tolerance)
+
+
+def test_narrow_numbers_that_the_model_s_runtime_computes_with(tmp_path: Path) -> None:
+    """Its operators stay narrow beside the wide ones that builds are compared with."""
+    nodes = [node("Neg", "x", "n"), node("RoiAlign", "n r i", "y")]
+    dtypes = dict.fromkeys("xry", TensorProto.FLOAT16)
+    shapes = {"x": (1, 1, 8, 8), "r": (1, 4)}
+    path = save(tmp_path / "m.onnx", nodes, shapes, ["y"], {"i": np.zeros(1, np.int64)}, dtypes=dtypes, opset=16)
+    graph = pipeline.read(path)
+    assert graph.islands
+    assert pipeline.build(graph, pipeline.plan(graph, stages=1)).parity.largest_error == 0

@@ -11,6 +11,7 @@ import pytest
 import pipeline
 from pipeline.core.random_frame import random_frame
 from pipeline.errors import BuildError, ModelError
+from pipeline.measure.comparison import compare
 from pipeline.split.graph import Graph
 from tests.support.onnx_models import node, save
 
@@ -76,3 +77,12 @@ def read(folder: Path, operands: str, constants: dict[str, Any]) -> Graph:
     nodes = [node("NonMaxSuppression", operands, "y")]
     constants = {"most": np.array([5]), **constants}
     return pipeline.read(save(folder / "m.onnx", nodes, inputs, ["y"], constants, dtypes={"y": 7}))
+
+
+def test_measuring_takes_a_frame_that_the_model_takes(detections: Graph) -> None:
+    """Of the usual frames some have a threshold that is no share."""
+    assert min(random_frame(detections.inputs, seed)["threshold"] for seed in range(4)) < 0
+    bundle = pipeline.build(detections, pipeline.plan(detections, stages=1))
+    comparison = compare(detections, bundle, frames=4, rounds=1)
+    assert len(comparison.variants) > 1
+    assert comparison.pipelined.frames_per_s > 0

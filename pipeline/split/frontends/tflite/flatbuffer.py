@@ -230,8 +230,17 @@ class TfliteGraph:
         self.operators = [self._operator(number) for number in range(self.subgraph.OperatorsLength())]
         self.inputs = self._pick(self.subgraph.InputsAsNumpy())
         self.outputs = self._pick(self.subgraph.OutputsAsNumpy())
+        self._mark_empty_constants()
         used_names = {tensor.name for tensor in self.inputs}
         self.output_names = [unique(tensor.name, used_names) for tensor in self.outputs]
+
+    def _mark_empty_constants(self) -> None:
+        """Give constants without elements their values; their buffers are those of tensors that operators make."""
+        made = {tensor.number for operator in self.operators for tensor in operator.outputs}
+        made |= {tensor.number for tensor in self.inputs}
+        for tensor in self.tensors:
+            if 0 in tensor.shape and tensor.in_frames and not tensor.is_variable and tensor.number not in made:
+                tensor.values, tensor.is_constant = np.empty(tensor.shape, _ARRAY_DTYPES[tensor.dtype]), True
 
     def stored_bytes(self, tensor: TfliteTensor) -> np.ndarray:
         """Return the bytes of a constant as they are in the file."""

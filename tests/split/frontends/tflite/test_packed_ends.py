@@ -55,6 +55,15 @@ def test_an_output_whose_shape_depends_on_values(tmp_path: Path) -> None:
     assert run(path, few, none) == [[[0], [2], [4]], []]
 
 
+def test_a_constant_without_elements(tmp_path: Path) -> None:
+    """It is the shape of a scalar, of which converters make a condition."""
+    writer = TfliteWriter()
+    x, scalar, y = text(writer, writer.input((1,))), text(writer, writer.tensor(())), text(writer, writer.tensor((1,)))
+    writer.add("RESHAPE", [x, writer.constant(np.zeros(0, np.int32))], [scalar], options="ReshapeOptions")
+    writer.add("RESHAPE", [scalar, writer.constant(np.array([1], np.int32))], [y], options="ReshapeOptions")
+    assert run(writer.save(tmp_path / "m.tflite", y), np.array(["seven"], object)) == [["seven"]]
+
+
 def test_text_goes_in_and_comes_out(tmp_path: Path) -> None:
     path = save(tmp_path, words)
     assert [note.split(";")[0] for note in pipeline.read(path).notes] == [
