@@ -70,6 +70,9 @@ def operator_name(node: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001 - there is no public class
         if target.namespace not in FAMILIES:
             raise ModelError(f"{node.name!r} calls {target}, an operator of another library, which is not supported")
+        # PyTorch does not check them, and reads and writes wherever a frame says.
+        if target.__name__.startswith("segment_reduce") and node.kwargs.get("offsets") is not None:
+            raise ModelError(f"{node.name!r} calls {target} with offsets, which is not supported; give it lengths")
         return f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}"  # noqa: SLF001
     if isinstance(target, torch._ops.HigherOrderOperator):  # noqa: SLF001
         return f"higher_order.{target.__name__}"

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import pipeline  # noqa: E402
 from pipeline.core.board import Board, Device  # noqa: E402
-from pipeline.errors import PlanError  # noqa: E402
+from pipeline.errors import ModelError, PlanError  # noqa: E402
 from pipeline.split import extract  # noqa: E402
 from pipeline.split.cuts import legal_cuts  # noqa: E402
 from tests.support.onnx_models import assert_close, in_stages, kinds  # noqa: E402
@@ -156,3 +156,10 @@ def test_a_long_recurrent_layer(layer: Any) -> None:
 )
 def test_forms_that_tvm_has_not(function: Any) -> None:
     check_outputs(export(function, image(2, 4, 4)), image(2, 4, 4))
+
+
+def test_offsets_that_pytorch_does_not_check() -> None:
+    offsets = np.array([0, 2, 5])
+    program = export(lambda _, x, o: torch.segment_reduce(x, "sum", offsets=o), image(5), torch.from_numpy(offsets))
+    with pytest.raises(ModelError, match="with offsets, which is not supported; give it lengths"):
+        pipeline.read(program)
