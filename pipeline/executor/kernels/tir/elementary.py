@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -146,3 +147,20 @@ for _name in _LOWERED:
     tvm.ir.register_op_attr(_own_name(_name), "TCallEffectKind", _like.get_attr("TCallEffectKind"))
     tvm.ir.register_op_attr(_own_name(_name), "TVectorizable", True)
     tvm.ir.register_op_attr(_own_name(_name), "llvm.FLowerIntrinsic", _lower)
+
+
+def _write_cosh(call: Any) -> Any:
+    """Return the hyperbolic cosine, which TVM leaves to a function of the C library that takes no vectors."""
+    (value,) = call.args
+    half = tirx.const(math.log(2), str(value.ty.dtype))
+    # Halves within the exponents: the cosine is finite for a little longer than the exponential.
+    return tirx.exp(value - half) + tirx.exp(tirx.const(0, str(value.ty.dtype)) - value - half)
+
+
+def _write_sinh(call: Any) -> Any:
+    # Exponentials would cancel out near zero.
+    return tirx.tanh(call.args[0]) * _write_cosh(call)
+
+
+tvm.ir.register_op_attr("tirx.cosh", "llvm.FLowerIntrinsic", _write_cosh)
+tvm.ir.register_op_attr("tirx.sinh", "llvm.FLowerIntrinsic", _write_sinh)
