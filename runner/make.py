@@ -61,13 +61,22 @@ def find_compiler(machine: str, folder: Path) -> list[str]:
     return [*options, "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={machine}"] if is_foreign else options
 
 
+def forget_other_tools(folder: Path, configure: Sequence[str]) -> None:
+    """Remove what CMake remembers of other tools, which may be gone: it never looks for new ones."""
+    tools, stamp = "\n".join((*configure, shutil.which("c++") or "")), folder / "tools.txt"
+    if not stamp.exists() or stamp.read_text() != tools:
+        (folder / "CMakeCache.txt").unlink(missing_ok=True)
+        shutil.rmtree(folder / "CMakeFiles", ignore_errors=True)
+        stamp.write_text(tools)
+
+
 def build(folder: Path, machine: str, options: Sequence[str]) -> Path:
     """Build the runner for a machine, and return the folder that holds all of it."""
     folder.mkdir(parents=True, exist_ok=True)
     cmake = find_cmake()
     configure = ["-S", str(SOURCE), "-B", str(folder), f"-DPACKAGES={packages()}", *find_compiler(machine, folder)]
-    if shutil.which("ninja") and not (folder / "CMakeCache.txt").exists():
-        configure += ["-G", "Ninja"]
+    configure += ["-G", "Ninja" if shutil.which("ninja") else "Unix Makefiles"]
+    forget_other_tools(folder, configure)
     for arguments in ([*configure, *options], ["--build", str(folder), "--parallel", str(os.cpu_count())]):
         if status := subprocess.run([*cmake, *arguments], check=False).returncode:
             sys.exit(status)

@@ -14,7 +14,7 @@ from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import BuildError, reason
-from pipeline.executor import core_estimates, detection, devices, host_target, kernels, source_runtimes
+from pipeline.executor import core_estimates, detection, devices, host_target, kernels, linker, source_runtimes
 from pipeline.executor.executable import CompileOptions, Tuning, build_executable
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.stage_code import StageCode, share_parameters
@@ -61,7 +61,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         runtimes = source_runtimes.runtimes(module)
     del module, work  # which hold the constants too
     return StageCode(
-        lambda: executable,
+        functools.partial(_link_here, executable),
         move_together(constants),
         executable=executable,
         machine=machine,
@@ -70,6 +70,13 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         calls=calls,
         processor=processor,
     )
+
+
+def _link_here(executable: Any) -> Any:
+    """Return an executable, linked: TVM would look for a C compiler where a stage has no kernels."""
+    with compiler_lock:
+        quietly(lambda: executable.jit(fcompile=linker.link))
+    return executable
 
 
 def runs_here(device: Device) -> bool:

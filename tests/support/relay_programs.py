@@ -13,6 +13,7 @@ from tvm import relax
 
 from pipeline.core.native_output import quietly
 from pipeline.core.tvm_access import compiler_lock
+from pipeline.executor.linker import link
 from pipeline.split.frontends import relay
 from pipeline.split.frontends.relay import parser
 from pipeline.split.frontends.relay.syntax import TensorType
@@ -61,7 +62,7 @@ def results(text: str, inputs: Arrays, constants: Arrays | None = None) -> list[
     module = import_program(text, constants).module
     order = [str(param.name) for param in module["main"].params]
     with compiler_lock:
-        machine = quietly(lambda: relax.VirtualMachine(relax.build(module, "llvm"), tvm.cpu()))
+        machine = quietly(lambda: relax.VirtualMachine(relax.build(module, "llvm").jit(fcompile=link), tvm.cpu()))
     output = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(inputs[name])) for name in order))
     return [each.numpy() for each in ([output] if hasattr(output, "numpy") else output)]
 

@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from pipeline.core.tvm_access import compiler_lock
+from pipeline.executor.linker import link
 
 pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
 
@@ -25,7 +26,8 @@ def run(values: list[int], exponents: int | list[int]) -> list[int]:
             with builder.dataflow():
                 result = builder.emit_output(divide_by_power(builder, x, np.array(exponents)))
             builder.emit_func_output(result)
-        machine = relax.VirtualMachine(tvm.compile(builder.get(), tvm.target.Target({"kind": "llvm"})), tvm.cpu())
+        executable = tvm.compile(builder.get(), tvm.target.Target({"kind": "llvm"}))
+        machine = relax.VirtualMachine(executable.jit(fcompile=link), tvm.cpu())
     return list(map(int, machine["main"](tvm.runtime.tensor(np.array(values, np.int32))).numpy()))
 
 
