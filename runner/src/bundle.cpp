@@ -61,7 +61,7 @@ ffi::Any load_library(std::string_view code, const std::string& sha256) {
   path += std::to_string(file);
   static const ffi::Function load = global_function("ffi.Module.load_from_file.so");
   const Quiet quiet;
-  return guarded([&] { return load(ffi::String(path), ffi::String("so")); });
+  return call(load, ffi::String(path), ffi::String("so"));
 }
 
 // What TVM loads stays until the process ends; so one module for all who load the same bytes costs nothing more.
@@ -75,7 +75,7 @@ ffi::Any shared_library(std::string_view code, const std::string& sha256) {
 
 ffi::Function find_function(const ffi::Any& module, const char* name) {
   static const ffi::Function find = global_function("ffi.ModuleGetFunction");
-  const auto function = guarded([&] { return find(module, ffi::String(name), true).as<ffi::Function>(); });
+  const auto function = call(find, module, ffi::String(name), true).as<ffi::Function>();
   if (!function) throw Failure(std::string("it has no function ") + quote(name));
   return *function;
 }
@@ -149,10 +149,10 @@ Bundle load_bundle(const std::string& path) {
 }
 
 ffi::Function make_entry(const StageCode& code) {
-  const ffi::Any machine = guarded([&] { return find_function(code.module, "vm_load_executable")(); });
+  const ffi::Any machine = call(find_function(code.module, "vm_load_executable"));
   constexpr int kPooled = 2;  // as in TVM's memory_manager.h
   const ffi::Function start = find_function(machine, "vm_initialization");
-  guarded([&] { return start(static_cast<int>(kDLCPU), 0, kPooled); });
+  call(start, static_cast<int>(kDLCPU), 0, kPooled);
   return find_function(machine, "main");
 }
 

@@ -1,7 +1,6 @@
 // What is used of tvm-ffi: its global functions, by way of its C interface alone.
 //
-// Libraries of TVM's wheels are made with another C++ library than ours may be, so that exceptions do not cross.  The
-// headers turn the error that a C function returns into one of our own.
+// Libraries of TVM's wheels are made with another C++ library than ours may be, so that exceptions must not cross.
 #pragma once
 
 #include <tvm/ffi/error.h>
@@ -22,6 +21,20 @@ auto guarded(Call call) -> decltype(call()) {
     // A backtrace follows.
     throw Failure(message.substr(0, message.find('\n')));
   }
+}
+
+// Calls a function of TVM's.  Its own operator would call it as C++, which throws.
+template <typename... Arguments>
+ffi::Any call(const ffi::Function& function, Arguments&&... arguments) {
+  constexpr int count = sizeof...(Arguments);
+  ffi::AnyView packed[count + 1];
+  ffi::PackedArgs::Fill(packed, std::forward<Arguments>(arguments)...);
+  TVMFFIAny raw{};
+  const auto handle = ffi::details::ObjectUnsafe::RawObjectPtrFromObjectRef(function);
+  if (TVMFFIFunctionCall(handle, reinterpret_cast<TVMFFIAny*>(packed), count, &raw) != 0) {
+    return guarded([]() -> ffi::Any { throw ffi::details::MoveFromSafeCallRaised(); });
+  }
+  return ffi::details::AnyUnsafe::MoveTVMFFIAnyToAny(&raw);
 }
 
 inline ffi::Function global_function(const char* name) {

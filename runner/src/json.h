@@ -17,7 +17,7 @@ class Json {
   static Json parse(const std::string& document) {
     check_depth(document);
     static const ffi::Function parser = global_function("ffi.json.Parse");
-    return Json(guarded([&] { return parser(ffi::String(document)); }), "");
+    return Json(call(parser, ffi::String(document)), "");
   }
 
   // Field of an object; null if it is missing, or the object is.

@@ -19,7 +19,7 @@ void keep_on(const std::vector<int64_t>& cores) {
   for (const int64_t core : cores) numbers.push_back(std::to_string(core));
   constexpr int kOneCorePerThread = -2;  // as in TVM's threading_backend.h
   const ffi::Function configure = global_function("runtime.config_threadpool");
-  guarded([&] { configure(kOneCorePerThread, static_cast<int>(cores.size()), numbers); });
+  call(configure, kOneCorePerThread, static_cast<int>(cores.size()), numbers);
 }
 
 // The caller gets one piece of memory.

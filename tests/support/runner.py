@@ -51,7 +51,9 @@ def build_tests(name: str, *options: str) -> Path:
         make = runpy.run_path(str(ROOT / "runner/make.py"))
         cmake, compiler = make["find_cmake"](), make["find_compiler"](platform.machine(), folder)
         source = ROOT / "tests/runner/native"
-        _call([*cmake, "-S", source, "-B", folder, f"-DPACKAGES={packages()}", *compiler, *options])
+        configure = ["-S", str(source), "-B", str(folder), f"-DPACKAGES={packages()}", *compiler, *options]
+        make["forget_other_tools"](folder, configure)
+        _call([*cmake, *configure])
         _call([*cmake, "--build", folder, "--parallel", "2"])
     return folder
 
