@@ -33,7 +33,9 @@ def native():
 def clean():
     try:
         begin()
-        time.sleep(1000)
+        # Not one sleep: a signal just before its system call would wait for its end.
+        while True:
+            time.sleep(0.05)
     except KeyboardInterrupt:
         time.sleep(termination.LIMIT_S + 0.5)
         print("a clean end")
@@ -49,7 +51,8 @@ def run(root: Path, action: str, signals: Sequence[signal.Signals]) -> tuple[int
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
-        for number in signals:
+        # Stopped meanwhile: a busy machine must not put seconds between two signals that are one request.
+        for number in (signal.SIGSTOP, *signals, signal.SIGCONT):
             process.send_signal(number)
         try:
             output, errors = process.communicate(timeout=LIMIT)
