@@ -31,6 +31,7 @@ import boards
 import pipeline
 from pipeline.core.board import Board
 from pipeline.core.plan import Plan
+from pipeline.core.prediction import predict
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.group_times import GroupTimer, extract_groups
 from pipeline.measure.throughput import VariantRun, random_frames
@@ -168,7 +169,7 @@ def slowest(plan: Plan, initial: Planner, current: Planner) -> float:
         factor = current_s / initial_s
         times = tuple(seconds * factor for seconds in stage.replica_seconds)
         stages.append(replace(stage, seconds=stage.seconds * factor, replica_seconds=times))
-    return replace(plan, stages=tuple(stages)).slowest
+    return predict(replace(plan, stages=tuple(stages))).interval_s
 
 
 def runs_alike(first: Plan, second: Plan) -> bool:

@@ -109,7 +109,7 @@ def stream(plan: Plan, seconds: float) -> float:
     """Return the frames per second of a stream through the real scheduler."""
     frame = np.zeros(plan.inputs[0].shape, np.float32)
     # The first frames fill the pipeline.
-    count, first = max(20, int(seconds / plan.slowest)), plan.frames_in_flight
+    count, first = max(20, int(seconds / predict(plan).interval_s)), plan.frames_in_flight
     with Pipeline(plan) as running:
         times = [perf_counter() for _ in running.map([frame] * (count + first))]
     return count / (times[-1] - times[first - 1])

@@ -32,6 +32,7 @@ from report import Row, median, parser, report
 
 from pipeline.core.board import Board, Device, Link
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.prediction import predict
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline
 from pipeline.split.graph import Graph, Operator
@@ -179,8 +180,8 @@ def measure_plan(slots: Sequence[int]) -> Row:
     return {
         "member": f"planned for {len(slots)} of {slots[0]} slots",
         "before_frames_per_s": rate,
-        "plan_ratio": rate * divided.slowest,
-        "ideal_frames_per_s": 1 / divided.slowest,
+        "plan_ratio": rate * predict(divided).interval_s,
+        "ideal_frames_per_s": predict(divided).frames_per_s,
     }
 
 

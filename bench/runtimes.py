@@ -34,6 +34,7 @@ from throughput import progress, two_cores
 import pipeline
 from pipeline.core.board import Board
 from pipeline.core.plan import Plan
+from pipeline.core.prediction import predict
 from pipeline.measure.throughput import steady_rate
 from pipeline.split.frontends import references
 from pipeline.split.graph import Graph
@@ -98,7 +99,7 @@ def measure(name: str, folder: Path, options: argparse.Namespace) -> Row:
         "plan_frames_per_s": rates["plan"],
         "plan": ", ".join(describe(plans["plan"])),
         "ratio": rates["plan"] / best,
-        "predicted_ratio": 1 / plans["plan"].slowest / rates["plan"],
+        "predicted_ratio": predict(plans["plan"]).frames_per_s / rates["plan"],
         "speed": median(speeds) / median(planning_speeds),
         "relative_error": max(
             float(np.abs(one - other).max() / np.abs(other).max()) for one, other in zip(outputs, expected, strict=True)

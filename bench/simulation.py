@@ -23,6 +23,7 @@ import boards
 import pipeline
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.prediction import predict
 from pipeline.demo import network
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
@@ -118,7 +119,7 @@ def borrowing(replicas: int, cpu_s: float, npu_s: float, behind_s: float = 0.0) 
 
 def count(plan: Plan, seconds: float) -> int:
     """Return how many frames take about `seconds`."""
-    return max(20, int(seconds / plan.slowest))
+    return max(20, int(seconds / predict(plan).interval_s))
 
 
 def stream(plan: Plan, seconds: float) -> tuple[float, float]:
@@ -134,7 +135,7 @@ def stream(plan: Plan, seconds: float) -> tuple[float, float]:
 def overrun(plan: Plan, policy: dict[str, Any], seconds: float) -> tuple[float, float]:
     """Return frames per second and the median time since arrival, where more frames come than are taken."""
     ends: list[tuple[float, float]] = []
-    frame, interval = np.zeros(4, np.float32), plan.slowest / OVERRUN
+    frame, interval = np.zeros(4, np.float32), predict(plan).interval_s / OVERRUN
 
     def note_end(future: Any) -> None:
         if future.exception() is None:
@@ -156,7 +157,7 @@ def row(name: str, plan: Plan, rate: float, latency: float, frames: int) -> Row:
         outcome = simulate(plan, frames=frames)
         simulated = outcome.latency_s.p50
     else:
-        outcome = simulate(plan, frames=int(OVERRUN * frames), fps=OVERRUN / plan.slowest, **policy)
+        outcome = simulate(plan, frames=int(OVERRUN * frames), fps=OVERRUN / predict(plan).interval_s, **policy)
         simulated = outcome.since_arrival_s.p50
     return {
         "plan": name,
@@ -164,8 +165,8 @@ def row(name: str, plan: Plan, rate: float, latency: float, frames: int) -> Row:
         "measured_frames_per_s": rate,
         "simulated_frames_per_s": outcome.frames_per_s,
         "ratio": outcome.frames_per_s / rate,
-        "predicted_frames_per_s": 1 / plan.slowest,
-        "predicted_ratio": rate * plan.slowest,
+        "predicted_frames_per_s": predict(plan).frames_per_s,
+        "predicted_ratio": rate * predict(plan).interval_s,
         "measured_latency_ms_p50": latency * 1e3,
         "simulated_latency_ms_p50": simulated * 1e3,
         "latency_ratio": simulated / latency,

@@ -102,10 +102,10 @@ def offered_plans(planner: Planner) -> Iterator[tuple[str, Plan]]:
     for objective in OBJECTIVES:
         yield f"--objective {objective}", planner.plan(objective=objective)
     for name, plan in trade_offs(planner):
-        fastest = min(fastest, plan, key=lambda each: each.slowest)
+        fastest = min(fastest, plan, key=lambda each: predict(each).interval_s)
         yield name, plan
     for share in FPS_SHARES:
-        yield f"--fps at {share:.0%}", planner.plan(fps=share / fastest.slowest)
+        yield f"--fps at {share:.0%}", planner.plan(fps=share / predict(fastest).interval_s)
     for stages in STAGES:
         yield f"--stages {stages}", planner.plan(stages=stages)
 
@@ -126,7 +126,7 @@ def stream(plan: Plan, seconds: float) -> tuple[float, float]:
     frame = np.zeros(plan.inputs[0].shape, plan.inputs[0].dtype)
     # The first frames fill the pipeline; in the end, the slow replicas are waited for.
     first = plan.frames_in_flight
-    count = max(40, 4 * first, int(seconds / plan.slowest))
+    count = max(40, 4 * first, int(seconds / predict(plan).interval_s))
     with Pipeline(plan, create=SleepingRuntime) as running:
         alone = []
         for _ in range(3):

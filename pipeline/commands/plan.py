@@ -94,7 +94,8 @@ def show(plan: Plan, explanation: Explanation) -> None:
         out.print(_step_table(explanation))
     basis = "measured" if plan.measured else "estimated"
     out.print(
-        f"Predicted ({basis}): {explanation.frames_per_s:.4g} frames/s, {plan.speedup:.2f} times the unsplit model on "
+        f"Predicted ({basis}): {explanation.frames_per_s:.4g} frames/s, "
+        f"{plan.unsplit_seconds * explanation.frames_per_s:.2f} times the unsplit model on "
         f"one core; latency {explanation.latency_s * 1e3:.3g} ms{_energy(explanation)}."
     )
     out.print(explanation.reason)

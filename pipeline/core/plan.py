@@ -17,7 +17,6 @@ from pipeline.core.joined_stages import join_stages
 from pipeline.core.plan_checks import check_limits, check_order, check_quantization, check_tensors
 from pipeline.core.plan_file import FORMAT, decode_plan, encode_plan
 from pipeline.core.plan_file_checks import check_cores, check_links, check_stage_order
-from pipeline.core.prediction import predict
 from pipeline.core.stage_options import StageOptions
 from pipeline.core.stage_plan import StagePlan, StepPlan, TensorSpec
 from pipeline.core.tensor_quantization import Quantization
@@ -88,17 +87,6 @@ class Plan:
     def frames_in_flight(self) -> int:
         """The bound on frames inside, with the default filled in."""
         return self.in_flight or sum(stage.frames_at_work + stage.queue_depth for stage in self.stages)
-
-    @property
-    def slowest(self) -> float:
-        """Predicted seconds between two frames; see `pipeline.core.prediction`."""
-        return predict(self).interval_s
-
-    @property
-    def speedup(self) -> float:
-        """Predicted frames per second over those of the unsplit model on one core; 0 if unknown."""
-        interval = self.slowest
-        return self.unsplit_seconds / interval if interval else 0.0
 
     @property
     def units(self) -> tuple[StagePlan, ...]:

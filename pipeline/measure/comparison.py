@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pipeline.core.prediction import predict
 from pipeline.errors import InputError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.measure.throughput import Variant, VariantRun, Watch, turns
@@ -129,7 +130,7 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         runs[-1].trace(inputs, trace)
     plan = bundle.plan
     # Once the pipeline is full, its slowest stage sets the pace.
-    predicted_frames_per_s = 1 / plan.slowest if plan.slowest else 0.0
+    predicted_frames_per_s = predict(plan).frames_per_s
     return Comparison(plan.model, tuple(run.result() for run in runs), rounds, predicted_frames_per_s, plan.measured)
 
 

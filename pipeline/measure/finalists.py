@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.prediction import predict
 from pipeline.errors import PlanError
 from pipeline.measure.plan_rates import StreamPlans, find_rates, stream_in_turns
 from pipeline.measure.sampling import FULL, Sampling
@@ -100,7 +101,7 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     best = max(range(len(rates)), key=lambda index: rates[index] * (1.0 if index else WORTH_IT))
     if not rates[best]:
         return finalist
-    return finalists[best].scale_times(1 / rates[best] / finalists[best].plan.slowest)
+    return finalists[best].scale_times(1 / rates[best] / predict(finalists[best].plan).interval_s)
 
 
 def _find_rivals(finalist: Finalist, request: Mapping[str, Any]) -> Iterator[Finalist]:
@@ -113,7 +114,8 @@ def _find_rivals(finalist: Finalist, request: Mapping[str, Any]) -> Iterator[Fin
         except PlanError:
             # It does not run all of the model, or the request names another one.
             continue
-        if plan.slowest * LEAST_PROMISING <= finalist.plan.slowest and plan.stages not in stages:
+        promising = predict(plan).interval_s * LEAST_PROMISING <= predict(finalist.plan).interval_s
+        if promising and plan.stages not in stages:
             stages.append(plan.stages)
             yield Finalist(restricted, plan)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.prediction import predict
 from pipeline.measure.finalists import Finalist, choose_runtimes
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def find_contradiction(choice: Finalist) -> str:
     devices = {name: plan.board.device(name) for name in {unit.device for unit in plan.units}}
     cores = {core for stage in plan.stages for core in stage.cores}
     on_cores = all(device.capabilities.occupies_cores for device in devices.values())
-    if not plan.measured or not on_cores or not cores or not plan.slowest:
+    if not plan.measured or not on_cores or not cores or not predict(plan).interval_s:
         return ""
     # Of several runtimes the fastest one for each group: no mixture of them does less work.
     times = [planner.isolated_seconds(device) for device in devices.values()]
-    gain = sum(map(min, zip(*times, strict=True))) / plan.slowest
+    gain = sum(map(min, zip(*times, strict=True))) / predict(plan).interval_s
     if not math.isfinite(gain) or gain <= MOST_PER_CORE * len(cores):
         return ""
     plural = "s" * (len(cores) > 1)

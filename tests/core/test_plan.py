@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.plan import Plan, StagePlan, StepPlan, decode, encode
+from pipeline.core.prediction import predict
 from pipeline.errors import BoardError, PlanError
 from tests.support.small_plans import BOARD, plan, skip_plan, spec, stage
 
@@ -22,8 +23,8 @@ from tests.support.small_plans import BOARD, plan, skip_plan, spec, stage
 def test_a_graph_with_skips_and_fan_out_is_accepted() -> None:
     pipeline_plan = skip_plan()
     assert pipeline_plan.frames_in_flight == (1 + 2) + (1 + 4) + (1 + 2)
-    assert pipeline_plan.slowest == 2e-3
-    assert pipeline_plan.speedup == pytest.approx(2)
+    assert predict(pipeline_plan).interval_s == 2e-3
+    assert pipeline_plan.unsplit_seconds * predict(pipeline_plan).frames_per_s == pytest.approx(2)
 
 
 def test_one_output_feeds_many_stages() -> None:
@@ -143,7 +144,7 @@ def test_reading_a_plan_does_not_change_it() -> None:
             repr(pipeline_plan),
             str(pipeline_plan),
             hash(pipeline_plan.stages),
-            pipeline_plan.slowest,
+            predict(pipeline_plan).interval_s,
             pipeline_plan.frames_in_flight,
         )
         for _ in range(2)

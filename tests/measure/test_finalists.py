@@ -13,6 +13,7 @@ import pytest
 import pipeline
 from pipeline.core.board import Board, Device, Link
 from pipeline.core.plan import Plan
+from pipeline.core.prediction import predict
 from pipeline.errors import PlanError
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.finalists import choose_runtimes
@@ -56,7 +57,7 @@ def test_the_fastest_runtime_is_chosen_with_its_measured_time(planner: Planner, 
     chosen = choose_runtimes(planner, {}, cache=CostCache(None), stream=stream)
     plan = chosen.plan
     assert {stage.device for stage in plan.stages} == {fastest}
-    assert plan.slowest == pytest.approx(1 / 8)
+    assert predict(plan).interval_s == pytest.approx(1 / 8)
     # As if it had been planned with the measured times.
     assert plan == chosen.planner.plan()
 
@@ -104,5 +105,5 @@ def test_plans_are_built_and_streamed(planner: Planner) -> None:
     plan = choose_runtimes(planner, {}, cache=CostCache(None), sampling=BRIEF, progress=texts.append).plan
     assert "building plan 2 of 2" in texts
     # By no means a second.
-    assert 0 < plan.slowest < 0.1
+    assert 0 < predict(plan).interval_s < 0.1
     assert plan.measured

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.board import Board, Device
+from pipeline.core.prediction import predict
 from pipeline.measure.plausibility import choose_plausible
 from pipeline.split.planning.planner import Planner
 from tests.support.planning import chain_graph
@@ -34,7 +35,7 @@ def choose(tmp_path: Path) -> Choose:
             return Planner(graph, board, {"cpu": [seconds] * count}, contended={"cpu": [1.0] * count})
 
         choice = choose_plausible(make, {"stages": 2}, warn=warnings.append)
-        return calls, warnings, choice.plan.speedup
+        return calls, warnings, choice.plan.unsplit_seconds * predict(choice.plan).frames_per_s
 
     return choose
 

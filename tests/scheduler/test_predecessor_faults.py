@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from pipeline.core.plan import Plan, StagePlan, TensorSpec, encode
+from pipeline.core.prediction import predict
 from pipeline.errors import InputError, PlanError, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline
@@ -139,7 +140,7 @@ def test_fault_11_looking_at_a_plan_does_not_change_it(chain: Callable[..., Plan
     for _ in range(2):
         repr(plan)
         encode(plan)
-        _ = (plan.frames_in_flight, plan.slowest, plan.speedup)
+        _ = (plan.frames_in_flight, predict(plan).interval_s, plan.unsplit_seconds * predict(plan).frames_per_s)
         with Pipeline(plan) as running:
             repr(running)
             running.statistics()

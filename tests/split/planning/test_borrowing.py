@@ -57,8 +57,8 @@ def test_workers_borrow_what_a_chain_of_stages_could_have_only_once(chain: Graph
     assert borrowed(plan) == {"npu"}
     assert not borrowed(chain_plan)
     # Of 32 ms of the CPU, 16 remain; the accelerator has 2 ms and its begins, so that four cores set the pace.
-    assert plan.slowest == pytest.approx((16e-3 + 4 * NPU_S) / 4, rel=0.15)
-    assert chain_plan.slowest > 1.5 * plan.slowest
+    assert predict(plan).interval_s == pytest.approx((16e-3 + 4 * NPU_S) / 4, rel=0.15)
+    assert predict(chain_plan).interval_s > 1.5 * predict(plan).interval_s
 
 
 def test_how_loose_the_bound_is_counts_all_plans_that_were_compared(chain: Graph) -> None:
@@ -81,7 +81,7 @@ def test_all_cores_work_on_one_frame_where_a_chain_would_divide_them(chain: Grap
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_what_is_promised_is_simulated_however_crowded_the_device_is(chain: Graph, cores: int, npu_s: float) -> None:
     plan = make_planner(chain, make_board(cores), npu_s).plan()
-    assert simulate(plan, frames=300).frames_per_s == pytest.approx(1 / plan.slowest, rel=0.05)
+    assert simulate(plan, frames=300).frames_per_s == pytest.approx(predict(plan).frames_per_s, rel=0.05)
 
 
 def unlike_planner(chain: Graph, speed: float) -> Planner:
@@ -103,15 +103,15 @@ def test_workers_on_unlike_cores_borrow_one_device_each_at_its_own_pace(chain: G
     assert little - npu_s == pytest.approx((big - npu_s) / speed), "what is borrowed is as fast for all"
     assert stage.seconds == pytest.approx(sum(step.seconds for step in stage.steps)) == stage.mean_seconds
     # Half of the chain is on the cores, as is shown above for cores that are alike.
-    assert plan.slowest == pytest.approx((16e-3 + 4 * NPU_S) / (2 + 2 * speed), rel=0.15)
-    assert simulate(plan, frames=600).frames_per_s == pytest.approx(1 / plan.slowest, rel=0.03)
+    assert predict(plan).interval_s == pytest.approx((16e-3 + 4 * NPU_S) / (2 + 2 * speed), rel=0.15)
+    assert simulate(plan, frames=600).frames_per_s == pytest.approx(predict(plan).frames_per_s, rel=0.03)
     assert sum(step.seconds for step in stage.at_replica(3).steps) == pytest.approx(little)
 
 
 def test_times_of_workers_on_unlike_cores_are_found_again_from_their_groups(chain: Graph) -> None:
     planner = unlike_planner(chain, 0.7)
     plan = planner.plan(devices=["cpu+npu"])
-    assert explain(planner, plan).interval_s == pytest.approx(plan.slowest)
+    assert explain(planner, plan).interval_s == pytest.approx(predict(plan).interval_s)
     again = group_seconds(planner, plan.stages[0], 0, GROUPS)
     (stage,) = with_times(planner, plan, [(0, GROUPS)], [again]).stages
     assert stage.replica_seconds == pytest.approx(plan.stages[0].replica_seconds)
@@ -124,7 +124,7 @@ def test_a_crowded_device_is_borrowed_less(chain: Graph) -> None:
     for cores in (1, 8):
         plan = make_planner(chain, make_board(cores), 1.5e-3).plan(devices=["cpu+npu"])
         loads.append(predict(plan).loads["device npu"])
-        assert loads[-1] <= plan.slowest * (1 + 1e-9)
+        assert loads[-1] <= predict(plan).interval_s * (1 + 1e-9)
     assert loads[1] < loads[0]
 
 
@@ -206,12 +206,12 @@ def test_the_explanation_has_the_steps_and_the_plan_s_own_times(chain: Graph) ->
     planner = make_planner(chain, make_board())
     plan = planner.plan()
     explanation = explain(planner, plan)
-    assert explanation.interval_s == pytest.approx(plan.slowest)
+    assert explanation.interval_s == pytest.approx(predict(plan).interval_s)
     assert explanation.latency_s == pytest.approx(predict(plan).latency_s)
     for forecast, stage in zip(explanation.stages, plan.stages, strict=True):
         times = [(step.device, step.compute_s + step.transfer_s) for step in forecast.steps]
         assert times == [(step.device, pytest.approx(step.seconds)) for step in stage.steps]
-    assert explanation.bound_s <= plan.slowest
+    assert explanation.bound_s <= predict(plan).interval_s
 
 
 @pytest.mark.parametrize("memory_bytes", [3_000, 6_000, 10_000, 20_000])

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.core.board import Board, Device, Link
 from pipeline.core.plan import Plan, TensorSpec
+from pipeline.core.prediction import predict
 from pipeline.core.transfer_costs import enter_s, leave_s
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph, Operator
@@ -185,7 +186,7 @@ def losses(devices: int, seeds: range) -> list[float]:
         plan = Planner(graph, board, seconds, queue_depth=1).plan()
         check(graph, plan)
         reference = BestOverDownsets(graph, board, seconds)
-        result.append(plan.slowest / reference.interval() - 1)
+        result.append(predict(plan).interval_s / reference.interval() - 1)
     return result
 
 
@@ -274,7 +275,7 @@ def test_a_chain_and_fixed_cuts_keep_the_own_order() -> None:
     planner = Planner(branchy, board_of(2), seconds_of(branchy, 2, 3))
     assert planner.plan().order
     assert planner.plan(cuts=["n4"]).order == ()
-    assert planner.plan(stages=2).slowest < planner.plan(cuts=["n4"]).slowest
+    assert predict(planner.plan(stages=2)).interval_s < predict(planner.plan(cuts=["n4"])).interval_s
 
 
 def test_pins_and_refusals_go_with_their_groups() -> None:

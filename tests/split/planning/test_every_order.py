@@ -29,9 +29,9 @@ def check_rate(plan: Plan, divisions: list[Division]) -> None:
     prompt = least([each for each in divisions if each.latency <= 2 * quickest], lambda each: each.interval)
     if latency > 2 * quickest * ORDER:
         assert fastest * 1.2 <= prompt * PRECISION * ORDER
-        assert plan.slowest <= fastest * SIZE * ORDER
+        assert predict(plan).interval_s <= fastest * SIZE * ORDER
     else:
-        assert plan.slowest <= prompt * SIZE * ORDER * PRECISION
+        assert predict(plan).interval_s <= prompt * SIZE * ORDER * PRECISION
 
 
 @pytest.mark.parametrize("seed", PROBLEMS)
@@ -46,5 +46,5 @@ def test_no_order_is_better(seed: int) -> None:
     assert joules <= least(divisions, lambda each: each.joules) * ORDER
     interval = least(divisions, lambda each: each.interval) / np.random.default_rng(seed).uniform(0.3, 0.95)
     plan = planner.plan(fps=1 / interval, heterogeneous=False)
-    assert plan.slowest <= interval * (1 + 1e-6)
+    assert predict(plan).interval_s <= interval * (1 + 1e-6)
     assert predict(plan).latency_s <= least(divisions, lambda each: each.latency, interval) * ORDER

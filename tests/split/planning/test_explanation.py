@@ -10,6 +10,7 @@ import pytest
 import boards
 import pipeline
 from pipeline.core.board import Board, Device, Link
+from pipeline.core.prediction import predict
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
 from pipeline.split.planning.explanation import explain
@@ -29,7 +30,7 @@ def test_the_times_are_those_of_the_plan(chain: Graph) -> None:
     explanation = explain(own_planner, plan)
     assert [stage.seconds for stage in explanation.stages] == pytest.approx([stage.seconds for stage in plan.stages])
     assert [stage.operators for stage in explanation.stages] == [stage.operators for stage in plan.stages]
-    assert explanation.interval_s == pytest.approx(plan.slowest)
+    assert explanation.interval_s == pytest.approx(predict(plan).interval_s)
     assert explanation.latency_s == pytest.approx(sum(stage.seconds for stage in plan.stages))
     assert explanation.bottleneck == "stage2"
     assert explanation.stages[2].slowest_share == pytest.approx(1 / 3)
@@ -46,7 +47,7 @@ def test_plan_explanation_and_simulation_of_a_gpu_agree(digits_onnx: Path, name:
     solution, plan = own_planner.solve(), own_planner.plan()
     assert "gpu" in {stage.device for stage in plan.stages}
     assert explain(own_planner, plan).interval_s == pytest.approx(solution.interval)
-    assert plan.slowest == pytest.approx(solution.interval)
+    assert predict(plan).interval_s == pytest.approx(solution.interval)
     # Plans leave out what the system takes to wake the next thread.
     assert 1 / simulate(plan, frames=2000, overhead=0.0).frames_per_s == pytest.approx(solution.interval, rel=0.01)
 

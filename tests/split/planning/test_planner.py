@@ -12,6 +12,7 @@ import pytest
 import pipeline
 from pipeline.core.board import Board, Device, Link
 from pipeline.core.plan import decode, encode
+from pipeline.core.prediction import predict
 from pipeline.core.transfer_costs import LAYOUT
 from pipeline.errors import BoardError, PlanError
 from pipeline.split.cuts import crossing_bytes
@@ -47,7 +48,7 @@ def test_predicted_times_are_compute_and_crossing(chain: Graph) -> None:
         # The reader's caches fetch it, and both change its layout.
         [sum(groups[:3]) + LAYOUT * crossing_s, sum(groups[3:]) + (1 + LAYOUT) * crossing_s]
     )
-    assert plan.speedup == pytest.approx(sum(groups) / plan.stages[1].seconds)
+    assert plan.unsplit_seconds * predict(plan).frames_per_s == pytest.approx(sum(groups) / plan.stages[1].seconds)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 6])
@@ -95,7 +96,7 @@ def test_auto_replicates_where_cores_are_alike(chain: Graph) -> None:
     """No cut balances as well as whole frames do."""
     plan = plan_with_times(chain, host(0, 1, 2), seconds=[1e-2] * 6)
     assert [(stage.replicas, stage.cores) for stage in plan.stages] == [(3, (0, 1, 2))]
-    assert plan.slowest == pytest.approx(2e-2)
+    assert predict(plan).interval_s == pytest.approx(2e-2)
 
 
 def test_auto_without_replicas_takes_a_stage_for_each_core(chain: Graph) -> None:
@@ -112,7 +113,7 @@ def test_auto_takes_one_stage_where_pipelining_does_not_help(chain: Graph) -> No
     """One operator takes nearly all the time: wherever the cut is, the slowest stage is as slow as the whole."""
     plan = plan_with_times(chain, host(0, 1), seconds=[1e-6, 1e-6, 1.0, 1e-6, 1e-6, 1e-6], replicas=False)
     assert [stage.cores for stage in plan.stages] == [(0, 1)], "two threads do"
-    assert plan.speedup == pytest.approx(1 / (1 - PARALLEL / 2), rel=1e-3)
+    assert plan.unsplit_seconds * predict(plan).frames_per_s == pytest.approx(1 / (1 - PARALLEL / 2), rel=1e-3)
 
 
 def test_auto_takes_no_stage_more_than_is_worth_it(chain: Graph) -> None:
@@ -221,14 +222,14 @@ def test_the_stage_with_the_most_work_gets_the_most_cores(chain: Graph) -> None:
 def test_more_stages_than_cores_share_them_by_their_work(chain: Graph) -> None:
     plan = plan_with_times(chain, host(0, 1), cuts=[1, 2, 3], seconds=[5e-2, 1e-2, 1e-2, 1e-2, 1e-2, 1e-2])
     assert [stage.cores for stage in plan.stages] == [(0,), (1,), (1,), (1,)]
-    assert plan.slowest == pytest.approx(5e-2, rel=0.01), "of the core with the most work"
+    assert predict(plan).interval_s == pytest.approx(5e-2, rel=0.01), "of the core with the most work"
 
 
 def test_a_core_with_several_stages_bounds_the_pace(chain: Graph) -> None:
     plan = plan_with_times(chain, host(0), cuts=[3], seconds=[1e-2] * 6)
     assert [stage.cores for stage in plan.stages] == [(0,), (0,)]
-    assert plan.slowest == pytest.approx(6e-2, rel=0.01)
-    assert plan.speedup <= 1
+    assert predict(plan).interval_s == pytest.approx(6e-2, rel=0.01)
+    assert plan.unsplit_seconds * predict(plan).frames_per_s <= 1
 
 
 def test_each_device_divides_its_own_cores(chain: Graph) -> None:

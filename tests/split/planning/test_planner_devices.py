@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.core.board import Board, Cluster, Device, Link
 from pipeline.core.plan import Plan, TensorSpec
+from pipeline.core.prediction import predict
 from pipeline.errors import PlanError
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph, Operator
@@ -58,7 +59,7 @@ def test_replicas_use_unlike_cores(chain: Graph) -> None:
     plan = plan_with_times(chain, Board("two kinds", (cpu,)), seconds=[1e-2] * 6)
     (stage,) = plan.stages
     assert (stage.replicas, stage.cores) == (4, (2, 3, 0, 1))
-    assert plan.slowest == pytest.approx(6e-2 / (2 * 1 + 2 * 0.5)), "the sum of their rates"
+    assert predict(plan).interval_s == pytest.approx(6e-2 / (2 * 1 + 2 * 0.5)), "the sum of their rates"
 
 
 def test_latency_at_a_rate(chain: Graph) -> None:
@@ -66,7 +67,7 @@ def test_latency_at_a_rate(chain: Graph) -> None:
     quick = plan_with_times(chain, board, seconds=times, objective="latency")
     assert [stage.cores for stage in quick.stages] == [(0, 1, 2, 3)], "all cores work on one frame"
     busy = plan_with_times(chain, board, seconds=times, fps=1 / 2e-2)
-    assert busy.slowest <= 2e-2
+    assert predict(busy).interval_s <= 2e-2
     assert sum(stage.seconds for stage in quick.stages) < sum(stage.seconds for stage in busy.stages)
     with pytest.raises(PlanError, match=r"'m' reaches 66\.67 frames/s on 'test', not 100"):
         plan_with_times(chain, board, seconds=times, fps=100)
@@ -189,7 +190,7 @@ def test_what_takes_no_time_is_planned(chain: Graph) -> None:
     board = Board("b", devices, (Link(("host", "npu"), 1e30),))
     planner = Planner(chain, board, {"cpu": [0.0] * 6, "npu": [0.0] * 6})
     for options in ({}, {"stages": 2}, {"fps": 30}, {"objective": "latency"}):
-        assert planner.plan(**options).slowest == pytest.approx(0, abs=1e-4)
+        assert predict(planner.plan(**options)).interval_s == pytest.approx(0, abs=1e-4)
 
 
 def test_a_rate_is_kept_by_the_plan_as_it_is_predicted() -> None:
@@ -204,9 +205,9 @@ def test_a_rate_is_kept_by_the_plan_as_it_is_predicted() -> None:
     devices = (Device("cpu", cores=(0, 1)), Device("npu", "vta", memory="npu", at_once=2))
     board = Board("b", devices, (Link(("host", "npu"), 5e8),))
     planner = Planner(graph, board, {"cpu": [4e-3, 9e-3, 9e-3, 9e-3], "npu": [9e-3, 1e-3, 1e-3, 2e-3]})
-    fastest = 1 / planner.plan(objective="throughput", heterogeneous=False).slowest
+    fastest = predict(planner.plan(objective="throughput", heterogeneous=False)).frames_per_s
     for share in (0.5, 0.8, 0.9, 0.95, 0.999):
-        assert 1 / planner.plan(fps=share * fastest, heterogeneous=False).slowest >= share * fastest
+        assert predict(planner.plan(fps=share * fastest, heterogeneous=False)).frames_per_s >= share * fastest
 
 
 def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None:
@@ -220,7 +221,7 @@ def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None
     assert stage.transfer_s == pytest.approx(2 * 16384 / 1e9)
     compute_s = stage.seconds - stage.transfer_s
     # The link carries one tensor at a time.
-    assert plan.slowest == max(plan.stages[0].seconds, compute_s, stage.seconds / 2, stage.transfer_s)
+    assert predict(plan).interval_s == max(plan.stages[0].seconds, compute_s, stage.seconds / 2, stage.transfer_s)
 
 
 @pytest.mark.parametrize("known", [{"cores": (0, 1, 2, 3)}, {"slots": 4}, {"cores": (4, 5), "slots": 4}])
@@ -237,9 +238,9 @@ def test_slots_of_a_server_are_replicas_that_overlap_their_transfers(chain: Grap
     stage = next(stage for stage in plan.stages if stage.device == "far")
     assert (stage.replicas, stage.cores) == (8, ())
     # The board's own core computes as well; its share is no multiple of an operator.
-    assert plan.slowest < of_one.slowest / 2
-    assert plan.slowest >= (stage.seconds - stage.transfer_s) / 4
-    assert simulate(plan, frames=400, overhead=0).frames_per_s == pytest.approx(1 / plan.slowest, rel=0.02)
+    assert predict(plan).interval_s < predict(of_one).interval_s / 2
+    assert predict(plan).interval_s >= (stage.seconds - stage.transfer_s) / 4
+    assert simulate(plan, frames=400, overhead=0).frames_per_s == pytest.approx(predict(plan).frames_per_s, rel=0.02)
 
 
 # Cores that slow each other.

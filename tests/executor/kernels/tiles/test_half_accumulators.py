@@ -14,6 +14,7 @@ from tvm.target import Target
 import pipeline
 from pipeline.core.board import Board, Device
 from pipeline.core.numerics import Numerics
+from pipeline.core.stage_options import StageOptions
 from pipeline.errors import BuildError, PlanError
 from pipeline.executor.kernels.tiles.half_products import BLOCK
 from pipeline.split import extract
@@ -115,4 +116,4 @@ def test_what_it_cannot_be_is_refused() -> None:
     with pytest.raises(BuildError, match="leave one of them out"):
         Numerics(arithmetic="float16", weights="bfloat16")
     with pytest.raises(PlanError, match=r"arithmetic is .float.*did you mean"):
-        pipeline.core.stage_options.StageOptions(arithmetic="float")
+        StageOptions(arithmetic="float")
