@@ -24,15 +24,15 @@ import numpy as np
 from arm_analyser import Unavailable
 from report import Row, parser, report, usable_cores
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
-from pipeline.core.threads import run_in_thread
-from pipeline.core.tvm_access import compiler_lock
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import host_target
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
 from pipeline.executor.kernels import microarchitecture
 from pipeline.executor.tuning.kernel_times import by_function, call_seconds
+from pipeline.system.threads import run_in_thread
+from pipeline.tvm.access import compiler_lock
 
 NETWORK, KERNELS = "squeezenet", 5
 # Vectors of 256 bits, and what comes with them.

@@ -12,7 +12,7 @@ from arm_loops import Loop
 from arm_networks import CompiledNetwork
 from arm_slices import products_part
 
-from pipeline.core.tvm_access import tvm
+from pipeline.tvm.access import tvm
 
 _PRODUCTS = {"sdot": 4, "usdot": 4, "vpdpbusd": 4, "smull": 1, "smmla": 8, "usmmla": 8}
 """Products that an intrinsic adds up in each lane."""

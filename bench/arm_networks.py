@@ -13,13 +13,13 @@ import onnx
 from onnx_network import INPUT, OnnxNetwork
 
 import pipeline
-from pipeline.core.native_output import quietly
 from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.executor import host_target, kernels
 from pipeline.executor.kernels import provenance
 from pipeline.quantization.quantize import quantize
 from pipeline.split import extract
+from pipeline.system.native_output import quietly
+from pipeline.tvm.access import compiler_lock, tvm
 
 MOBILENET = "mobilenet"
 INT8 = "_int8"

@@ -16,7 +16,7 @@ import arm_analyser
 from arm_analyser import Unavailable
 from arm_loops import Loop
 
-from pipeline.core.files import cache_folder
+from pipeline.system.files import cache_folder
 
 # Newest releases when this was written; pinned, so that a figure can be found again.
 WHEELS = {

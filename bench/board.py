@@ -33,12 +33,12 @@ import numpy as np
 from cpu import Run, by_onnxruntime, time_sides
 from report import Row, environment, installed_version, parser, text
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
-from pipeline.core.threads import run_in_thread
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import core_estimates, core_kinds, host, host_target
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.system.threads import run_in_thread
 
 QUICK = ("squeezenet",)
 SYSTEM = Path("/sys/devices/system/cpu")

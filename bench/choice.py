@@ -29,16 +29,16 @@ from throughput import progress
 
 import boards
 import pipeline
-from pipeline.core.board import Board
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board
+from pipeline.core.plan.plan import Plan
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.group_times import GroupTimer, extract_groups
 from pipeline.measure.throughput import VariantRun, random_frames
 from pipeline.measure.unsplit_rate import UnsplitBaseline
+from pipeline.prediction.predict import predict
 from pipeline.split.graph import Graph
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.queues import stage_groups
+from pipeline.split.planning.problem.queues import stage_groups
 
 QUICK = ("squeezenet",)
 

@@ -24,8 +24,8 @@ from remote import serve
 from report import Row, median, parser, report
 
 from pipeline.cluster import ClusterPipeline, load
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline
 

@@ -33,10 +33,8 @@ import psutil
 from report import Row, installed_version, median, parser, report, usable_cores
 
 import pipeline
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
-from pipeline.core.threads import run_in_thread
-from pipeline.core.tvm_access import compiler_lock, tvm
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import host_target
 from pipeline.executor import kernels as schedules
 from pipeline.executor.build import compile_stage
@@ -45,6 +43,8 @@ from pipeline.executor.tuning.kernel_times import by_function, call_seconds
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.split import extract
 from pipeline.split.graph import Graph
+from pipeline.system.threads import run_in_thread
+from pipeline.tvm.access import compiler_lock, tvm
 
 QUICK = ("squeezenet", "shufflenet")
 SLOWEST = 3

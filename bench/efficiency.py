@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
 
 # Name -> for each stage its milliseconds and what it reads; the last stage's tensor is the result.

@@ -21,7 +21,7 @@ from report import Row, median, parser, report, usable_cores
 from tflite_writer import TfliteWriter
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board.board import Board, Device, Link
 from pipeline.split.graph import Graph
 
 SOURCE = Path(__file__).parents[1] / "tests" / "support" / "fake_npu.c"

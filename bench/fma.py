@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.tvm_access import tvm
 from pipeline.executor.kernels import microarchitecture
+from pipeline.tvm.access import tvm
 
 # Independent sums.  Two units with a latency of four to five cycles keep ten operations in flight; 24 leave room for
 # deeper ones and, with two factors, still fit the 32 vector registers of AVX-512 and AArch64.

@@ -27,15 +27,15 @@ import numpy as np
 from report import Row, median, parser, report
 
 import pipeline
-from pipeline.core.plan import Plan, StagePlan, StepPlan
-from pipeline.core.prediction import predict
+from pipeline.core.plan.plan import Plan, StagePlan, StepPlan
+from pipeline.prediction.predict import predict
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
-from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.split.planning.borrowing.worker_costs import STEP_S
 from pipeline.split.planning.plan_builder import build_plan
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.worker_costs import STEP_S
+from pipeline.split.planning.solver.chain_solver import ChainSolver
 from pipeline.workflow.plan import make_planner
 
 BOARDS = ("ultra96-simulated", "pynq-z2", "zcu104")

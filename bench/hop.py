@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from report import Row, median, parser, percentile, report, usable_cores
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.scheduler import Pipeline
 

@@ -16,10 +16,10 @@ from unittest import mock
 import numpy as np
 import report
 
-from pipeline.core.board import Device
-from pipeline.core.tvm_access import tvm
+from pipeline.core.board.board import Device
 from pipeline.executor.build import compile_stage
 from pipeline.executor.kernels.tir import bounds
+from pipeline.tvm.access import tvm
 
 WIDTHS = (1, 16, 256)
 KILOBYTES = (64, 1024, 16384)

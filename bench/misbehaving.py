@@ -21,8 +21,8 @@ from time import perf_counter
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
 
 ROOT = Path(__file__).resolve().parent.parent

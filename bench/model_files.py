@@ -110,7 +110,7 @@ def load_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def save_rows(rows: dict[str, dict[str, Any]], options: argparse.Namespace) -> None:
     """Write all rows after each file, so that an interrupted run can be resumed."""
-    from pipeline.core.files import write_atomically
+    from pipeline.system.files import write_atomically
 
     if options.json:
         content = {"environment": report.environment(), "rows": list(rows.values())}

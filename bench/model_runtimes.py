@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 
 Frame = Mapping[str, np.ndarray]
 
@@ -76,7 +76,7 @@ class LiteRT(Runtime):
     def __init__(self, path: Path, way: str = "default", threads: int = 0) -> None:
         from ai_edge_litert import interpreter
 
-        from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph
+        from pipeline.frontends.tflite.flatbuffer import TfliteGraph
 
         resolver = {
             "default": interpreter.OpResolverType.AUTO,
@@ -110,8 +110,8 @@ class PyTorch(Runtime):
     def __init__(self, path: Path, way: str = "default", threads: int = 0) -> None:  # noqa: ARG002 - it has one way
         import torch
 
-        from pipeline.split.frontends.torch import signature
-        from pipeline.split.frontends.torch.archive import open_program
+        from pipeline.frontends.torch import signature
+        from pipeline.frontends.torch.archive import open_program
 
         if threads:
             torch.set_num_threads(threads)
@@ -125,7 +125,7 @@ class PyTorch(Runtime):
         ]
 
     def run(self, frame: Frame) -> list[np.ndarray]:
-        from pipeline.split.frontends.torch.reference import evaluate
+        from pipeline.frontends.torch.reference import evaluate
 
         return evaluate(self._program, frame)
 
@@ -155,7 +155,7 @@ def count_operators(path: Path) -> int:
 
         return len(onnx.load(path, load_external_data=False).graph.node)
     if path.suffix == ".pt2":
-        from pipeline.split.frontends.torch.archive import open_program
+        from pipeline.frontends.torch.archive import open_program
 
         return sum(node.op == "call_function" for node in open_program(path).graph.nodes)
     import tflite

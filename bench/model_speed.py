@@ -34,8 +34,8 @@ from model_runtimes import RUNTIMES, Frame, candidate_frames, candidate_inputs
 from report import Row, parser, report, text, usable_cores
 
 import pipeline
-from pipeline.core.threads import run_in_thread
 from pipeline.executor import devices
+from pipeline.system.threads import run_in_thread
 
 Run = Callable[[], Any]
 # Frames of a stream; and of a turn, at most: the sides take turns often where neighbours disturb the machine.

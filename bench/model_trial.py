@@ -28,7 +28,7 @@ from model_runtimes import (
     is_open,
 )  # fmt: skip
 
-from pipeline.core.random_frame import perturb
+from pipeline.comparison.random_frame import perturb
 
 SEEDS = (0, 1)
 """Of the frames; the second one shows whether a model keeps state."""
@@ -322,7 +322,7 @@ def is_text(array: np.ndarray) -> bool:
 
 def relative_error(results: Tensors, expected: Tensors) -> float:
     """Return the largest error of any output, as a share of its largest value."""
-    from pipeline.core.compare import compare_output
+    from pipeline.comparison.compare import compare_output
 
     errors = [
         compare_output(result.astype(np.float64), reference.astype(np.float64)).relative

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from pipeline.core.files import write_atomically
+from pipeline.system.files import write_atomically
 
 NAMES = (
     "squeezenet",

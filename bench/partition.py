@@ -13,9 +13,9 @@ from time import perf_counter
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.split.planning.chain_solver import ChainSolver
-from pipeline.split.planning.choice import Choice
-from pipeline.split.planning.problem import Problem, Processor
+from pipeline.split.planning.problem.choice import Choice
+from pipeline.split.planning.problem.problem import Problem, Processor
+from pipeline.split.planning.solver.chain_solver import ChainSolver
 
 # Far beyond any network: a step that is quadratic in secret shows as a growth of ten.
 ITEMS = (1_000, 10_000, 100_000)

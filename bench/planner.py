@@ -20,10 +20,10 @@ from report import Row, parser, report
 
 import boards
 import pipeline
-from pipeline.core.board import Board, Cluster, Device, Link
+from pipeline.core.board.board import Board, Cluster, Device, Link
 from pipeline.split.graph import Graph
-from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.solver.bound import relaxed_interval
 
 # Unlike cores, a GPU, and an accelerator that can run some operators only.
 BOARDS = ("ultra96", "rk3588", "jetson-orin-nano")

@@ -30,10 +30,10 @@ import numpy as np
 from remote import serve
 from report import Row, median, parser, report
 
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
+from pipeline.prediction.predict import predict
 from pipeline.scheduler import Pipeline
 from pipeline.split.graph import Graph, Operator
 from pipeline.workflow.load import load

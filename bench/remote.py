@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.remote_address import parse
 from pipeline.remote.connection import Connection
 from pipeline.remote.credentials import create_credentials

@@ -17,9 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core import optional
+from pipeline.system import optional
 
-# Benchmarks import it in places of their own as well; see `pipeline.core.optional`.
+# Benchmarks import it in places of their own as well; see `pipeline.system.optional`.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 optional.hide_telemetry("openvino")
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from report import Row, median, parser, report, usable_cores
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.stage_code import StageCode
 

@@ -32,11 +32,11 @@ from report import Row, parser, report
 from throughput import progress, two_cores
 
 import pipeline
-from pipeline.core.board import Board
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board
+from pipeline.core.plan.plan import Plan
+from pipeline.frontends import references
 from pipeline.measure.throughput import steady_rate
-from pipeline.split.frontends import references
+from pipeline.prediction.predict import predict
 from pipeline.split.graph import Graph
 
 RUNTIMES = ("tvm", "onnxruntime", "openvino")

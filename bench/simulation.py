@@ -21,10 +21,10 @@ from report import Row, median, parser, report
 
 import boards
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.demo import network
+from pipeline.prediction.predict import predict
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
 from pipeline.split.planning.planner import Planner

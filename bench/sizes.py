@@ -21,7 +21,7 @@ import onnxruntime
 from report import Row, median, parser, report, usable_cores
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.split.symbolic_model import OpenModel, open_model
 

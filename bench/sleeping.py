@@ -28,19 +28,19 @@ from report import Row, median, parser, report
 
 import boards
 import pipeline
-from pipeline.core.board import Board
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board
+from pipeline.core.plan.plan import Plan
 from pipeline.demo import network
 from pipeline.executor.devices.simulated import SimulatedRuntime
+from pipeline.prediction.predict import predict
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
-from pipeline.split.planning.costs import estimate
 from pipeline.split.planning.plan_builder import build_plan
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.solver import Solver
-from pipeline.split.planning.trade_off import front, knee
+from pipeline.split.planning.problem.costs import estimate
+from pipeline.split.planning.solver.solver import Solver
+from pipeline.split.planning.solver.trade_off import front, knee
 
 OBJECTIVES = ("throughput", "latency", "energy")
 FPS_SHARES = (0.1, 0.3, 0.6, 0.9, 0.99)

@@ -32,8 +32,8 @@ import numpy as np
 import psutil
 from report import Row, parser, report
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime

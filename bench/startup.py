@@ -29,7 +29,7 @@ import numpy as np
 from report import Row, environment, median, parser, report
 
 import pipeline
-from pipeline.core.distribution import FULL, RUNTIME
+from pipeline.system.distribution import FULL, RUNTIME
 
 ROOT = Path(__file__).parents[1]
 TRIM = ROOT / "distributions" / "trim.sh"

@@ -33,7 +33,7 @@ import numpy as np
 import psutil
 from report import Row, median, parser, report
 
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.core.remote_address import parse
 from pipeline.remote import messages
 from pipeline.remote.connection import Connection

@@ -23,8 +23,8 @@ from PIL import Image
 from report import Row, median, parser, percentile, report
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.io.picture.pixels import Pixels
 from pipeline.io.picture.preparation import Preparation, PreparationStage

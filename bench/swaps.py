@@ -25,9 +25,9 @@ from onnx import TensorProto, helper, numpy_helper
 from report import Row, parser, report
 
 import pipeline
-from pipeline.core.affinity import process_cores
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.executor.bundle import Bundle
+from pipeline.system.affinity import process_cores
 
 FRAMES_PER_SWAP = 10
 LIMIT = 60.0

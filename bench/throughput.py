@@ -23,7 +23,7 @@ from report import Row, parser, report
 
 import boards
 import pipeline
-from pipeline.core.board import Board
+from pipeline.core.board.board import Board
 from pipeline.measure.comparison import Comparison, compare
 
 STAGES = 2

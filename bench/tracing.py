@@ -28,8 +28,8 @@ import numpy as np
 from hop import MICRO, on_core
 from report import Row, median, parser, report, usable_cores
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline, Trace, worker, worker_group
 
 SIDES = ("no hooks", "off", "on")

@@ -29,9 +29,9 @@ from typing import Any, ClassVar
 import numpy as np
 import report
 
-from pipeline.core.memory import contents
 from pipeline.remote import messages, tensors
 from pipeline.remote.wire import Wire
+from pipeline.system.memory import contents
 
 LATENCY_BYTES = 100
 SIZES = {100_000: 400, 1_000_000: 100, 10_000_000: 16}

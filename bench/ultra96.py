@@ -29,15 +29,15 @@ import numpy as np
 from report import Row, parser, report
 
 import boards
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.simulation import simulate
-from pipeline.split.planning.arrays import Array
-from pipeline.split.planning.choice import Choice
-from pipeline.split.planning.choice_builder import parallel_seconds
-from pipeline.split.planning.problem import Problem, Processor
-from pipeline.split.planning.solution import Solution, StageSolution
-from pipeline.split.planning.solver import Solver
+from pipeline.split.planning.problem.arrays import Array
+from pipeline.split.planning.problem.choice import Choice
+from pipeline.split.planning.problem.choice_builder import parallel_seconds
+from pipeline.split.planning.problem.problem import Problem, Processor
+from pipeline.split.planning.solver.solution import Solution, StageSolution
+from pipeline.split.planning.solver.solver import Solver
 
 # The published range, 0.04 to 0.61, and 1.0, which no kernels reach: the gain beyond which no schedule helps.
 UTILISATIONS = (0.04, 0.1, 0.2, 0.3, 0.4, 0.61, 1.0)

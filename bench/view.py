@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 from report import Row, median, parser, report, usable_cores
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.observe import web
 from pipeline.observe.web.server import EVENTS
 from pipeline.observe.web.update import WatchedPipeline

@@ -37,15 +37,15 @@ from boards.vta.lowering import stage
 from boards.vta.lowering.stage import LoweredStage
 from boards.vta.simulator import timing
 from boards.vta.simulator.result import Cycles
-from pipeline.core.plan import Plan
-from pipeline.core.transfer_costs import enter_s, leave_s
+from pipeline.core.board.transfer_costs import enter_s, leave_s
+from pipeline.core.plan.plan import Plan
 from pipeline.observe import timeline
 from pipeline.quantization.loss import outputs
 from pipeline.simulation import simulate
 from pipeline.split import extract, stage_parts
 from pipeline.split.graph import Graph
-from pipeline.split.planning.choice_builder import parallel_seconds
 from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem.choice_builder import parallel_seconds
 
 BOARD, VTA = "ultra96-simulated", "vta-simulated"
 BOARDS = {BOARD: VTA, "pynq-z2": "vta"}

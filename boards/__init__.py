@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.core import board_file
-from pipeline.core.board import Board
+from pipeline.core.board import board_file
+from pipeline.core.board.board import Board
 from pipeline.errors import BoardError, near
 
 PROJECT = "soc-pipeline"

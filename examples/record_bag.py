@@ -6,7 +6,7 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.source_frame import FrameResult
 from pipeline.io.sources.base import SourceOptions
 from pipeline.io.sources.registry import open_source

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.distribution import check_names
+from pipeline.system.distribution import check_names
 
 if TYPE_CHECKING:
-    from pipeline.core.board import Board, Device, Link
-    from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
+    from pipeline.core.board.board import Board, Device, Link
+    from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
     from pipeline.executor.bundle import Bundle
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
@@ -29,16 +29,16 @@ check_names()
 
 # Loaded on first use: a board that runs a bundle never imports the compiler or a frontend.
 _HOMES = {
-    "Board": "pipeline.core.board",
+    "Board": "pipeline.core.board.board",
     "Bundle": "pipeline.executor.bundle",
-    "Device": "pipeline.core.board",
+    "Device": "pipeline.core.board.board",
     "ExportedStages": "pipeline.workflow.export_stages",
-    "Link": "pipeline.core.board",
+    "Link": "pipeline.core.board.board",
     "Pipeline": "pipeline.scheduler.pipeline",
-    "Plan": "pipeline.core.plan",
-    "StagePlan": "pipeline.core.plan",
-    "StepPlan": "pipeline.core.plan",
-    "TensorSpec": "pipeline.core.plan",
+    "Plan": "pipeline.core.plan.plan",
+    "StagePlan": "pipeline.core.plan.plan",
+    "StepPlan": "pipeline.core.plan.plan",
+    "TensorSpec": "pipeline.core.plan.plan",
     "Trace": "pipeline.scheduler.trace",
     "build": "pipeline.workflow.build",
     "chain": "pipeline.workflow.chain",

@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import NoReturn
 
 from pipeline.commands.shared import termination
-from pipeline.core.distribution import FULL, IS_FULL
-from pipeline.core.version import VERSION
 from pipeline.errors import InputError, PipelineError
+from pipeline.system.distribution import FULL, IS_FULL
+from pipeline.system.version import VERSION
 
 # In the order in which help lists them: from a first look to what few need.
 COMMANDS = (
@@ -144,7 +144,7 @@ def _leave(status: int) -> int:
     A kernel cannot be interrupted, and the interpreter must not take its memory away while it runs.
     """
     # Threads that only rest do not keep anybody.
-    from pipeline.core.threads import RESTING
+    from pipeline.system.threads import RESTING
 
     workers = [thread for thread in threading.enumerate() if thread.daemon and thread is not threading.current_thread()]
     if any(thread.is_alive() and thread.name != RESTING for thread in workers):

@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from pipeline.core import optional
+from pipeline.system import optional
 
 pytest_plugins = ["tests.support.skips"]
 
@@ -22,7 +22,7 @@ hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("untimed")
 
 
-# Tests import it in places of their own as well; see `pipeline.core.optional`.
+# Tests import it in places of their own as well; see `pipeline.system.optional`.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 optional.hide_telemetry("openvino")
 

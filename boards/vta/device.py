@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BuildError, BundleError, MissingExtra
 from pipeline.executor.devices.base import OwnCompiler
 from pipeline.executor.devices.null import NullRuntime

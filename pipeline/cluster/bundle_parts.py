@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core import leftovers
-from pipeline.core.files import cache_folder, replace_folder, scratch_folder
 from pipeline.errors import BundleError
 from pipeline.executor import manifest
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.bundle_description import describe_manifest
 from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.manifest import CHECKSUM, MANIFEST
+from pipeline.system import leftovers
+from pipeline.system.files import cache_folder, replace_folder, scratch_folder
 
 MOST_BUNDLES = 16
 """Kept in a node's folder; the one that was not used for longest makes room."""

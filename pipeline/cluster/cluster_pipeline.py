@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.cluster.cluster_plan import DEVICE, ClusterBundle
 from pipeline.cluster.fleet import Fleet, ReplicaStatistics
 from pipeline.core import arguments
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.errors import ArgumentError, PipelineError
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime

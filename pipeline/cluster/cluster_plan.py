@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import PlanError
 from pipeline.executor.bundle import Bundle

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.core import affinity
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
+from pipeline.system import affinity
 
 
 @dataclass

@@ -17,8 +17,8 @@ from pipeline.cluster.replica_endpoint import ReplicaEndpoint
 from pipeline.cluster.replica_notes import ReplicaNotes
 from pipeline.cluster.replica_session import ReplicaSession, ReplicaTerms
 from pipeline.cluster.requirement import Requirement
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.errors import RemoteError
 from pipeline.executor.devices.base import NumberedRuntime
 from pipeline.executor.devices.null import NullRuntime

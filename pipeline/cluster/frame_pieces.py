@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 
 PIECE = 90_000
 """Bytes; Ray's own limit is 100 kB, with what it adds."""

@@ -17,7 +17,7 @@ from pipeline.cluster.replica import ReplicaOrder
 from pipeline.cluster.replica_notes import ReplicaNotes
 from pipeline.cluster.requirement import Requirement, check_nodes, count_replicas, derive_requirement
 from pipeline.core import arguments
-from pipeline.core.device_map import DeviceMap
+from pipeline.core.plan.device_map import DeviceMap
 from pipeline.errors import ArgumentError
 from pipeline.executor.bundle import Bundle
 

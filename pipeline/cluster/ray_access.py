@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.core.optional import require
 from pipeline.errors import ArgumentError, DeviceLost, RemoteError, reason
 from pipeline.remote.connection import ServerRefusal
+from pipeline.system.optional import require
 
 LOCAL, AUTO = "local", "auto"
 CLIENT = "ray://"

@@ -15,11 +15,11 @@ import numpy as np
 from pipeline.cluster import bundle_parts, core_lease, frame_pieces
 from pipeline.cluster.bundle_parts import BundleParts
 from pipeline.cluster.ray_access import load_ray
-from pipeline.core.device_map import DeviceMap
-from pipeline.core.version import VERSION
+from pipeline.core.plan.device_map import DeviceMap
 from pipeline.errors import BundleError, PipelineError, describe_error
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler.frame_program import FrameOutcome, FrameProgram
+from pipeline.system.version import VERSION
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 """Has the same text in all processes of one running kernel, whose clocks are then one."""

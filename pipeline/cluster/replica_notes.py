@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.scheduler.statistics import StageCounters, StageStatistics, summarise_stage
 from pipeline.scheduler.trace import Trace, TraceEvent
 

@@ -13,7 +13,7 @@ from pipeline.cluster.frame_pieces import LARGEST_FAR, LARGEST_NEAR, PIECE, coun
 from pipeline.cluster.ray_access import load_ray, translate_errors
 from pipeline.cluster.replica import ReplicaOrder, ReplicaReady, ReplicaReply, read_boot
 from pipeline.cluster.requirement import Requirement
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import DeviceLost
 
 LOOK_S = 0.5

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import ArgumentError, BoardError
 
 SMALLEST = 0.01

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import boards
 from pipeline.commands.shared import console
-from pipeline.core.board import Board, Cluster, Device, Link
+from pipeline.core.board.board import Board, Cluster, Device, Link
 from pipeline.errors import BoardError
 
 HELP = "List the boards that come along, or show one in full: its devices, cores, memories and links."

@@ -19,8 +19,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, clean up and save."""
-    from pipeline.split import frontends
-    from pipeline.split.frontends import relax
+    from pipeline import frontends
+    from pipeline.frontends import relax
 
     with console.progress(f"reading {options.model}") as step:
         model = frontends.load(Path(options.model), models.shapes(options), options.params)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import boards
 from pipeline.commands.shared import console
-from pipeline.core.board import Cluster, Device
+from pipeline.core.board.board import Cluster, Device
 from pipeline.executor import topology
 
 if TYPE_CHECKING:

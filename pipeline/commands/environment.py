@@ -14,9 +14,9 @@ from packaging.requirements import Requirement
 from rich.markup import escape
 
 from pipeline.commands.shared import console
-from pipeline.core import affinity
 from pipeline.errors import InputError
 from pipeline.executor import host_target
+from pipeline.system import affinity
 
 HELP = "Show versions, the processor, and which optional packages are installed."
 EXAMPLE = "soc-pipeline environment --json"

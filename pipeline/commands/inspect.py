@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, estimate, print."""
     import boards
     from pipeline.split.cuts import legal_cuts
-    from pipeline.split.planning.costs import estimate, fallback_share
+    from pipeline.split.planning.problem.costs import estimate, fallback_share
 
     graph = models.read(options)
     verification = models.verify(graph, options)

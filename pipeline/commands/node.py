@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import console, termination
 from pipeline.commands.shared.run_options import signature_argument
-from pipeline.core.service_manager import ready_service
 from pipeline.errors import InputError
+from pipeline.system.service_manager import ready_service
 
 if TYPE_CHECKING:
     from pipeline.ros.configuration import Configuration

@@ -15,8 +15,8 @@ from pipeline.errors import PlanError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pipeline.core.plan import Plan
-    from pipeline.split.planning.explanation import Explanation
+    from pipeline.core.plan.plan import Plan
+    from pipeline.split.planning.advice.explanation import Explanation
 
 HELP = "Cut a model into stages, predict their times, and say what limits them and whether pipelining helps."
 EXAMPLE = "soc-pipeline plan model.onnx --stages 2 --measure -o plan.json"
@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, plan, explain, print and save."""
-    from pipeline.split.planning.explanation import explain
+    from pipeline.split.planning.advice.explanation import explain
 
     # Before minutes of measuring.
     if options.output:

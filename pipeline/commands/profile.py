@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.commands.shared import console, models
 
 if TYPE_CHECKING:
-    from pipeline.core.board import Device
+    from pipeline.core.board.board import Device
     from pipeline.measure.profile import Profile
     from pipeline.split.graph import Graph
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(graph: Graph, profile: Profile, limit: float) -> None:
-    from pipeline.split.planning.group_work import group_family, groups
+    from pipeline.split.planning.problem.group_work import group_family, groups
 
     out = console.console()
     numbered_groups = list(enumerate(groups(graph)))
@@ -104,7 +104,7 @@ def _total(times: tuple[float, ...]) -> str:
 
 
 def _facts(graph: Graph, profile: Profile) -> dict[str, object]:
-    from pipeline.split.planning.group_work import group_family, groups
+    from pipeline.split.planning.problem.group_work import group_family, groups
 
     return {
         "model": graph.name,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands.shared import console, models, values
-from pipeline.core.files import check_regular
 from pipeline.errors import InputError
+from pipeline.system.files import check_regular
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from pipeline.core.plan import TensorSpec
+    from pipeline.core.plan.plan import TensorSpec
     from pipeline.core.scale_limits import ScaleLimits
     from pipeline.quantization.loss import Loss
 
@@ -67,8 +67,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Calibrate, quantise, and compare both models on the same frames."""
-    from pipeline.split import frontends
-    from pipeline.split.frontends.formats import Format
+    from pipeline import frontends
+    from pipeline.frontends.formats import Format
 
     output = Path(options.output)
     if not output.absolute().parent.is_dir():

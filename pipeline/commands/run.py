@@ -14,8 +14,8 @@ import pipeline
 from pipeline.commands.shared import cluster, console, live, models, run_options, trace_option, view
 from pipeline.commands.shared.run_options import arguments
 from pipeline.commands.shared.updates import Updates, check_folder
-from pipeline.core.service_manager import ready_service
 from pipeline.errors import InputError
+from pipeline.system.service_manager import ready_service
 
 if TYPE_CHECKING:
     from pipeline.cluster.fleet import ReplicaStatistics

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import console, updates, values
-from pipeline.core.affinity import process_cores
-from pipeline.core.files import cache_folder
-from pipeline.core.service_manager import ready_service
 from pipeline.errors import BoardError, InputError
+from pipeline.system.affinity import process_cores
+from pipeline.system.files import cache_folder
+from pipeline.system.service_manager import ready_service
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from pipeline.commands.shared import values
-from pipeline.core.files import write_atomically
 from pipeline.errors import InputError
+from pipeline.system.files import write_atomically
 
 HELP = "Write a unit by which systemd starts 'serve', 'run' or 'node' with the machine, and again if it fails or hangs."
 EXAMPLE = "soc-pipeline service install camera --cores 2,3 -- run /srv/model.bundle --source camera:/dev/video0"

@@ -88,7 +88,7 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load the plan, simulate, draw and print."""
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
     from pipeline.simulation import EVEN, OVERHEAD_S, POISSON, read_arrivals, simulate
 
     if options.against and not options.drawing:

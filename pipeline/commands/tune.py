@@ -19,7 +19,7 @@ from pipeline.errors import TuningError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
     from pipeline.executor.tuning.bench import TrialBench
     from pipeline.executor.tuning.database import TuningRecord
     from pipeline.executor.tuning.tuner import TuningStep

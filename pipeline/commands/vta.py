@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import console, values
-from pipeline.core.files import check_regular
 from pipeline.errors import InstructionError
+from pipeline.system.files import check_regular
 
 if TYPE_CHECKING:
     from boards.vta.driver.hardware import Hardware

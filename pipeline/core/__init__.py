@@ -1,1 +1,1 @@
-"""The ground floor: values and helpers of all rooms, importing none of them."""
+"""Values that are written to files: boards, plans, shapes, packed models."""

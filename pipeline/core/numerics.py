@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipeline.core.stage_options import StageOptions
+from pipeline.core.plan.stage_options import StageOptions
 from pipeline.errors import BuildError
 
 TOLERANCES = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}

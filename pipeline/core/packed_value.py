@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pipeline.core.stage_plan import TensorSpec
+from pipeline.core.plan.stage_plan import TensorSpec
 from pipeline.errors import InputError
 
 CAPACITY = 1048573

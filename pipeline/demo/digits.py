@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.optional import require
+from pipeline.system.optional import require
 
 SIDE = 32
 """Height and width of the network's input in pixels."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.files import write_atomically
-from pipeline.core.optional import require
 from pipeline.demo.digits import SIDE
+from pipeline.system.files import write_atomically
+from pipeline.system.optional import require
 
 INPUT, OUTPUT = "image", "logits"
 CLASSES = 10

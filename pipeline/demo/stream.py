@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import pipeline
-from pipeline.core.compare import compare_output, overall
+from pipeline.comparison.compare import compare_output, overall
 from pipeline.demo import digits, network
 from pipeline.errors import InputError
 from pipeline.measure.comparison import build_unsplit

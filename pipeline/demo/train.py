@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.optional import require
 from pipeline.demo import digits, network
 from pipeline.errors import PipelineError
+from pipeline.system.optional import require
 
 BATCH = 32
 LEARNING_RATE = 3e-3

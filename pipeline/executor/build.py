@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from pipeline.core.board import Device
-from pipeline.core.memory import move_together
-from pipeline.core.native_output import quietly
+from pipeline.core.board.board import Device
 from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.tvm_access import compiler_lock
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.errors import BuildError, reason
 from pipeline.executor import core_estimates, detection, devices, host_target, kernels, linker, source_runtimes
 from pipeline.executor.executable import CompileOptions, Tuning, build_executable
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.stage_code import StageCode, share_parameters
 from pipeline.executor.stage_source import ModuleSource, StageSource
+from pipeline.system.memory import move_together
+from pipeline.system.native_output import quietly
+from pipeline.tvm.access import compiler_lock
 
 Progress = Callable[[str], None]
 

@@ -16,13 +16,10 @@ from typing import Any
 
 import msgspec
 
-from pipeline.core.device_map import DeviceMap, map_devices
-from pipeline.core.files import replace_folder, scratch_folder
-from pipeline.core.native_output import quietly
 from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.plan import Plan
+from pipeline.core.plan.device_map import DeviceMap, map_devices
+from pipeline.core.plan.plan import Plan
 from pipeline.core.shapes import Build, OpenShapes
-from pipeline.core.tvm_library import tvm_version
 from pipeline.errors import BundleError, MissingExtra, PlanError
 from pipeline.executor import host_target, manifest, parameters, source_runtimes
 from pipeline.executor.bundle_folder import BundleFolder
@@ -32,6 +29,9 @@ from pipeline.executor.python_stages import with_stage
 from pipeline.executor.signature import SIGNATURE
 from pipeline.executor.stage_code import SUFFIXES, StageCode, StoredParameters
 from pipeline.executor.verified_file import VerifiedContent, describe_file
+from pipeline.system.files import replace_folder, scratch_folder
+from pipeline.system.native_output import quietly
+from pipeline.tvm.library import tvm_version
 
 ATTEMPTS = 20
 """To load a bundle in whose place others are put meanwhile."""
@@ -366,8 +366,8 @@ def export(code: StageCode, library: Path) -> None:
     if code.library is not None:
         library.write_bytes(code.library.array.data)
         return
-    from pipeline.core.tvm_access import compiler_lock
     from pipeline.executor.linker import link
+    from pipeline.tvm.access import compiler_lock
 
     # TVM calls the linker itself, and knows nothing of the machine that the stage is for.
     link_stage = functools.partial(link, built_for=code.machine)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.executor import core_kinds, devices, host_target
 from pipeline.executor.kernels import microarchitecture
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.core.board import Cluster, Device
+from pipeline.core.board.board import Cluster, Device
 from pipeline.executor import host_target, topology
 
 # Arm's part numbers, as LLVM calls the cores; those of phones and of boards (Linux, arch/arm64/include/asm/cputype.h).

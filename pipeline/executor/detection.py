@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.core.board import Device
-from pipeline.core.device_kinds import kind_names
+from pipeline.core.board.board import Device
+from pipeline.core.board.device_kinds import kind_names
 from pipeline.errors import MissingExtra
 from pipeline.executor import devices
 from pipeline.executor.devices.model_runtime import ModelRuntime

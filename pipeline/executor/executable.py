@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.tvm_access import tvm
 from pipeline.errors import BuildError, reason
 from pipeline.executor import kernels, parameters
 from pipeline.executor.kernels.anchor import Choices
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.precision import widen_sums
 from pipeline.executor.stage_code import EXTERNAL, KernelCall
+from pipeline.tvm.access import tvm
 
 
 class Tuning(Protocol):

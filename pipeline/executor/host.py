@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from pipeline.core.affinity import process_cores
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board.board import Board, Device, Link
 from pipeline.executor import core_kinds, topology
 from pipeline.executor.host_target import flags
+from pipeline.system.affinity import process_cores
 
 if TYPE_CHECKING:
     from pipeline.executor.devices.accelerator import Accelerator

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.tvm_library import tvm_version
+from pipeline.tvm.library import tvm_version
 
 # LLVM's name of an instruction-set extension -> the flag by which Linux lists it.
 X86_EXTENSIONS = {

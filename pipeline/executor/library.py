@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.native_output import quietly
-from pipeline.core.tvm_runtime import bind_functions, find_function, registry_lock
 from pipeline.errors import BundleError, reason
 from pipeline.executor.verified_file import VerifiedContent
+from pipeline.system.native_output import quietly
+from pipeline.tvm.runtime import bind_functions, find_function, registry_lock
 
 # TVM keeps what it loads until the process ends; so one module for all who load the same bytes costs nothing more.
 _modules: dict[str, Any] = {}

@@ -13,10 +13,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.core.files import cache_folder
 from pipeline.errors import BuildError
 from pipeline.executor.elf import undefined_symbols
 from pipeline.executor.host_target import machine
+from pipeline.system.files import cache_folder
 
 _TRIPLES = {"armv7l": "arm-linux-gnueabihf"}
 """What cross compilers are named after, where it is not the machine and ``-linux-gnu``."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.core.device_map import DeviceMap, map_devices
 from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.plan.device_map import DeviceMap, map_devices
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import BundleError, PipelineError, PlanError, reason
 from pipeline.executor.bundle_folder import REPLACING, BundleFolder

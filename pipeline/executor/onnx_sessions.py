@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core import packed_value
-from pipeline.core.optional import require
+from pipeline.system.optional import require
 
 
 def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:

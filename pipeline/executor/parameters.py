@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pipeline.core.memory import LARGE_PAGE, align_up, contents, pieces
 from pipeline.errors import BundleError
+from pipeline.system.memory import LARGE_PAGE, align_up, contents, pieces
 
 SMALL = 16
 """Constants of fewer elements stay in the code, where the compiler can use their values."""

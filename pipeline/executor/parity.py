@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.board import Board, Device
-from pipeline.core.compare import OutputDifference, compare_output, compare_outputs, overall
-from pipeline.core.judgement import Judgement
-from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.random_frame import random_frame
-from pipeline.core.threads import run_in_thread
-from pipeline.core.trial_frames import TrialFrame
+from pipeline.comparison.compare import OutputDifference, compare_output, compare_outputs, overall
+from pipeline.comparison.judgement import Judgement
+from pipeline.comparison.random_frame import random_frame
+from pipeline.comparison.trial_frames import TrialFrame
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.errors import BuildError
 from pipeline.executor import devices
 from pipeline.executor.stage_code import StageCode
+from pipeline.system.threads import run_in_thread
 
 REFERENCE = "the unsplit model"
 

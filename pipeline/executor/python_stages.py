@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
 from pipeline.errors import PlanError, near
 from pipeline.executor.devices.python import FreshOutputs
 

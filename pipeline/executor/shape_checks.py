@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.core.plan import Plan, TensorSpec
+from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import PlanError
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core import affinity, packed_model
-from pipeline.core.distribution import install_command
-from pipeline.core.optional import is_installed
+from pipeline.core import packed_model
 from pipeline.executor import litert_interpreters, onnx_sessions, torch_runs
+from pipeline.system import affinity
+from pipeline.system.distribution import install_command
+from pipeline.system.optional import is_installed
 
 Compute = Callable[[Sequence[np.ndarray]], None]
 """Computes an open model: takes the inputs' arrays and, behind them, those for the outputs."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.board import Board, Device
-from pipeline.core.native_output import quietly
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import BoardError, near, reason
 from pipeline.executor import core_kinds, devices, host_target
+from pipeline.system.native_output import quietly
 
 
 def check(board: Board, origin: Path | str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core.board import Cluster
+from pipeline.core.board.board import Cluster
 
 ROOT = Path("/sys/devices/system")
 

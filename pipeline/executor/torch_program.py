@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from pipeline.core.optional import require
 from pipeline.core.packed_model import FAMILIES
 from pipeline.errors import BundleError
+from pipeline.system.optional import require
 
 _OPERATOR = re.compile(rf"({'|'.join(FAMILIES)})\.(\w+)\.(\w+)")
 # These read and write files.

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pipeline.core.optional import require
 from pipeline.executor.torch_program import parse
+from pipeline.system.optional import require
 
 _thread = threading.local()
 """Of each thread, the number of threads that it computes with; PyTorch asks its library at each change."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pipeline.core.memory import map_file, room
+from pipeline.system.memory import map_file, room
 
 BLOCK = 1 << 20
 """Bytes that are read at a time: they are still in the processor's cache when their checksum is computed."""

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pipeline.core.prediction import predict
 from pipeline.errors import InputError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.measure.throughput import Variant, VariantRun, Watch, turns
+from pipeline.prediction.predict import predict
 
 if TYPE_CHECKING:
-    from pipeline.core.board import Board, Device
-    from pipeline.core.plan import Plan
+    from pipeline.core.board.board import Board, Device
+    from pipeline.core.plan.plan import Plan
     from pipeline.scheduler.trace import Trace
     from pipeline.split.graph import Graph
 
@@ -190,8 +190,8 @@ def build_unchecked(graph: Graph, plan: Plan) -> Bundle:
         If a stage cannot be built.
     """
     from pipeline.executor.build import compile_plan
+    from pipeline.export.stage_export import StageExport
     from pipeline.split import stage_parts
-    from pipeline.split.export.stage_export import StageExport
 
     sources = [StageExport(graph, part) for part in stage_parts.parts(graph, plan)]
     return Bundle(plan, compile_plan(plan, sources, progress=lambda _: None))

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pipeline.core.board import Device
-from pipeline.core.files import CACHE_VARIABLE, cache_folder, check_regular, write_atomically
-from pipeline.core.plan import StagePlan, TensorSpec
-from pipeline.core.tvm_access import tvm, tvm_ffi
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.executor import build, devices, host_target, parameters
 from pipeline.executor.stage_code import StageCode
 from pipeline.measure import remote_rates
+from pipeline.system.files import CACHE_VARIABLE, cache_folder, check_regular, write_atomically
+from pipeline.tvm.access import tvm, tvm_ffi
 
 FORMAT = 3
 """Part of the folder's name: records of another format stay unread."""
@@ -96,7 +96,7 @@ class CostCache:
 
     @staticmethod
     def of_user(*, fresh: bool = False) -> CostCache:
-        """Return the cache in the user's own folder; see `pipeline.core.files.cache_folder`."""
+        """Return the cache in the user's own folder; see `pipeline.system.files.cache_folder`."""
         return CostCache(cache_folder(), fresh=fresh)
 
     def get(self, key: str) -> TimeRecord | None:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.prediction import predict
 from pipeline.errors import PlanError
 from pipeline.measure.plan_rates import StreamPlans, find_rates, stream_in_turns
 from pipeline.measure.sampling import FULL, Sampling
+from pipeline.prediction.predict import predict
 
 if TYPE_CHECKING:
-    from pipeline.core.board import Board
-    from pipeline.core.plan import Plan
-    from pipeline.core.stage_plan import StagePlan, StepPlan
+    from pipeline.core.board.board import Board
+    from pipeline.core.plan.plan import Plan
+    from pipeline.core.plan.stage_plan import StagePlan, StepPlan
     from pipeline.measure.cost_cache import CostCache
     from pipeline.split.planning.planner import Planner
 

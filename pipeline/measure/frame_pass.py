@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan, TensorSpec
-from pipeline.core.random_frame import random_frame
+from pipeline.comparison.random_frame import random_frame
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.executor import devices
 from pipeline.executor.stage_code import StageCode
 from pipeline.measure.cost_cache import OutputLayout

@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
-from pipeline.core.threads import run_in_thread
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import devices, parameters
 from pipeline.executor.build import Progress, compile_stage
 from pipeline.executor.stage_code import StageCode
@@ -22,6 +21,7 @@ from pipeline.measure.frame_pass import FramePass, TimedGroup
 from pipeline.measure.sampling import FULL, Sampling
 from pipeline.split import extract
 from pipeline.split.graph import Graph
+from pipeline.system.threads import run_in_thread
 
 CreatePass = Callable[[Device, Sequence[int], Sequence[TimedGroup]], FramePass]
 """Makes the pass of a frame through groups on some cores of a device."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.stage_code import EXTERNAL, KernelCall, StageCode
 from pipeline.executor.tuning.kernel_times import of_calls
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.core.board import Device, Link
-from pipeline.core.threads import run_in_thread
+from pipeline.core.board.board import Device, Link
 from pipeline.executor import devices
 from pipeline.measure import cost_cache, remote_rates
 from pipeline.measure.cost_cache import CostCache, TimeRecord
 from pipeline.measure.group_times import fastest_cores
 from pipeline.measure.remote_rates import fastest_time
+from pipeline.system.threads import run_in_thread
 
 SMALL, LARGE = 1 << 12, 1 << 24
 """Bytes of the tensors that are copied: the time of the small one is the latency."""

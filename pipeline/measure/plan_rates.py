@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.core.plan import encode
+from pipeline.core.plan.plan import encode
 from pipeline.errors import BuildError, StageError
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
     from pipeline.measure.cost_cache import CostCache
     from pipeline.measure.sampling import Sampling
     from pipeline.split.graph import Graph

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.prediction import predict
 from pipeline.measure.finalists import Finalist, choose_runtimes
+from pipeline.prediction.predict import predict
 
 if TYPE_CHECKING:
     from pipeline.split.planning.planner import Planner

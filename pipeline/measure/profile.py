@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board.board import Board, Device, Link
 from pipeline.errors import BuildError, DeviceLost
 from pipeline.measure.sampling import FULL, Sampling
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import StagePlan
+    from pipeline.core.plan.plan import StagePlan
     from pipeline.measure.cost_cache import CostCache
     from pipeline.measure.group_times import GroupTimes
     from pipeline.split.graph import Graph
     from pipeline.split.offload import Refusals
-    from pipeline.split.planning.spans import SpanTimes
+    from pipeline.split.planning.problem.spans import SpanTimes
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     """
     # Not at the top, since it needs TVM: the results of a profile can be read without.
     from pipeline.measure.cost_cache import CostCache
-    from pipeline.split.planning.costs import estimate
+    from pipeline.split.planning.problem.costs import estimate
 
     if isinstance(board, str):
         import boards
@@ -133,7 +133,7 @@ def _time_devices(
 ) -> tuple[Seconds, Seconds]:
     """Return the seconds by device, isolated and contended; devices that are lost meanwhile join the absent ones."""
     from pipeline.measure.group_times import extract_groups
-    from pipeline.split.planning.costs import estimate
+    from pipeline.split.planning.problem.costs import estimate
 
     # The last group ends where the model does, which is no cut.
     pairs = extract_groups(graph, graph.group_ends[:-1])
@@ -242,7 +242,7 @@ def _time_groups(
 ) -> Iterator[tuple[float, ...]]:
     """Yield the seconds of each group, isolated and contended; those that the device cannot run are not built."""
     from pipeline.measure.group_times import measure
-    from pipeline.split.planning.costs import runs
+    from pipeline.split.planning.problem.costs import runs
 
     runnable = runs(graph, device)
     group_times = measure(

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import compress, groupby
 from typing import TYPE_CHECKING
 
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import BuildError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _Inquiry:
     def refusals(self) -> Refusals:
         """Return the groups that the device does not run."""
         from pipeline.split import extract
-        from pipeline.split.planning.costs import runs
+        from pipeline.split.planning.problem.costs import runs
 
         parts = enumerate(extract.parts(self._graph, self._graph.group_ends[:-1]))
         # What the board excludes need not be asked.
@@ -96,8 +96,8 @@ class _Inquiry:
 
     def _describe_formless(self) -> str:
         """Return why a part has no form that the device takes."""
-        from pipeline.split import frontends
-        from pipeline.split.frontends.formats import Format
+        from pipeline import frontends
+        from pipeline.frontends.formats import Format
 
         model_format = self._runtime.model_format(self._device)
         kinds = {frontends.kind(source.model) for source in self._graph.sources}
@@ -109,7 +109,7 @@ class _Inquiry:
 
     def _reason(self, part: GraphPart) -> str | None:
         """Return why the device does not run a part; empty if it does, None if that has no form."""
-        from pipeline.split.export.stage_export import StageExport
+        from pipeline.export.stage_export import StageExport
 
         try:
             model = self._runtime.serialize(StageExport(self._graph, part), self._device)

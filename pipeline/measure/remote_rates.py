@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.core.remote_address import Address, preferred
 from pipeline.executor import devices
 from pipeline.remote.connection import Connection

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.core.remote_address import Address, alternatives
 from pipeline.errors import DeviceLost
 

@@ -10,14 +10,14 @@ from itertools import combinations
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
-from pipeline.core.random_frame import random_frame
-from pipeline.core.threads import run_in_thread
+from pipeline.comparison.random_frame import random_frame
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BuildError
 from pipeline.executor import devices
 from pipeline.executor.build import Progress
 from pipeline.executor.stage_code import StageCode
+from pipeline.export.stage_export import StageExport
 from pipeline.measure import cost_cache
 from pipeline.measure.cost_cache import CostCache, TimeRecord
 from pipeline.measure.group_times import GroupTimes, fastest_cores
@@ -25,11 +25,11 @@ from pipeline.measure.sampling import Sampling
 from pipeline.measure.unsplit_rate import UnsplitBaseline
 from pipeline.split import extract
 from pipeline.split.cuts import crossing_bytes
-from pipeline.split.export.stage_export import StageExport
 from pipeline.split.graph import Graph
-from pipeline.split.planning.arrays import Array
-from pipeline.split.planning.costs import estimate
-from pipeline.split.planning.spans import SpanTimes
+from pipeline.split.planning.problem.arrays import Array
+from pipeline.split.planning.problem.costs import estimate
+from pipeline.split.planning.problem.spans import SpanTimes
+from pipeline.system.threads import run_in_thread
 
 MOST_POSITIONS = 12
 """Cuts at which spans begin or end: each has to be built and timed for itself."""

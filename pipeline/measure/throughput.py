@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.memory import snapshot
-from pipeline.core.plan import TensorSpec
-from pipeline.core.trial_frames import candidates
+from pipeline.comparison.trial_frames import candidates
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import StageError
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.statistics import Statistics
+from pipeline.system.memory import snapshot
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle

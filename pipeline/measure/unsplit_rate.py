@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.stage_code import StageCode

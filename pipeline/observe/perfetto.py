@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pipeline.core.files import write_atomically
 from pipeline.errors import InputError
 from pipeline.observe.timeline import lanes
 from pipeline.scheduler.trace import TraceEvent
+from pipeline.system.files import write_atomically
 
 PROCESS = 1
 """All tracks are of one process, so that the viewer shows them one below the other."""

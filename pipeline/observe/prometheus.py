@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.optional import require
 from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
 from pipeline.observe.wsgi import WsgiServer
+from pipeline.system.optional import require
 
 if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.core.files import write_atomically
-from pipeline.core.optional import require
 from pipeline.errors import InputError
+from pipeline.system.files import write_atomically
+from pipeline.system.optional import require
 
 FORMATS = ("png", "svg")
 PURPOSE = "drawing the timeline"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pipeline.core.scale_limits import ScaleLimits
 
 if TYPE_CHECKING:
-    from pipeline.core.board import Board
+    from pipeline.core.board.board import Board
 
 
 def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> ScaleLimits | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.optional import require
 from pipeline.errors import InputError
+from pipeline.system.optional import require
 
 Outputs = list[npt.NDArray[np.float64]]
 
@@ -77,7 +77,7 @@ def outputs(path: Path, frames: Sequence[Mapping[str, np.ndarray]], *, fused: bo
     if not fused:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     # Here and not above: losses of models of other formats need no onnx.
-    from pipeline.split.frontends.onnx.reference import open_session
+    from pipeline.frontends.onnx.reference import open_session
 
     session = open_session(path, options)
     return [np.asarray(session.run(None, dict(frame))[0], np.float64) for frame in frames]

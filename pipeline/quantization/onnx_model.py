@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.files import utf8_folder
-from pipeline.core.optional import require
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import ModelError, near
+from pipeline.system.files import utf8_folder
+from pipeline.system.optional import require
 
 Shapes = Mapping[str, Sequence[int | str]]
 
@@ -129,7 +129,7 @@ def check(model: Any) -> bytes:
     """Return a model's bytes, once ONNX Runtime has accepted them; raise `ModelError` if it does not."""
     checker = require("onnx.checker", _EXTRA, _PURPOSE)
     # Behind the line above, which says which extra has what this needs.
-    from pipeline.split.frontends.onnx.reference import open_session
+    from pipeline.frontends.onnx.reference import open_session
 
     runtime = require("onnxruntime", _EXTRA, _PURPOSE)
     # Deterministic, so that the same model and frames give the same file.

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.files import write_atomically
-from pipeline.core.optional import require
 from pipeline.errors import InputError, ModelError
 from pipeline.quantization import floats, powers
 from pipeline.quantization.accelerators import limits_of
 from pipeline.quantization.layer_constants import separate_constants
 from pipeline.quantization.onnx_model import Shapes, check, give_shapes, load, modernize
+from pipeline.system.files import write_atomically
+from pipeline.system.optional import require
 
 if TYPE_CHECKING:
-    from pipeline.core.board import Board
+    from pipeline.core.board.board import Board
 
 Frames = Sequence[Mapping[str, np.ndarray]]
 

@@ -11,12 +11,12 @@ from tvm import relax
 
 from pipeline.core.scale_limits import ScaleLimits
 from pipeline.errors import ModelError
+from pipeline.model.imported_model import ImportedModel
+from pipeline.model.passes.bindings import Binding, array, calls, constant, function, kernels, module, operands
+from pipeline.model.passes.bindings import replace as with_operands
+from pipeline.model.passes.naming import unique
+from pipeline.model.passes.normalise import clean
 from pipeline.quantization.powers import even, next_power, odd
-from pipeline.split.model import ImportedModel
-from pipeline.split.passes.bindings import Binding, array, calls, constant, function, kernels, module, operands
-from pipeline.split.passes.bindings import replace as with_operands
-from pipeline.split.passes.naming import unique
-from pipeline.split.passes.normalise import clean
 
 # Where VTA has zero points: its bytes are signed, and unsigned ones are these plus 128.
 _MIDDLE = {"int8": 0, "uint8": 128}

@@ -44,10 +44,10 @@ def round_scales(
     ModelError
         If the model cannot be read, or quantises nothing.
     """
+    from pipeline import frontends
+    from pipeline.frontends import relax, relay
+    from pipeline.frontends.formats import Format
     from pipeline.quantization.relax_powers import restrict_scales
-    from pipeline.split import frontends
-    from pipeline.split.frontends import relax, relay
-    from pipeline.split.frontends.formats import Format
 
     if frontends.kind(model) is Format.RELAY:
         # In whole numbers, scales are products of these, which cannot be told apart.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 
 Loaded = Sequence[tuple[StagePlan, Any]]
 """Stages that a runtime has loaded, with their code."""

@@ -13,13 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.core import memory
-from pipeline.core.device_kinds import device_kind
-from pipeline.core.memory import contents
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.device_kinds import device_kind
+from pipeline.core.plan.plan import StagePlan
 from pipeline.core.remote_address import Address
-from pipeline.core.tvm_library import tvm_version
-from pipeline.core.version import VERSION
 from pipeline.errors import DeviceLost, RemoteError
 from pipeline.remote import frame_memory, messages, tensors
 from pipeline.remote.frame_memory import FrameMemory
@@ -28,6 +24,10 @@ from pipeline.remote.served_bundle import BUNDLE, BundleVersion
 from pipeline.remote.stage_package import StagePackage, pack_stage
 from pipeline.remote.tls import ClientTls, describe_error
 from pipeline.remote.wire import MalformedMessage, Wire, closing_on_error
+from pipeline.system import memory
+from pipeline.system.memory import contents
+from pipeline.system.version import VERSION
+from pipeline.tvm.library import tvm_version
 
 logger = logging.getLogger(__name__)
 Kind = TypeVar("Kind")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from pipeline.core.optional import require
 from pipeline.errors import InputError
 from pipeline.remote.tls import SERVER_CERTIFICATE, SERVER_KEY, TOKEN
+from pipeline.system.optional import require
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.core import remote_address
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError, BuildError, DeviceLost
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.remote.candidate import DeviceCandidate

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost
 from pipeline.executor import devices

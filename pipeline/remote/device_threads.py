@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.device_kinds import describe_unknown, find_kind, kind_names
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.board.device_kinds import describe_unknown, find_kind, kind_names
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.core.remote_address import Address
 from pipeline.remote.connection import Connection
 

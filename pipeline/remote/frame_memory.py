@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.memory import align_up
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.remote.messages import MemoryOffer, TensorHead
+from pipeline.system.memory import align_up
 
 NAME = "soc-pipeline frames"
 """By which a client knows the file before it opens it: opening other files may have effects."""

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.executor.manifest import StageFiles
 from pipeline.executor.parameters import ITEM_BYTES, MOST_AXES
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import psutil
 
-from pipeline.core.tvm_library import tvm_version
-from pipeline.core.version import VERSION
 from pipeline.errors import PipelineError
 from pipeline.executor import core_kinds, host_target
 from pipeline.remote import messages
 from pipeline.remote.device_threads import ServerDevices, offered_kinds
 from pipeline.remote.served_bundle import BUNDLE, OfferedBundle
 from pipeline.remote.store import FileStore
+from pipeline.system.version import VERSION
+from pipeline.tvm.library import tvm_version
 
 
 class Refusal(PipelineError):

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from pipeline.core.memory import snapshot
 from pipeline.errors import DeviceLost, RemoteError
 from pipeline.remote.candidate import DeviceCandidate, Loaded
 from pipeline.remote.member_health import Cause
 from pipeline.remote.pool import Pool
 from pipeline.remote.pool_members import Member, Place, PoolSession, SampleFrame, SharedStages
 from pipeline.remote.roster import OtherVersion, absence_cause
+from pipeline.system.memory import snapshot
 
 Result = TypeVar("Result")
 

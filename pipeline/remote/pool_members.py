@@ -8,11 +8,11 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from pipeline.core.watchdog import TimedRun
 from pipeline.errors import DeviceLost
 from pipeline.remote.candidate import Loaded
 from pipeline.remote.endpoint import Endpoint, RemoteSession
 from pipeline.remote.member_health import Cause, Health
+from pipeline.system.watchdog import TimedRun
 
 
 @dataclass(eq=False)

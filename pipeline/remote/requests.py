@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import BundleError
 from pipeline.executor import host_target, manifest, source_runtimes
 from pipeline.executor.bundle import stage_code

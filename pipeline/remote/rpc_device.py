@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.core.remote_address import Address
-from pipeline.core.tvm_access import tvm
 from pipeline.errors import DeviceLost
 from pipeline.executor.stage_code import StageCode
 from pipeline.remote import rpc_session, stage_package, tensors
+from pipeline.tvm.access import tvm
 
 WAYS = 3
 """How often copying is measured: a large tensor takes a while."""

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
-from pipeline.core import forks
 from pipeline.core.remote_address import Address
-from pipeline.core.tvm_access import tvm
 from pipeline.errors import BundleError, DeviceLost, RemoteError, reason
 from pipeline.remote import rpc_tracker
 from pipeline.remote.connection import why
 from pipeline.remote.rpc_proxy import RpcProxy
+from pipeline.system import forks
+from pipeline.tvm.access import tvm
 
 SLOWEST = 5e6
 """Bytes per second that a link must reach, so that sending what is large is not taken for a server that hangs."""

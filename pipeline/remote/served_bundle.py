@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
-from pipeline.core.threads import start_in_thread
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.remote.device_threads import TimedOutputs
+from pipeline.system.threads import start_in_thread
 
 BUNDLE = "bundle"
 """What clients call it where others name a kind of device."""

@@ -13,13 +13,13 @@ from concurrent.futures import Future
 
 import msgspec
 
-from pipeline.core.threads import start_in_thread
 from pipeline.errors import BuildError
 from pipeline.executor import host_target
+from pipeline.system.threads import start_in_thread
 
 # By the module's own name, which a text would not follow.
 # By way of the door to TVM, which keeps PyTorch out of the process.
-_CODE = f"import pipeline.core.tvm_access; from {host_target.__name__} import host_target; print(host_target())"
+_CODE = f"import pipeline.tvm.access; from {host_target.__name__} import host_target; print(host_target())"
 LIMIT_S = 300.0
 """Of an emulated processor."""
 

@@ -12,10 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pipeline.core.memory import contents
-from pipeline.core.plan import StagePlan
-from pipeline.core.threads import start_in_thread
-from pipeline.core.version import VERSION
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import PipelineError, reason
 from pipeline.remote import frame_memory, messages, requests, server_target, tensors
 from pipeline.remote.device_threads import DeviceThread, ServedStage
@@ -25,6 +22,9 @@ from pipeline.remote.offer import Offer, Refusal
 from pipeline.remote.refusal_log import RefusalLog
 from pipeline.remote.served_bundle import BUNDLE, CHANGING, ServedBundle
 from pipeline.remote.wire import LARGEST_GREETING, MOST_DISCARDED, MalformedMessage, Wire, blocks, is_loopback
+from pipeline.system.memory import contents
+from pipeline.system.threads import start_in_thread
+from pipeline.system.version import VERSION
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

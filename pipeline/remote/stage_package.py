@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core import memory
 from pipeline.executor import parameters
 from pipeline.executor.bundle import export
 from pipeline.executor.manifest import StageFiles
@@ -18,6 +17,7 @@ from pipeline.executor.parameters import ParameterEntry
 from pipeline.executor.signature import SignedManifest
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.verified_file import BundleFile
+from pipeline.system import memory
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from pipeline.core import leftovers
-from pipeline.core.files import open_replacement
 from pipeline.errors import BundleError
 from pipeline.executor import manifest
 from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.manifest import StageFiles
 from pipeline.executor.verified_file import BundleFile, DamagedFile, VerifiedContent, open_regular, read
+from pipeline.system import leftovers
+from pipeline.system.files import open_replacement
 
 LIBRARY, PARAMETERS = ".so", ".parameters"
 

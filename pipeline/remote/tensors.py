@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.memory import contents, empty
 from pipeline.remote.messages import TensorHead
 from pipeline.remote.wire import Wire
+from pipeline.system.memory import contents, empty
 
 
 def heads(arrays: Sequence[np.ndarray]) -> tuple[TensorHead, ...]:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-from pipeline.core.watchdog import TimedRun, Watchdog
 from pipeline.remote.member_health import LEAST_LIMIT_S, time_limit
 from pipeline.remote.pool_members import Place
+from pipeline.system.watchdog import TimedRun, Watchdog
 
 
 class TimeLimits:

@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from pipeline.core import forks
 from pipeline.remote.encrypted_socket import BLOCK, EncryptedSocket
 from pipeline.remote.messages import ClientMessage, ServerMessage
+from pipeline.system import forks
 
 # Whoever speaks something else, a browser say, is recognised by its first four bytes, before any length is believed.
 MAGIC = b"SoC1"

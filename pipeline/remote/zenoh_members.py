@@ -17,12 +17,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pipeline.core.optional import require
 from pipeline.core.remote_address import Address
 from pipeline.errors import BoardError, DeviceLost, InputError
 from pipeline.remote.endpoint import ServerEndpoint
 from pipeline.remote.pool import Pool
 from pipeline.remote.pool_members import Member
+from pipeline.system.optional import require
 
 logger = logging.getLogger(__name__)
 

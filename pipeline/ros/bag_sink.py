@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.files import replace_folder, scratch_folder
-from pipeline.core.optional import require
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.source_frame import FrameResult, SourceFrame
@@ -23,6 +21,8 @@ from pipeline.ros.bridge import Header
 from pipeline.ros.messages import cdr, tensors
 from pipeline.ros.messages.message_reader import message_header
 from pipeline.ros.messages.types import create_message, message_store
+from pipeline.system.files import replace_folder, scratch_folder
+from pipeline.system.optional import require
 
 # Of the URI -> of `rosbags.rosbag2.StoragePlugin`.
 STORAGE = {"mcap": "MCAP", "sqlite3": "SQLITE3"}

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.optional import require
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, MissingExtra, near
 from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.uri import Uri
 from pipeline.ros.messages import images, tensors
 from pipeline.ros.messages.types import message_store
+from pipeline.system.optional import require
 
 IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 # Types whose messages are one input of a model.

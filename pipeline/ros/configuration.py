@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from pipeline.core.files import check_regular
-from pipeline.core.optional import require
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import fields
+from pipeline.system.files import check_regular
+from pipeline.system.optional import require
 
 PARAMETERS = "ros__parameters"
 """Under which ROS 2 has the parameters of a node in a file."""

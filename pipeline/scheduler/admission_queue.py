@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 
-from pipeline.core.forks import keep
 from pipeline.errors import FrameDropped
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.frame import Carrier, Frame
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.ledger import Ledger
+from pipeline.system.forks import keep
 
 
 class Ticket:

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.core.memory import snapshot
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.wiring import SlotRead, StageWiring, Wiring
+from pipeline.system.memory import snapshot
 
 
 def copy_inputs(frame_inputs: AcceptedInputs, *, copy: bool) -> AcceptedInputs:

@@ -11,10 +11,10 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from pipeline.core import packed_value
-from pipeline.core.borrowing import borrowed_devices
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.prediction.borrowing import borrowed_devices
 from pipeline.scheduler.channel import Channel, EntryChannel, Inlet
 from pipeline.scheduler.copies import output_arrays
 from pipeline.scheduler.forecast import Forecast

@@ -12,7 +12,6 @@ from itertools import chain
 from time import monotonic
 
 from pipeline.core.shapes import Build, OpenShapes
-from pipeline.core.watchdog import Watchdog
 from pipeline.errors import PipelineClosed, PipelineError, describe_error
 from pipeline.scheduler.admission_queue import AdmissionQueue
 from pipeline.scheduler.deployment import Deployment, Deployments
@@ -24,6 +23,7 @@ from pipeline.scheduler.options import PipelineOptions
 from pipeline.scheduler.statistics import Statistics, summarise_stage
 from pipeline.scheduler.waiting import Latch
 from pipeline.scheduler.worker_context import WorkerContext
+from pipeline.system.watchdog import Watchdog
 
 
 class Engine:

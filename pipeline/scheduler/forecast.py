@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.scheduler.statistics import StageCounters, percentiles
 from pipeline.scheduler.wiring import Wiring
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.core.affinity import call_unpinned
 from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.interrupts import contain, uninterrupted
 from pipeline.scheduler.waiting import SafeCondition
+from pipeline.system.affinity import call_unpinned
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core import packed_value
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PipelineError, describe_error
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.trace import Trace, TraceEvent

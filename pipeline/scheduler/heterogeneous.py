@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.borrowing import borrowed_devices
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.errors import DeviceLost
 from pipeline.executor.devices.base import DeviceRuntime, NumberedRuntime
+from pipeline.prediction.borrowing import borrowed_devices
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.turns import DeviceTurns, Loan, Turns
 from pipeline.scheduler.wiring import Wiring, wire

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core import packed_value
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, near
 from pipeline.scheduler.arrays import read_array
 

@@ -11,11 +11,11 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pipeline.core.forks import keep
 from pipeline.errors import FrameDropped
 from pipeline.scheduler.frame import Frame, FrameResult
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.statistics import Durations
+from pipeline.system.forks import keep
 
 logger = logging.getLogger(__name__)
 

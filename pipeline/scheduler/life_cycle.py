@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pipeline.core import arguments
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.scheduler.engine import Engine
 from pipeline.scheduler.original_calls import OriginalCalls
 from pipeline.scheduler.pending_builds import PendingBuilds

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.shapes import Build, OpenShapes, Size, describe_shape, describe_size
 from pipeline.errors import InputError
 from pipeline.scheduler.arrays import read_array

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipeline.core import arguments
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.errors import ArgumentError, near
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.admission import Admission

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.memory import snapshot
 from pipeline.errors import InputError, PipelineClosed
 from pipeline.scheduler.frame import FrameFuture
 from pipeline.scheduler.inputs import InputCheck
 from pipeline.scheduler.waiting import SafeCondition
+from pipeline.system.memory import snapshot
 
 
 class OriginalCalls:

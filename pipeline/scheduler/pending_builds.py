@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.core.memory import snapshot
 from pipeline.core.shapes import Build, Size, describe_size
 from pipeline.errors import BuildError, FrameDropped, InputError, PipelineError, describe_error
 from pipeline.scheduler.engine import Engine
@@ -17,6 +16,7 @@ from pipeline.scheduler.frame import Frame, FrameFuture
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.open_inputs import UnknownSize
 from pipeline.scheduler.waiting import SafeCondition
+from pipeline.system.memory import snapshot
 
 SizeBuilder = Callable[[Size], Build]
 """Makes the build for a size."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core import arguments, forks
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan
+from pipeline.core import arguments
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
@@ -26,6 +26,7 @@ from pipeline.scheduler.statistics import Statistics
 from pipeline.scheduler.switch_interval import SwitchInterval
 from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.unclosed import watch
+from pipeline.system import forks
 
 
 class Pipeline(FrameCalls, LifeCycle):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import PipelineError, describe_error
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.heterogeneous import HeterogeneousRuntime

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 
 RECENT = 1024
 """Number of the newest durations that the percentiles rest on: ten of them lie above the 99th."""

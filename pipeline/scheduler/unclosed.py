@@ -8,7 +8,7 @@ import warnings
 import weakref
 from typing import Protocol
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.scheduler.engine import Engine
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.plan.plan import Plan, StagePlan
 
 
 @dataclass(frozen=True)

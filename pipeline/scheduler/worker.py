@@ -10,8 +10,6 @@ from queue import SimpleQueue
 from time import monotonic, perf_counter
 from typing import Any, Protocol
 
-from pipeline.core.threads import Lease
-from pipeline.core.watchdog import TimedRun
 from pipeline.errors import PipelineError, StageError, StageTimeout
 from pipeline.executor.devices.base import DeviceRuntime, NumberedRuntime
 from pipeline.scheduler.copies import StageCopies
@@ -24,6 +22,8 @@ from pipeline.scheduler.stage_device import StageDevice
 from pipeline.scheduler.turns import Loan, Turns
 from pipeline.scheduler.waiting import Latch
 from pipeline.scheduler.worker_context import Assignment
+from pipeline.system.threads import Lease
+from pipeline.system.watchdog import TimedRun
 
 logger = logging.getLogger(__name__)
 

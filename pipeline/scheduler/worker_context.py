@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.core.plan import StagePlan
-from pipeline.core.watchdog import Watchdog
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.channel import Channel
 from pipeline.scheduler.frame import Frame
@@ -16,6 +15,7 @@ from pipeline.scheduler.options import PipelineOptions
 from pipeline.scheduler.statistics import StageCounters
 from pipeline.scheduler.turns import DeviceTurns, Turns
 from pipeline.scheduler.wiring import StageWiring
+from pipeline.system.watchdog import Watchdog
 
 Arrival = tuple[Frame, float]
 """A frame and when it began to wait, by `time.perf_counter`."""

@@ -6,12 +6,12 @@ import logging
 import threading
 from time import monotonic
 
-from pipeline.core.forks import keep
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.reopening import opening_limit
 from pipeline.scheduler.worker import Worker
 from pipeline.scheduler.worker_context import Assignment, WorkerContext
+from pipeline.system.forks import keep
 
 logger = logging.getLogger(__name__)
 

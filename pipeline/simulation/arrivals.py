@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.files import check_regular
 from pipeline.errors import PlanError
+from pipeline.system.files import check_regular
 
 EVEN, POISSON = "even", "poisson"
 

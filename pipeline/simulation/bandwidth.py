@@ -6,7 +6,7 @@ does for it while others ask for their bytes, too (processor sharing, on top of 
 
 from __future__ import annotations
 
-from pipeline.core.shared_rate import SharedRate
+from pipeline.prediction.shared_rate import SharedRate
 from pipeline.simulation.clock import Clock, Request, Resume
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 
 
 def draw_durations(

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipeline.core.borrowing import stage_parts
-from pipeline.core.moves import find_moves
-from pipeline.core.plan import Plan
+from pipeline.core.plan.moves import find_moves
+from pipeline.core.plan.plan import Plan
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
+from pipeline.prediction.borrowing import stage_parts
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.statistics import percentiles

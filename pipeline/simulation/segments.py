@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.core.board import Board
-from pipeline.core.borrowing import StagePart, replica_parts
-from pipeline.core.memory_pools import memory_pools
-from pipeline.core.moves import Move, StageMoves
-from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.shared_loads import lent_devices, serial_devices, shared_cores
+from pipeline.core.board.board import Board
+from pipeline.core.plan.moves import Move, StageMoves
+from pipeline.core.plan.plan import Plan, StagePlan
+from pipeline.prediction.borrowing import StagePart, replica_parts
+from pipeline.prediction.memory_pools import memory_pools
+from pipeline.prediction.shared_loads import lent_devices, serial_devices, shared_cores
 from pipeline.simulation.bandwidth import Bandwidth
 from pipeline.simulation.clock import Clock, Request, Tokens
 

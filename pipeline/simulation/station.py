@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.scheduler.statistics import StageCounters, percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.simulation.clock import Clock, Process, Request, Tokens

@@ -1,4 +1,4 @@
-"""Model -> graph -> cuts -> stages."""
+"""Graph -> cuts -> stages."""
 
 # Whichever module of this room comes first: without this door TVM would put its hooks in place.
-import pipeline.core.tvm_access  # noqa: F401
+import pipeline.tvm.access  # noqa: F401

@@ -10,15 +10,15 @@ from typing import Any
 from tvm import relax
 from tvm.ir import GlobalVar
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
+from pipeline.model.imported_model import Annotation, Island
+from pipeline.model.model_source import ModelSource
+from pipeline.model.passes.bindings import Binding
+from pipeline.model.passes.bindings import replace as substitute
 from pipeline.split.chain_wiring import ChainWiring
 from pipeline.split.graph import Graph, Operator
-from pipeline.split.model import Annotation, Island
-from pipeline.split.model_source import ModelSource
-from pipeline.split.passes.bindings import Binding
-from pipeline.split.passes.bindings import replace as substitute
 
 
 def join(

@@ -9,10 +9,10 @@ from typing import Any
 from tvm import relax
 from tvm.ir import GlobalVar
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import ModelError, near
+from pipeline.model.passes.naming import unique
 from pipeline.split.graph import Graph
-from pipeline.split.passes.naming import unique
 
 
 class ChainWiring:

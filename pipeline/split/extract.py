@@ -8,13 +8,13 @@ from typing import Any
 
 from tvm import relax
 
-from pipeline.core.plan import TensorSpec
-from pipeline.core.tvm_access import compiler_lock
+from pipeline.core.plan.plan import TensorSpec
+from pipeline.model.passes.bindings import Binding, function, operands
+from pipeline.model.passes.bindings import module as joined
 from pipeline.split.cuts import bounds
 from pipeline.split.graph import Graph, Operator
 from pipeline.split.island_merging import merge_islands
-from pipeline.split.passes.bindings import Binding, function, operands
-from pipeline.split.passes.bindings import module as joined
+from pipeline.tvm.access import compiler_lock
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pipeline.split.operators import operator_kind
+from pipeline.model.operators import operator_kind
 
 # TVM does not fuse more operators than this into one function.
 LARGEST_GROUP = 256

@@ -12,16 +12,16 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
+from pipeline.model.imported_model import Annotation, ImportedModel, Island
+from pipeline.model.model_source import ModelSource
+from pipeline.model.operators import operations
+from pipeline.model.passes.bindings import Binding, array, kernels, kind, operands
+from pipeline.model.passes.constant_file import ConstantFile
+from pipeline.model.passes.naming import unique
 from pipeline.split.fusion import fuse
-from pipeline.split.model import Annotation, ImportedModel, Island
-from pipeline.split.model_source import ModelSource
-from pipeline.split.operators import operations
-from pipeline.split.passes.bindings import Binding, array, kernels, kind, operands
-from pipeline.split.passes.constant_file import ConstantFile
-from pipeline.split.passes.naming import unique
 
 
 @dataclass(frozen=True)

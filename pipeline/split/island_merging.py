@@ -10,9 +10,9 @@ from tvm import relax
 
 from pipeline.core import packed_model
 from pipeline.core.packed_model import PackedPart
-from pipeline.split.frontends import grouping
-from pipeline.split.passes import bindings
-from pipeline.split.passes.bindings import Binding
+from pipeline.frontends import grouping
+from pipeline.model.passes import bindings
+from pipeline.model.passes.bindings import Binding
 
 Merger = Callable[[Sequence[PackedPart], Sequence[int], Sequence[int]], bytes | None]
 """Takes parts, each behind those it reads of, and the numbers of the inputs and outputs of the one model that it
@@ -42,14 +42,14 @@ def _kind(line: Binding) -> str:
 def _merger(kind: str) -> Merger:
     """Return what merges models of a kind; late, since each needs the package of its format."""
     if kind == packed_model.ONNX_RUNTIME:
-        from pipeline.split.frontends.onnx import merging as onnx_merging
+        from pipeline.frontends.onnx import merging as onnx_merging
 
         return onnx_merging.merge
     if kind == packed_model.LITERT:
-        from pipeline.split.frontends.tflite import merging as tflite_merging
+        from pipeline.frontends.tflite import merging as tflite_merging
 
         return tflite_merging.merge
-    from pipeline.split.frontends.torch import merging as torch_merging
+    from pipeline.frontends.torch import merging as torch_merging
 
     return torch_merging.merge
 

@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 
 from tvm import relax
 
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
+from pipeline.model.passes.bindings import operands
 from pipeline.split.graph import Graph, Operator
-from pipeline.split.passes.bindings import operands
 
 # More would be pages on a network of which an accelerator takes only the convolutions.
 _MOST = 8

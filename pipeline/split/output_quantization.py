@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from pipeline.core.tensor_quantization import Quantization
-from pipeline.split.passes.bindings import array, calls, operands
+from pipeline.model.passes.bindings import array, calls, operands
 
 if TYPE_CHECKING:
     from pipeline.split.graph import Graph

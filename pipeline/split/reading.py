@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline import frontends
 from pipeline.core.shapes import Shapes, is_open
-from pipeline.split import frontends
-from pipeline.split.frontends.frame_dtypes import check_dtype
+from pipeline.frontends.frame_dtypes import check_dtype
+from pipeline.model.passes.normalise import clean
 from pipeline.split.graph import Graph, from_relax
-from pipeline.split.passes.normalise import clean
 from pipeline.split.symbolic_model import OpenModel, open_model, with_source
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise, zip_longest
 
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.errors import PlanError
 from pipeline.split import extract
 from pipeline.split.cuts import resolve

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.memory import contents
-from pipeline.core.plan import Plan
+from pipeline import frontends
+from pipeline.core.plan.plan import Plan
 from pipeline.core.shapes import OpenShapes, Shapes, Size, describe_size, has_name
 from pipeline.errors import InputError, ModelError, PlanError, near
-from pipeline.split import frontends
+from pipeline.model.model_source import ModelSource
+from pipeline.model.passes.bindings import array, operands
+from pipeline.model.passes.normalise import clean
 from pipeline.split.graph import Graph, from_relax
-from pipeline.split.model_source import ModelSource
-from pipeline.split.passes.bindings import array, operands
-from pipeline.split.passes.normalise import clean
+from pipeline.system.memory import contents
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PlanError
 from pipeline.split.cuts import positions_anywhere
 from pipeline.split.graph import Graph, Operator, fused_with
-from pipeline.split.planning.group_work import GroupWork, groups
+from pipeline.split.planning.problem.group_work import GroupWork, groups
 
 
 @dataclass(frozen=True)

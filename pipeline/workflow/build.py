@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import ModelError, PlanError
 
 if TYPE_CHECKING:
-    from pipeline.core.board import Board
-    from pipeline.core.plan import Plan
+    from pipeline.core.board.board import Board
+    from pipeline.core.plan.plan import Plan
     from pipeline.core.shapes import SizeRange
     from pipeline.executor.bundle import Bundle
     from pipeline.split.graph import Graph
@@ -174,7 +174,7 @@ def _checks(
     tolerance: float | str | None,
     seed: int,
 ) -> CheckOptions:
-    from pipeline.core.tolerance import Tolerance
+    from pipeline.comparison.tolerance import Tolerance
     from pipeline.workflow.import_check import CheckOptions
     from pipeline.workflow.verify import named_frames
 

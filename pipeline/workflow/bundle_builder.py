@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.judgement import Bounds, Judgement
+from pipeline.comparison.judgement import Bounds, Judgement
 from pipeline.core.numerics import EXACT, Numerics, rounding_of
 from pipeline.core.packed_value import is_packed
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.core.shapes import Build, Size, SizeRange, describe_size, sizes_in
 from pipeline.errors import BuildError, ModelError
 from pipeline.executor.build import compile_plan, runs_here
@@ -20,9 +20,9 @@ from pipeline.executor.bundle import Bundle
 from pipeline.executor.parity import Parity, check_parity
 from pipeline.executor.stage_code import StageCode, share_parameters
 from pipeline.executor.tuning.lookup import TuningLookup
+from pipeline.export.stage_export import StageExport
 from pipeline.measure.kernel_coverage import NamedOperator, StageGeneral, of_stage
 from pipeline.split import stage_parts
-from pipeline.split.export.stage_export import StageExport
 from pipeline.split.extract import GraphPart
 from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_quantization

@@ -69,7 +69,7 @@ def _graph(model: Any) -> Graph:
 
 
 def _file_names(graphs: Sequence[Graph]) -> list[str]:
-    from pipeline.split.passes.naming import unique
+    from pipeline.model.passes.naming import unique
 
     names: set[str] = set()
     # One file may be in a chain twice.

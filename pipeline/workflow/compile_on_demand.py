@@ -8,10 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.core.files import cache_folder
-from pipeline.core.leftovers import remove
-from pipeline.core.plan import Plan
-from pipeline.core.plan_commands import plan_commands
+from pipeline.core.plan.plan import Plan
+from pipeline.core.plan.plan_commands import plan_commands
 from pipeline.core.shapes import Build, Size
 from pipeline.errors import PipelineError, PlanError
 from pipeline.executor.bundle import Bundle
@@ -19,6 +17,8 @@ from pipeline.measure import cost_cache
 from pipeline.split.graph import Graph
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel, content
+from pipeline.system.files import cache_folder
+from pipeline.system.leftovers import remove
 from pipeline.workflow.bundle_builder import Options, compiled_at
 from pipeline.workflow.import_check import CheckOptions
 
@@ -35,7 +35,7 @@ class Maker:
         What the bundle was built from.
     bundle : Bundle
     folder : Path, optional
-        Where builds are kept; by default a folder of the user's, see `pipeline.core.files.cache_folder`.
+        Where builds are kept; by default a folder of the user's, see `pipeline.system.files.cache_folder`.
 
     Raises
     ------

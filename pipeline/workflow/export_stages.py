@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import ArgumentError, BuildError, near
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan, StagePlan
-    from pipeline.split.export.stage_export import StageExport
+    from pipeline.core.plan.plan import Plan, StagePlan
+    from pipeline.export.stage_export import StageExport
     from pipeline.split.graph import Graph
     from pipeline.workflow.stage_files import StageManifest
     from pipeline.workflow.verify import Verification
@@ -88,7 +88,7 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     MissingExtra
         If a library is not installed that is needed.
     """
-    from pipeline.split.export.stage_export import StageExport
+    from pipeline.export.stage_export import StageExport
     from pipeline.split.stage_parts import parts
     from pipeline.workflow import stage_files
     from pipeline.workflow.stage_check import StageCheck
@@ -121,8 +121,8 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
 
 def _suffix(graph: Graph, name: str) -> str:
     """Return the suffix of the files in a format."""
-    from pipeline.split import frontends
-    from pipeline.split.frontends.formats import Format
+    from pipeline import frontends
+    from pipeline.frontends.formats import Format
 
     if name not in FORMATS:
         raise ArgumentError(f"stages have no format {name!r}; there are {', '.join(FORMATS)}{near(name, FORMATS)}")
@@ -135,7 +135,7 @@ def _suffix(graph: Graph, name: str) -> str:
 
 
 def _content(export: StageExport, suffix: str) -> tuple[bytes, str, str]:
-    from pipeline.split.export.stage_export import EXTRACTED
+    from pipeline.export.stage_export import EXTRACTED
 
     if suffix == ".tflite":
         return export.tflite(), suffix, EXTRACTED

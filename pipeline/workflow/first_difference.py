@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.core.judgement import Bounds, Judgement, ReferenceOutput, judge
-from pipeline.core.plan import Plan, TensorSpec
+from pipeline.comparison.judgement import Bounds, Judgement, ReferenceOutput, judge
+from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.errors import PipelineError
-from pipeline.split.frontends import references
+from pipeline.frontends import references
 from pipeline.split.graph import Graph, Operator
 from pipeline.workflow import unsplit
 

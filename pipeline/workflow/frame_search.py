@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.trial_frames import TrialFrame, candidates, is_tame
+from pipeline.comparison.trial_frames import TrialFrame, candidates, is_tame
 from pipeline.errors import BuildError, ModelError, reason
 from pipeline.split.graph import Graph
 from pipeline.workflow import reference_check

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pipeline.core.judgement import Bounds
+from pipeline.comparison.judgement import Bounds
+from pipeline.comparison.tolerance import Tolerance
+from pipeline.comparison.trial_frames import TrialFrame
 from pipeline.core.packed_value import is_packed
-from pipeline.core.plan import Plan
-from pipeline.core.tolerance import Tolerance
-from pipeline.core.trial_frames import TrialFrame
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import BuildError, reason
 from pipeline.executor import devices
 from pipeline.executor.build import runs_here

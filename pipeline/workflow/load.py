@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from pipeline.core.device_map import DeviceMap
+    from pipeline.core.plan.device_map import DeviceMap
     from pipeline.executor.bundle import Bundle
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.workflow.compile_on_demand import Maker

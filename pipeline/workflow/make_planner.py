@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.core.board import Board
+from pipeline.core.board.board import Board
 from pipeline.measure.sampling import FULL, Sampling
-from pipeline.split.planning.queues import TIME_CV
+from pipeline.split.planning.problem.queues import TIME_CV
 
 if TYPE_CHECKING:
     from pipeline.split.graph import Graph
@@ -43,8 +43,8 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     """
     from pipeline.measure.refusals import find_refusals
     from pipeline.measure.server_slots import ask_slots
-    from pipeline.split.planning.pins import resolve_pins
     from pipeline.split.planning.planner import Planner
+    from pipeline.split.planning.problem.pins import resolve_pins
     from pipeline.split.unfused import unfuse
 
     # Before anything is measured, since times are those of kernels, and there are others in a divided group.

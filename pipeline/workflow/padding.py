@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.compare import compare_output
-from pipeline.core.random_frame import random_frame
+from pipeline.comparison.compare import compare_output
+from pipeline.comparison.random_frame import random_frame
 from pipeline.core.shapes import Build, Multiple, Size, describe_size, extent_multiples
 from pipeline.errors import BuildError
 from pipeline.executor.parity import run_stages

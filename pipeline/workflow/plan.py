@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.core.board import Board
+from pipeline.core.board.board import Board
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
-from pipeline.split.planning.queues import TIME_CV
+from pipeline.split.planning.problem.queues import TIME_CV
 from pipeline.workflow.make_planner import make_planner
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
     from pipeline.split.graph import Graph
     from pipeline.split.planning.planner import Planner
 

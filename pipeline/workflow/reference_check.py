@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.compare import OutputDifference, compare_output
-from pipeline.core.judgement import Bounds, Judgement, ReferenceOutput, judge
+from pipeline.comparison.compare import OutputDifference, compare_output
+from pipeline.comparison.judgement import Bounds, Judgement, ReferenceOutput, judge
+from pipeline.comparison.random_frame import perturb
+from pipeline.comparison.tolerance import Tolerance
 from pipeline.core.numerics import rounding_of
 from pipeline.core.packed_value import is_packed
-from pipeline.core.plan import TensorSpec
-from pipeline.core.random_frame import perturb
-from pipeline.core.tolerance import Tolerance
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import ModelError
-from pipeline.split.frontends import references
+from pipeline.frontends import references
 from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_steps
 

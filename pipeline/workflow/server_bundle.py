@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.core import remote_address
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.board.board import Board, Device
+from pipeline.core.board.transfer_costs import replicas_on
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.core.shapes import Build
-from pipeline.core.transfer_costs import replicas_on
 from pipeline.errors import BoardError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.bundle_description import describe_bundle

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.comparison.judgement import Bounds, ReferenceOutput, judge
+from pipeline.comparison.tolerance import Tolerance
 from pipeline.core import packed_value
-from pipeline.core.judgement import Bounds, ReferenceOutput, judge
-from pipeline.core.optional import is_installed, require
 from pipeline.core.packed_value import is_packed
-from pipeline.core.plan import TensorSpec
-from pipeline.core.tolerance import Tolerance
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import BuildError, ModelError
-from pipeline.split.frontends import references
+from pipeline.frontends import references
 from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_steps
+from pipeline.system.optional import is_installed, require
 from pipeline.workflow import reference_check, unsplit
 from pipeline.workflow.frame_search import library_frame
 from pipeline.workflow.plan import plan as make_plan

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.core.files import replace_folder, scratch_folder
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError
+from pipeline.system.files import replace_folder, scratch_folder
 
 MANIFEST = "manifest.json"
 FORMAT = 1

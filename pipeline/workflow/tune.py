@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import TuningError
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
     from pipeline.executor.tuning.bench import TrialBench
     from pipeline.executor.tuning.database import TuningRecord
     from pipeline.executor.tuning.tasks import Task

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
-from pipeline.core.random_frame import random_frame
+from pipeline.comparison.random_frame import random_frame
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor import precision
 from pipeline.executor.build import compile_stage
 from pipeline.executor.parity import run_stages

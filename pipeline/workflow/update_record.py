@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.core.files import check_regular, write_atomically
 from pipeline.errors import PipelineError, describe_error
 from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.manifest import LARGEST, MANIFEST
+from pipeline.system.files import check_regular, write_atomically
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle

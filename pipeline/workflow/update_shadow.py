@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.compare import compare_outputs, overall
-from pipeline.core.threads import call_in_time
+from pipeline.comparison.compare import compare_outputs, overall
 from pipeline.errors import PipelineClosed, PipelineError
+from pipeline.system.threads import call_in_time
 from pipeline.workflow.update_checks import PAUSE_S, UpdateOptions, check_going, observing
 
 if TYPE_CHECKING:

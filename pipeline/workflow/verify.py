@@ -11,8 +11,8 @@ from pipeline.errors import BuildError, InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from pipeline.core.judgement import Bounds
-    from pipeline.core.plan import Plan, TensorSpec
+    from pipeline.comparison.judgement import Bounds
+    from pipeline.core.plan.plan import Plan, TensorSpec
     from pipeline.split.graph import Graph
     from pipeline.workflow.reference_check import ReferenceFrame
 
@@ -97,8 +97,8 @@ def verify(
     MissingExtra
         If it is not installed.
     """
-    from pipeline.core.tolerance import Tolerance
-    from pipeline.split.frontends import references
+    from pipeline.comparison.tolerance import Tolerance
+    from pipeline.frontends import references
     from pipeline.split.symbolic_model import with_source
     from pipeline.workflow import reference_check, unsplit
     from pipeline.workflow.frame_search import FrameSearch
@@ -186,7 +186,7 @@ def check_outputs(
 
 def summarize(graph: Graph, checks: Sequence[ReferenceFrame], bounds: Bounds) -> Verification:
     """Return the verification of which these are the frames."""
-    from pipeline.core.compare import overall
+    from pipeline.comparison.compare import overall
     from pipeline.workflow import reference_check
 
     check = reference_check.worst(checks)

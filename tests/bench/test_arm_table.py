@@ -8,7 +8,7 @@ import arm_table
 import pytest
 
 import boards
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.executor import core_estimates
 
 RATES = {"cortex-a76": {"float32": 7.5, "int8": 24.0}, "cortex-a55": {"float32": 3.5, "int8": 11.0}}

@@ -10,8 +10,8 @@ import pytest
 
 import boards
 import pipeline
-from pipeline.core import board_file
-from pipeline.core.board import Board, Device
+from pipeline.core.board import board_file
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import BoardError
 from pipeline.executor.targets import check
 from tests.support.onnx_models import node, save

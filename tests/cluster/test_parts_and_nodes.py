@@ -15,13 +15,13 @@ from pipeline.cluster.core_lease import lease_cores, place_on_cores
 from pipeline.cluster.frame_pieces import PIECE, count_pieces, cut_tensors, join_tensors
 from pipeline.cluster.replica_notes import ReplicaNotes
 from pipeline.cluster.requirement import SMALLEST, Requirement, check_nodes, count_replicas, derive_requirement
-from pipeline.core import affinity
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.errors import ArgumentError, BoardError, BundleError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.bundle_description import describe_bundle
 from pipeline.scheduler import Trace, TraceEvent
+from pipeline.system import affinity
 from tests.cluster.conftest import bundle
 
 CORES = affinity.process_cores()

@@ -11,8 +11,8 @@ import pytest
 
 import boards
 from pipeline.commands import devices
-from pipeline.core import board_file
-from pipeline.core.board import Cluster
+from pipeline.core.board import board_file
+from pipeline.core.board.board import Cluster
 
 
 def test_boards_are_listed(command: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 
 BOARD = """
 [[devices]]

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline
 from tests.support.updates import SECONDS, X, Y, bundle

@@ -12,7 +12,7 @@ import pytest
 
 HEAVY = (
     "PIL", "asyncio", "av", "matplotlib", "onnx", "onnxruntime", "packaging", "psutil", "rich", "ssl", "tornado",
-    "torch", "tvm", "pipeline.core.tvm_access", "pipeline.executor.build", "pipeline.executor.kernels",
+    "torch", "tvm", "pipeline.tvm.access", "pipeline.executor.build", "pipeline.executor.kernels",
     "pipeline.measure", "pipeline.quantization", "pipeline.simulation", "pipeline.split", "pipeline.workflow.read",
     "pipeline.commands.build", "pipeline.commands.environment", "pipeline.commands.plan",
 )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board.board import Board, Device, Link
 
 BOARD = Board(
     "two memories", (Device("cpu", cores=(0, 1)), Device("far", memory="far")), (Link(("host", "far"), 1e9, 1e-5),)

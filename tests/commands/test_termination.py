@@ -16,7 +16,7 @@ SAID = "soc-pipeline: interrupted\n"
 COMMAND = """
 import hashlib, sys, threading, time
 from pipeline.commands.shared import termination
-from pipeline.core.native_output import quietly
+from pipeline.system.native_output import quietly
 
 def begin():
     print("begins", flush=True)

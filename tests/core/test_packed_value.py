@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.packed_value import CAPACITY, is_packed, pack, unpack
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 
 

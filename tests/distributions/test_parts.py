@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pipeline import cli
-from pipeline.core.distribution import FULL, RUNTIME, install_command
-from pipeline.core.version import VERSION
+from pipeline.system.distribution import FULL, RUNTIME, install_command
+from pipeline.system.version import VERSION
 from tests import test_floors as floors
 
 if sys.version_info >= (3, 11):

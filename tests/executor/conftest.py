@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
 from tests.support.onnx_models import node, save, weights

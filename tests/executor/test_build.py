@@ -9,7 +9,7 @@ import pytest
 
 import boards
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import BuildError, PlanError
 from pipeline.measure.profile import profile
 from pipeline.split.graph import Graph

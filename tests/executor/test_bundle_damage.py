@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.executor import host_target
 from pipeline.split.symbolic_model import OpenModel
 from tests.support.bundles import PARTS, assert_refused, rewrite, run_fuzzer

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.files import replace_folder, scratch_folder
 from pipeline.errors import BundleError
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
+from pipeline.system.files import replace_folder, scratch_folder
 from tests.support.bundles import outputs
 from tests.support.onnx_models import assert_close, frame
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.core.board import Cluster, Device
+from pipeline.core.board.board import Cluster, Device
 from pipeline.executor import core_kinds
 
 A55, A76 = 0x412FD050, 0x414FD0B0

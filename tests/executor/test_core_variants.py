@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.affinity import process_cores
-from pipeline.core.board import Board, Cluster, Device
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Board, Cluster, Device
+from pipeline.core.plan.plan import Plan
 from pipeline.executor import core_estimates, host_target
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
+from pipeline.system.affinity import process_cores
 from tests.support.bundles import rewrite
 from tests.support.onnx_models import Arrays, assert_close, frame
 

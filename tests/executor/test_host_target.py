@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tvm.target import Target
 
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.errors import BuildError
 from pipeline.executor import host_target
 from pipeline.executor.build import compile_stage

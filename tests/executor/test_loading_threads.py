@@ -36,7 +36,7 @@ def look():
         importlib.util.find_spec("tvm")
 
 def compiler():
-    import pipeline.core.tvm_access
+    import pipeline.tvm.access
 
 loading = [threading.Thread(target=load) for _ in range(threads)]
 for thread in [*loading, threading.Thread(target={"look": look, "compiler": compiler}[beside])]:

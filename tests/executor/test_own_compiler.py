@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tvm
 
-from pipeline.core.board import Board, Device
-from pipeline.core.device_kinds import DeviceKind, register, unregister
+from pipeline.core.board.board import Board, Device
+from pipeline.core.board.device_kinds import DeviceKind, register, unregister
 from pipeline.errors import BoardError
 from pipeline.executor import devices, targets
 from pipeline.executor.build import compile_stage, runs_here

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import devices
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.stage_code import StageCode

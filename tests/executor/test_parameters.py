@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from pipeline.core.memory import ALIGNMENT, room
 from pipeline.executor import parameters
 from pipeline.executor.parameters import SMALL, ParameterEntry
 from pipeline.split import extract
+from pipeline.system.memory import ALIGNMENT, room
 from tests.support.onnx_models import IMAGE, check_outputs, node, save, weights
 
 ARRAYS = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board
+from pipeline.core.board.board import Board
 from pipeline.errors import BuildError
 from pipeline.executor.build import compile_plan
 from pipeline.executor.bundle import Bundle

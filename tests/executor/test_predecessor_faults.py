@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import BundleError
 from pipeline.executor import devices as kinds
 from pipeline.executor.bundle import Bundle

@@ -15,7 +15,7 @@ import pytest
 
 import pipeline
 from pipeline.cli import main
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import ArgumentError, BundleError, InputError, PipelineError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.signature import SIGNATURE, SignedManifest, sign, verify

@@ -60,7 +60,7 @@ def test_a_stage_that_sorts_runs_without_the_compiler(folder: Path, root: Path) 
 
 
 IMPORT = """
-from pipeline.core.tvm_runtime import tvm_ffi
+from pipeline.tvm.runtime import tvm_ffi
 ours = tvm_ffi.get_global_func("tvm.contrib.sort.argsort")
 import tvm
 print(ours.same_as(tvm.get_global_func("tvm.contrib.sort.argsort")))
@@ -76,7 +76,7 @@ BEFORE_THE_FIRST_FRAME = """
 import importlib.util
 import numpy as np
 import pipeline
-from pipeline.core.tvm_runtime import tvm_ffi
+from pipeline.tvm.runtime import tvm_ffi
 x, = np.load("x.npy")
 with pipeline.load("m.bundle") as running:
     {between}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.board import Cluster
+from pipeline.core.board.board import Cluster
 from pipeline.executor import topology
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core.memory import is_usable
 from pipeline.executor import verified_file
 from pipeline.executor.verified_file import DamagedFile, VerifiedContent
+from pipeline.system.memory import is_usable
 
 
 def read(path: Path) -> VerifiedContent:

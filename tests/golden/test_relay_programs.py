@@ -9,10 +9,10 @@ import pytest
 
 import pipeline
 from pipeline.errors import ModelError
+from pipeline.frontends.relay import json_form, parser, syntax
 from pipeline.quantization.rounding import round_scales
 from pipeline.split.cuts import legal_cuts
-from pipeline.split.frontends.relay import json_form, parser, syntax
-from tests.split.frontends.relay.test_fuzz import OWN, assert_survives, convert, parse_text, runs
+from tests.frontends.relay.test_fuzz import OWN, assert_survives, convert, parse_text, runs
 from tests.support.onnx_models import frame, in_stages
 from tests.support.onnx_stages import assert_same, run_exported
 from tests.support.relay_programs import SMALL, STORED, WITH_JSON, stored_parameters

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost, StageError
 from pipeline.io.sinks.base import Callback, Sink
 from pipeline.io.source_frame import SECOND, FrameResult, SourceFrame

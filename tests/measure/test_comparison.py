@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError, PlanError, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.measure.comparison import compare

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.core.board import Device
-from pipeline.core.files import cache_folder
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.measure import cost_cache
 from pipeline.measure.cost_cache import CostCache, OutputLayout, TimeRecord
 from pipeline.split import extract
+from pipeline.system.files import cache_folder
 from tests.support.onnx_models import node, save, weights
 
 RECORD = TimeRecord("key", 0.5, (OutputLayout((1, 2), inner=True),))

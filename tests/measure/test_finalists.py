@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PlanError
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.finalists import choose_runtimes
 from pipeline.measure.sampling import Sampling
+from pipeline.prediction.predict import predict
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.spans import SpanTimes
+from pipeline.split.planning.problem.spans import SpanTimes
 from pipeline.workflow.plan import make_planner
 from tests.support.onnx_models import node, save, weights
 

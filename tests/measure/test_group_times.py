@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Cluster, Device
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Board, Cluster, Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BuildError
 from pipeline.executor import detection, host_target
 from pipeline.measure import group_times, link_rates

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.executor import host_target
 from pipeline.executor.tuning.kernel_times import by_function
 from pipeline.split.graph import Graph

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Device
 from pipeline.measure.plausibility import choose_plausible
+from pipeline.prediction.predict import predict
 from pipeline.split.planning.planner import Planner
 from tests.support.planning import chain_graph
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board.board import Board, Device, Link
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.group_times import extract_groups, measure
 from pipeline.measure.profile import profile
 from pipeline.measure.unsplit_rate import UnsplitBaseline
 from pipeline.split.graph import Graph
-from pipeline.split.planning.costs import estimate
+from pipeline.split.planning.problem.costs import estimate
 from pipeline.workflow.plan import make_planner
 from tests.support.onnx_models import node, save
 from tests.support.sampling import QUICK

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import BuildError
 from pipeline.executor.devices.model_runtime import ModelRuntime
 from pipeline.executor.devices.onnx_runtime import OnnxRuntime

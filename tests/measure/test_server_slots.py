@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.measure.server_slots import ask_slots
 from pipeline.remote.device_threads import ServerDevices

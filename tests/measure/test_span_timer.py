@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.sampling import Sampling
 from pipeline.measure.span_timer import MOST_POSITIONS, find_too_fast, time_spans
 from pipeline.split.graph import Graph
-from pipeline.split.planning.spans import SpanTimes
+from pipeline.split.planning.problem.spans import SpanTimes
 from pipeline.workflow.plan import make_planner
 from tests.support.onnx_models import node, save, weights
 

@@ -14,8 +14,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError, MissingExtra
 from pipeline.observe import prometheus
 from pipeline.scheduler import Pipeline

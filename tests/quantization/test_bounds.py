@@ -11,7 +11,7 @@ import boards
 import pipeline
 from boards.vta.compiler.layers import LIMITS
 from pipeline.cli import main
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.core.scale_limits import ScaleLimits
 from pipeline.quantization import loss
 from pipeline.quantization.accelerators import limits_of
@@ -19,7 +19,7 @@ from pipeline.quantization.onnx_model import load
 from pipeline.quantization.quantize import Frames, quantize
 from pipeline.quantization.rounding import round_scales
 from pipeline.split.offload import verdicts
-from pipeline.split.planning.group_work import groups
+from pipeline.split.planning.problem.group_work import groups
 from tests.support.onnx_models import node, save, weights
 from tests.support.relay_programs import HEADER, random
 

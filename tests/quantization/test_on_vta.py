@@ -11,7 +11,7 @@ import boards
 import pipeline
 from pipeline.quantization.loss import outputs
 from pipeline.quantization.quantize import Frames
-from pipeline.split.planning.costs import runs
+from pipeline.split.planning.problem.costs import runs
 
 BOARD = "ultra96-simulated"
 DEVICES = ("cpu", "vta-simulated", "cpu")

@@ -12,7 +12,7 @@ import pipeline
 from pipeline.demo import digits
 from pipeline.quantization import loss
 from pipeline.quantization.quantize import Frames, quantize
-from pipeline.split.planning.costs import runs
+from pipeline.split.planning.problem.costs import runs
 
 pytestmark = pytest.mark.slow
 

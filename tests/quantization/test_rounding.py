@@ -13,11 +13,11 @@ import boards
 import pipeline
 from pipeline.cli import main
 from pipeline.errors import ModelError
+from pipeline.frontends import relay
+from pipeline.model.passes.normalise import clean
 from pipeline.quantization.rounding import measure_loss, round_scales
-from pipeline.split.frontends import relay
 from pipeline.split.graph import from_relax
 from pipeline.split.offload import notes
-from pipeline.split.passes.normalise import clean
 from tests.support.relay_programs import HEADER, random
 
 BOARD, DEVICES = "ultra96-simulated", ("cpu", "vta-simulated", "cpu")

@@ -14,8 +14,8 @@ from pipeline.quantization import loss
 from pipeline.quantization.quantize import quantize
 from pipeline.split.graph import Graph
 from pipeline.split.offload import verdicts
-from pipeline.split.planning.costs import runs
-from pipeline.split.planning.group_work import groups
+from pipeline.split.planning.problem.costs import runs
+from pipeline.split.planning.problem.group_work import groups
 from tests.support.onnx_models import weights
 
 pytest.importorskip("onnxruntime")

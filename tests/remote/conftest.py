@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.remote.server import Server
 
 LIMIT = 60.0

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.core.remote_address import Address
 from pipeline.errors import BuildError, DeviceLost, PipelineError
 from pipeline.executor import manifest

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.core.remote_address import Address
 from pipeline.executor.stage_code import StageCode
 from pipeline.remote.connection import Connection

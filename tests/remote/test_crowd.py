@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.remote import messages
 from pipeline.remote.connection import ServerBusy, ServerRefusal
 from pipeline.remote.device_threads import ServerDevices

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.errors import DeviceLost, PipelineError, StageError
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime

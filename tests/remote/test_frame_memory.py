@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.core.remote_address import parse
 from pipeline.errors import DeviceLost
 from pipeline.remote import messages

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.remote import messages
 from pipeline.remote.messages import FrameRequest, OpenRequest, TensorHead, UploadRequest
 from pipeline.remote.wire import MAGIC

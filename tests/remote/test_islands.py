@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from tests.remote.conftest import Child
 from tests.support.onnx_models import by_onnxruntime, node, save
 

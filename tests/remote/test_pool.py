@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Device
-from pipeline.core.device_map import code_kind
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.device_map import code_kind
+from pipeline.core.plan.plan import Plan
 from pipeline.core.remote_address import alternatives, parse
 from pipeline.errors import BoardError, DeviceLost, PipelineError, StageError
 from pipeline.executor.devices.null import NullRuntime
@@ -249,7 +249,7 @@ def test_addresses_of_pools() -> None:
 
 
 def test_a_bundles_device_may_be_a_pool() -> None:
-    from pipeline.core.device_map import map_devices
+    from pipeline.core.plan.device_map import map_devices
 
     made: Plan = plan("remote://a:1/cpu")
     mapped = map_devices(made, {"there": "pool:remote://a:1/cpu,remote://b:2/cpu"})

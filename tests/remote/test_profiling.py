@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board.board import Board, Device, Link
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.profile import profile
 from pipeline.split.graph import Graph
-from pipeline.split.planning.costs import estimate
 from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem.costs import estimate
 from tests.remote.conftest import Child
 from tests.support.onnx_models import node, save
 from tests.support.sampling import QUICK

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board.board import Board, Device, Link
 from pipeline.core.remote_address import parse
 from pipeline.errors import DeviceLost, PipelineError, RemoteError, StageTimeout
 from pipeline.executor.bundle import Bundle

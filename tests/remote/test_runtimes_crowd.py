@@ -20,9 +20,9 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 pytest.importorskip("openvino", reason="OpenVINO is not installed")
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
+from tests.frontends.tflite.test_tflite import classifier
 from tests.remote.conftest import Child
-from tests.split.frontends.tflite.test_tflite import classifier
 
 KINDS = ("cpu", "onnxruntime", "openvino", "litert")
 SECONDS = float(os.environ.get("CROWD_SECONDS", "20"))
@@ -31,7 +31,7 @@ CLIENTS = """
 import collections, random, sys, threading, time
 import numpy as np
 import pipeline
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.core.remote_address import parse
 from pipeline.remote.connection import Connection, ServerBusy, ServerRefusal
 

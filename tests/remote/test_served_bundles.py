@@ -12,8 +12,8 @@ import pytest
 
 import pipeline
 from pipeline.cli import main
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import BoardError, DeviceLost, PipelineError, StageError
 from pipeline.executor.bundle import Bundle
 from tests.remote.conftest import LIMIT, Child

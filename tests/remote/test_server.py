@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost, RemoteError
 from pipeline.executor.devices.null import NullRuntime

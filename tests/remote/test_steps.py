@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board.board import Board, Device, Link
 from tests.support.onnx_models import node, save, weights
 
 BOARD = Board(

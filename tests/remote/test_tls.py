@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from pipeline.cli import main
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.core.remote_address import Address, parse
 from pipeline.errors import BoardError, DeviceLost, InputError
 from pipeline.remote.connection import Connection, ServerRefusal

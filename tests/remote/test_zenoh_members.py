@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.core.remote_address import parse
 from pipeline.errors import BoardError, InputError
 from pipeline.measure.server_slots import ask_slots

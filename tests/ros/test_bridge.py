@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, StageError
 from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, Header
 from tests.support import media

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
 from pipeline.executor.bundle import Bundle

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.affinity import process_cores
-from pipeline.core.board import Board, Cluster, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Cluster, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor import host_target
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.stage_code import StageCode
+from pipeline.system.affinity import process_cores
 from tests.support.arithmetic_bundles import ArithmeticCodes
 from tests.support.arithmetic_graphs import Code
 from tests.support.bundles import rewrite

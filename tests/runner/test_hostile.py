@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from tests.support.arithmetic_bundles import ArithmeticCodes, save
 from tests.support.arithmetic_graphs import Code
 from tests.support.bundles import rewrite, run_fuzzer

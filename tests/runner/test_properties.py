@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from tests.support.arithmetic_bundles import ArithmeticCodes, save
 from tests.support.arithmetic_graphs import SETTINGS, ArithmeticGraph, arithmetic_graphs
 from tests.support.runner import OK, Books, Library, Result, RunnerPipeline

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import FrameDropped
 from pipeline.scheduler import Admission, FrameFuture, Pipeline, Statistics
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.core import arguments
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import ArgumentError, PipelineError, StageTimeout
 from pipeline.scheduler import Pipeline, Trace
 

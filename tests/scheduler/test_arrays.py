@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import InputError
 from pipeline.scheduler import Pipeline
 from pipeline.scheduler.arrays import read_array

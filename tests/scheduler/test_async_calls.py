@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import InputError, PipelineClosed, StageError
 from pipeline.scheduler import Pipeline
 from tests.scheduler.conftest import wait_until

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import InputError, PipelineClosed, PipelineError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline

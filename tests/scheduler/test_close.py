@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PipelineClosed
 from pipeline.scheduler import Pipeline, Trace
 from tests.scheduler.conftest import LIMIT, Gate

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import BoardError, PipelineError, PlanError, StageError
 from pipeline.scheduler import Pipeline
 from pipeline.scheduler.frame import Frame

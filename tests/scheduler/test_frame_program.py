@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.scheduler.frame_program import FrameProgram
 

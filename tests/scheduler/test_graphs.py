@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan, TensorSpec
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.scheduler import Pipeline
 
 X = np.arange(4, dtype=np.float32)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
 from pipeline.errors import PipelineError, StageError, StageTimeout
 from pipeline.scheduler import Pipeline, Trace
 from pipeline.scheduler.heterogeneous import HeterogeneousRuntime

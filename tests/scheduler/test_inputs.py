@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.memory import snapshot
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import InputError
 from pipeline.scheduler import Pipeline
+from pipeline.system.memory import snapshot
 
 X = np.arange(4, dtype=np.float32)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PipelineClosed
 from pipeline.scheduler import Pipeline
 from tests.scheduler.conftest import LIMIT, Functions, Gate

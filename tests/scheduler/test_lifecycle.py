@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import FrameDropped, PipelineClosed, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.shapes import Build, OpenShapes, Size
 from pipeline.errors import BuildError, FrameDropped, InputError, PipelineClosed
 from pipeline.executor.bundle import Bundle

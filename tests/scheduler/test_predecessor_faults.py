@@ -16,10 +16,10 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline.core.plan import Plan, StagePlan, TensorSpec, encode
-from pipeline.core.prediction import predict
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec, encode
 from pipeline.errors import InputError, PlanError, StageError
 from pipeline.executor.bundle import Bundle
+from pipeline.prediction.predict import predict
 from pipeline.scheduler import Pipeline
 from pipeline.scheduler.channel import Channel
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import FrameDropped, PipelineClosed, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime

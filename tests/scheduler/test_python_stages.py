@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan, TensorSpec, decode, encode
+from pipeline.core.plan.plan import Plan, TensorSpec, decode, encode
 from pipeline.errors import InputError, PipelineError, PlanError, StageError
 from pipeline.executor.python_stages import with_stage
 from pipeline.scheduler import Pipeline, Trace

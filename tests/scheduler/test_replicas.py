@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, decode, encode
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, decode, encode
 from pipeline.errors import PlanError
 from pipeline.scheduler import Pipeline
 
@@ -59,7 +59,7 @@ def test_places_count_replicas(chain: Callable[..., Plan]) -> None:
 
 
 def test_cores_are_shared_out() -> None:
-    from pipeline.core.plan import StagePlan
+    from pipeline.core.plan.plan import StagePlan
 
     stage = StagePlan("a", "d", (), (), cores=(4, 5, 6, 7), replicas=2)
     assert [stage.cores_of(replica) for replica in range(2)] == [(4, 5), (6, 7)]

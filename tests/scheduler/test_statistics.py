@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.scheduler import Percentiles, Pipeline, Trace
 from pipeline.scheduler.statistics import RECENT, Durations, percentiles
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.scheduler import Pipeline
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.scheduler import Pipeline
 
 X = np.arange(4, dtype=np.float32)
@@ -23,8 +23,8 @@ PREAMBLE = """
 import signal, sys, time, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import numpy as np
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
 
 def plan(kind, seconds):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PipelineClosed, PipelineError, StageError, describe_error, reason
 from pipeline.scheduler import Pipeline
 

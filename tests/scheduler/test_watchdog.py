@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan
-from pipeline.core.watchdog import TimedRun, Watchdog
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PipelineClosed, PipelineError, StageTimeout
 from pipeline.scheduler import Pipeline, Supervision, Trace
+from pipeline.system.watchdog import TimedRun, Watchdog
 from tests.scheduler.conftest import wait_until
 
 LIMIT = 0.05

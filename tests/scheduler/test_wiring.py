@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan
 from pipeline.scheduler.wiring import SlotRead, SlotWrite, wire
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.plan.plan import Plan
+from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
-from pipeline.split.planning.explanation import explain
+from pipeline.split.planning.advice.explanation import explain
 from pipeline.split.planning.planner import Planner
 from tests.support.planning import chain_graph
 from tests.support.random_plans import random_board, random_plan, random_step_plan

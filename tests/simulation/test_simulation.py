@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import simulation
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import PlanError
+from pipeline.prediction.predict import predict
 from pipeline.simulation import Simulation
 
 MS = 1e-3

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import Plan
+from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
 from tests.support.step_plans import CPU, NPU, alternating_plan, step_plan, step_stage
 

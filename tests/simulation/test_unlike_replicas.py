@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import boards
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
-from pipeline.core.prediction import FRAMES_INSIDE, predict
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
+from pipeline.prediction.predict import FRAMES_INSIDE, predict
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
 from tests.support.planning import chain_graph, plan_with_times

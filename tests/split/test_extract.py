@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.split.cuts import legal_cuts
 from pipeline.split.extract import parts
 from pipeline.split.graph import Graph

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto
 
 import pipeline
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import ModelError
 from pipeline.split.graph import Graph
 from tests.support.onnx_models import IMAGE, check_outputs, node, save, weights

@@ -10,12 +10,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import pipeline
+from pipeline.comparison.random_frame import random_frame
 from pipeline.core import packed_model
-from pipeline.core.random_frame import random_frame
+from pipeline.frontends.grouping import Links, find_neighbours
+from pipeline.model.passes import bindings
 from pipeline.split import extract
 from pipeline.split.cuts import legal_cuts
-from pipeline.split.frontends.grouping import Links, find_neighbours
-from pipeline.split.passes import bindings
 from tests.support.onnx_models import assert_close, by_onnxruntime, in_stages, node
 
 

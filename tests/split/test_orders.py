@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.split.cuts import crossing_bytes, crossing_counts
 from pipeline.split.orders import GroupDag, reorder
-from tests.split.planning.test_division import all_downsets, crossing, fork_join_graph
+from tests.split.planning.orders.test_division import all_downsets, crossing, fork_join_graph
 
 SEEDS = range(6)
 

@@ -11,7 +11,7 @@ import pytest
 import pipeline
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph
-from pipeline.split.planning.explanation import explain
+from pipeline.split.planning.advice.explanation import explain
 from pipeline.split.unfused import divided_groups, unfuse
 from pipeline.workflow.plan import make_planner
 from tests.support.random_models import random_model

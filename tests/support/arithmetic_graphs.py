@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
-from pipeline.core.board import Board
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 
 MODULUS = 100_003
 

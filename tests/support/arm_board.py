@@ -163,7 +163,7 @@ def _linker() -> None:
 
 def _try(board: Path) -> None:
     """Import all once: it shows that the board works, and Python keeps what it compiles on the way."""
-    code = "import pipeline.core.tvm_access, pipeline.commands.run, pipeline.remote.server, tvm.relax"
+    code = "import pipeline.tvm.access, pipeline.commands.run, pipeline.remote.server, tvm.relax"
     _call("an emulated Python", [str(board / "python"), "-c", code], {"PYTHONPATH": str(ROOT)})
 
 

@@ -12,8 +12,8 @@ from itertools import product
 
 import numpy as np
 
-from pipeline.core.board import Board, Cluster, Device
-from pipeline.core.plan import TensorSpec
+from pipeline.core.board.board import Board, Cluster, Device
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.split.graph import Graph, Operator
 
 Groups = frozenset[int]

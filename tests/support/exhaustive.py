@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.split.planning.arrays import span_sums
-from pipeline.split.planning.choice import Choice
-from pipeline.split.planning.problem import MemoryLimit, Problem, Processor, Resource
+from pipeline.split.planning.problem.arrays import span_sums
+from pipeline.split.planning.problem.choice import Choice
+from pipeline.split.planning.problem.problem import MemoryLimit, Problem, Processor, Resource
 
 TOLERANCE = 1 + 1e-9
 

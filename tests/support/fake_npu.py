@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 
 SOURCE = Path(__file__).with_suffix(".c")
 

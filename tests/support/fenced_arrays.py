@@ -7,7 +7,7 @@ import mmap
 
 import numpy as np
 
-from pipeline.core.memory import ALIGNMENT
+from pipeline.system.memory import ALIGNMENT
 
 FILLING = 0xA5
 _PAGE = mmap.PAGESIZE

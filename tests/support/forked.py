@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 
 X = np.ones((4, 4), np.float32)
 PYTHON_WARNS = "ignore:.*multi-threaded, use of fork:DeprecationWarning"

@@ -114,7 +114,7 @@ def relay_cases() -> Iterator[FrameCase]:
         pytest.skip("recorded")
 
     ordinary, relay_programs.results = relay_programs.results, record
-    folder = Path(__file__).resolve().parents[1] / "split/frontends/relay"
+    folder = Path(__file__).resolve().parents[1] / "frontends/relay"
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         pytest.main([str(folder), "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-k", "not fuzz"])
     relay_programs.results = ordinary

@@ -7,9 +7,9 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, GlobalVar
 
-from pipeline.core.tvm_access import compiler_lock
 from pipeline.split import extract
 from pipeline.split.graph import Graph
+from pipeline.tvm.access import compiler_lock
 
 
 def by_tvm(graph: Graph) -> list[set[str]]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.remote import messages
 from pipeline.remote.messages import ClientMessage, TensorHead
 from pipeline.remote.wire import MalformedMessage, Wire

@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import pipeline
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
 from pipeline.split import extract

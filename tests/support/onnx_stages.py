@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.export import relax_onnx
 from pipeline.split import extract
-from pipeline.split.export import relax_onnx
 from pipeline.split.graph import Graph
 from tests.support.onnx_models import Arrays
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from pipeline.core.board import Board
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Board
+from pipeline.core.plan.plan import Plan
 from pipeline.split.graph import Graph
 from pipeline.split.planning.planner import Planner
 from tests.support.onnx_models import node, save

@@ -12,7 +12,7 @@ import numpy as np
 
 import pipeline
 from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import host_target, kernels
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime

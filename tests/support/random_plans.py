@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.core.board import Board, Cluster, Device, Link
-from pipeline.core.borrowing import step_moves
-from pipeline.core.moves import find_moves
-from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
+from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.plan.moves import find_moves
+from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
+from pipeline.prediction.borrowing import step_moves
 
 MS = 1e-3
 

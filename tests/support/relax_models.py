@@ -9,12 +9,12 @@ import numpy as np
 from tvm import relax
 
 from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.plan import StagePlan, TensorSpec
-from pipeline.core.tvm_access import compiler_lock
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.executor import host_target
 from pipeline.executor import kernels as schedules
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.tvm.access import compiler_lock
 from tests.support.onnx_models import HOST
 
 

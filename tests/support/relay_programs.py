@@ -11,13 +11,13 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from pipeline.core.native_output import quietly
-from pipeline.core.tvm_access import compiler_lock
 from pipeline.executor.linker import link
-from pipeline.split.frontends import relay
-from pipeline.split.frontends.relay import parser
-from pipeline.split.frontends.relay.syntax import TensorType
-from pipeline.split.model import ImportedModel
+from pipeline.frontends import relay
+from pipeline.frontends.relay import parser
+from pipeline.frontends.relay.syntax import TensorType
+from pipeline.model.imported_model import ImportedModel
+from pipeline.system.native_output import quietly
+from pipeline.tvm.access import compiler_lock
 
 Arrays = Mapping[str, np.ndarray]
 HEADER = '#[version = "0.0.5"]\n'

@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 from numpy.random import Generator
 
-from pipeline.split.planning.arrays import Array
-from pipeline.split.planning.choice import Choice
-from pipeline.split.planning.problem import MemoryLimit, Problem, Processor, Resource
+from pipeline.split.planning.problem.arrays import Array
+from pipeline.split.planning.problem.choice import Choice
+from pipeline.split.planning.problem.problem import MemoryLimit, Problem, Processor, Resource
 
 CPU, GPU, NPU = range(3)
 

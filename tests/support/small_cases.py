@@ -9,12 +9,12 @@ from itertools import pairwise, permutations, product
 
 import numpy as np
 
-from pipeline.core.board import Board, Cluster, Device, Link
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
-from pipeline.core.prediction import Prediction, predict
+from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
+from pipeline.prediction.predict import Prediction, predict
 from pipeline.split.graph import Graph, Operator
-from pipeline.split.planning.group_work import group_traffic
 from pipeline.split.planning.plan_builder import add_transfers
+from pipeline.split.planning.problem.group_work import group_traffic
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 
 BOARD = Board(
     "test",

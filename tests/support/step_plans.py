@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
 
 CPU, NPU = "cpu", "npu"
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.plan import Plan
-from pipeline.core.threads import RESTING, ReusableThread
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PipelineError
 from pipeline.scheduler import Pipeline
+from pipeline.system.threads import RESTING, ReusableThread
 from tests.support.storm_stages import ROWS, SHAPE, Weather
 
 STEP = 4096

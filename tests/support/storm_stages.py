@@ -25,15 +25,15 @@ sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 import numpy as np
 
 import pipeline
-from pipeline.core.affinity import process_cores
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.devices.cpu import CpuRuntime
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.executor.devices.simulated import SimulatedRuntime
 from pipeline.executor.stage_code import StageCode
+from pipeline.system.affinity import process_cores
 from tests.support.onnx_models import node, save
 
 ROWS = 3

@@ -9,8 +9,8 @@ from itertools import repeat, takewhile
 
 import numpy as np
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline, Trace
 
 BOARD = Board("board", (Device("device", "simulated"),))

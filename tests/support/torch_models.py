@@ -178,7 +178,7 @@ def export(function: Callable[..., Any], *inputs: Any, **modules: Any) -> Any:
 
 def run_by_pytorch(graph: Graph, program: Any, values: Any) -> dict[str, np.ndarray]:
     """Run PyTorch, and return its outputs by the graph's names."""
-    from pipeline.split.frontends.torch.reference import evaluate
+    from pipeline.frontends.torch.reference import evaluate
 
     return dict(zip([spec.name for spec in graph.outputs], evaluate(program, values), strict=True))
 

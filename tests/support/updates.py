@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from pipeline.core import device_kinds
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board import device_kinds
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.simulated import SimulatedRuntime
 from pipeline.scheduler import Pipeline

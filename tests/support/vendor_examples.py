@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.executor.devices.vendor_loader import GROUP
 from tests.support.distributions import write_distribution
 from tests.support.onnx_models import by_onnxruntime, node, save, weights

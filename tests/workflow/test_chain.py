@@ -10,7 +10,7 @@ import pytest
 from tvm import relax, te, tirx
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import ModelError, PlanError
 from pipeline.split.chain import join
 from tests.support.onnx_models import by_onnxruntime, node, save, weights

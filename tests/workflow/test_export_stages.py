@@ -169,7 +169,7 @@ def test_pytorch(tmp_path: Path) -> None:
 def test_tflite_in_both_formats(tmp_path: Path) -> None:
     pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
-    from tests.split.frontends.tflite.test_tflite import classifier
+    from tests.frontends.tflite.test_tflite import classifier
 
     graph = pipeline.read(classifier(tmp_path / "net.tflite"))
     plan = pipeline.plan(graph, stages=3)
@@ -183,7 +183,7 @@ def test_tflite_in_both_formats(tmp_path: Path) -> None:
 def test_what_only_litert_computes_is_no_onnx(tmp_path: Path) -> None:
     pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
-    from tests.split.frontends.tflite.test_tflite import Writer
+    from tests.frontends.tflite.test_tflite import Writer
 
     writer = Writer(4, 8)
     first = writer.add("TANH", [0], writer.tensor("first", (4, 8)))

@@ -13,14 +13,14 @@ pytest.importorskip("tflite", reason="the reader of TFLite files is not installe
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import BuildError, PlanError
-from pipeline.split.frontends.tflite.reference import open_interpreter
+from pipeline.frontends.tflite.reference import open_interpreter
 from pipeline.split.graph import Graph
-from pipeline.split.planning.explanation import explain
+from pipeline.split.planning.advice.explanation import explain
 from pipeline.workflow.plan import make_planner
-from tests.split.frontends.tflite.test_tflite import Writer, byte_convolutions, classifier, conv
+from tests.frontends.tflite.test_tflite import Writer, byte_convolutions, classifier, conv
 from tests.support.fake_npu import build_delegate, npu
 from tests.support.sampling import QUICK
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.random_frame import random_frame
+from pipeline.comparison.random_frame import random_frame
 from pipeline.errors import BuildError, ModelError
 from pipeline.measure.comparison import compare
 from pipeline.split.graph import Graph

@@ -14,7 +14,7 @@ import pytest
 
 import pipeline
 from pipeline import cli
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import BuildError, BundleError, InputError, ModelError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.split.symbolic_model import OpenModel

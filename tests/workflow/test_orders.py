@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PlanError
+from pipeline.prediction.predict import predict
 from pipeline.split.cuts import legal_cuts
 from pipeline.split.graph import Graph
 from pipeline.split.orders import as_ordered
-from pipeline.split.planning.explanation import explain
+from pipeline.split.planning.advice.explanation import explain
 from pipeline.split.planning.planner import Planner
 from tests.support.onnx_models import node, save, weights
 

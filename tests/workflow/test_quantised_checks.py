@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.judgement import Bounds
-from pipeline.core.random_frame import random_frame
-from pipeline.core.tolerance import Tolerance
-from pipeline.split.frontends import references
+from pipeline.comparison.judgement import Bounds
+from pipeline.comparison.random_frame import random_frame
+from pipeline.comparison.tolerance import Tolerance
+from pipeline.core.board.board import Board, Device
+from pipeline.frontends import references
 from pipeline.workflow import reference_check
 from tests.support.onnx_models import Arrays, node, save, weights
 

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import InputError, PlanError
 from pipeline.split.symbolic_model import OpenModel
 from tests.support.onnx_models import node, save, weights

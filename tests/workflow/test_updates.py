@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import PipelineError
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline

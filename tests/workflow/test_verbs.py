@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import BoardError, BuildError, BundleError, ModelError, PlanError
 from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, frame, node, save, weights
 

@@ -159,7 +159,7 @@ def test_what_no_library_runs(tmp_path: Path) -> None:
 def test_a_tflite_model_down_to_the_operator(tmp_path: Path) -> None:
     pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
-    from tests.split.frontends.tflite.test_tflite import Writer, conv
+    from tests.frontends.tflite.test_tflite import Writer, conv
 
     def save_model(path: Path, kind: str) -> Path:
         writer = Writer(1, 8, 8, 3)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from boards.vta.driver.hardware import MODULES, WINDOW, Registers, base
 from boards.vta.isa.config import Config
-from pipeline.core.optional import require
 from pipeline.errors import BoardError
+from pipeline.system.optional import require
 
 FABRIC_MHZ = 100
 """Of the processor's clock that the accelerator's own is made of."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.core.files import check_regular
 from pipeline.errors import BoardError, near
+from pipeline.system.files import check_regular
 
 VERSIONS = ("0.0.1", "0.0.2")
 """Of the instruction set, oldest first."""

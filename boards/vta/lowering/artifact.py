@@ -17,7 +17,7 @@ from boards.vta.lowering import program_bounds
 from boards.vta.lowering.stage import LoweredStage
 from boards.vta.lowering.tensor_slot import TensorSlot
 from boards.vta.lowering.values import MemoryTensor
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BundleError, reason
 
 FORMAT = 1

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from boards.vta.compiler.packing import blocks, pack, unpack
 from boards.vta.isa.config import Config
 from boards.vta.lowering.values import HALF
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 
 _ZEROS = {"int8": 0, "uint8": HALF}
 """The zero point of each type of bytes."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.commands.shared import plain
-from pipeline.core.optional import is_installed
+from pipeline.system.optional import is_installed
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.core.files import check_regular
 from pipeline.errors import InputError
+from pipeline.system.files import check_regular
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan, StagePlan
+    from pipeline.core.plan.plan import Plan, StagePlan
     from pipeline.scheduler.trace import TraceEvent
 
 FRAMES = 12
@@ -57,7 +57,7 @@ def _rows(stage: StagePlan) -> list[str]:
 
 def _borrowed(plan: Plan) -> list[str]:
     """Return the devices that stages borrow, whose rows show who has them when."""
-    from pipeline.core.borrowing import borrowed_devices
+    from pipeline.prediction.borrowing import borrowed_devices
 
     names = (name for stage in plan.stages for name in borrowed_devices(plan.board, stage))
     return list(dict.fromkeys(names))

@@ -11,7 +11,7 @@ from pipeline.core.renaming import add_renamed_option
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
     from pipeline.split.graph import Graph
     from pipeline.split.planning.planner import Planner
 
@@ -161,7 +161,7 @@ def _attribute(option: str) -> str:
 
 def load_or_make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
     """Read the plan's file, or plan now."""
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
 
     return stage_options.apply(Plan.load(options.plan), options) if options.plan else make_plan(graph, options)
 

@@ -11,7 +11,7 @@ from pipeline.commands.shared import cluster, console, models, trace_option, upd
 from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan, TensorSpec
+    from pipeline.core.plan.plan import Plan, TensorSpec
     from pipeline.io.picture.preparation import Preparation
     from pipeline.io.sources.base import FrameSource
 

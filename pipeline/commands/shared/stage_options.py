@@ -7,11 +7,11 @@ import contextlib
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.stage_options import StageOptions
+from pipeline.core.plan.stage_options import StageOptions
 from pipeline.errors import PlanError, near
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
 
 OPTION = "--stage-option"
 _KEYS = tuple(field.name for field in fields(StageOptions))

@@ -9,7 +9,7 @@ from pipeline.commands.shared.values import is_whole
 from pipeline.errors import BoardError
 
 if TYPE_CHECKING:
-    from pipeline.core.board import Board
+    from pipeline.core.board.board import Board
 
 OPTION = "--target"
 

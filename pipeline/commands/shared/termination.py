@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from pipeline.core import forks, native_output
-from pipeline.core.threads import RESTING
+from pipeline.system import forks, native_output
+from pipeline.system.threads import RESTING
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pipeline.commands.shared.console import notice
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
     from pipeline.scheduler.trace import Trace
 
 

@@ -48,7 +48,7 @@ def _number(text: str, *, at_least_zero: bool) -> float:
 
 def tolerance(text: str) -> str:
     """Read a share such as ``1e-3``, steps such as ``2steps``, or both, such as ``1e-3,2steps``."""
-    from pipeline.core.tolerance import Tolerance
+    from pipeline.comparison.tolerance import Tolerance
     from pipeline.errors import BuildError
 
     try:
@@ -152,7 +152,7 @@ def names(text: str) -> tuple[str, ...]:
 
 def runtimes(text: str) -> tuple[str, ...]:
     """Read names of runtimes, such as ``tvm,onnxruntime``."""
-    from pipeline.core.device import runtime_names
+    from pipeline.core.board.device import runtime_names
 
     names = tuple(text.split(","))
     if not set(names) <= set(runtime_names()) or len(set(names)) < len(names):

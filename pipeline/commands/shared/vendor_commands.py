@@ -29,8 +29,8 @@ def check(options: argparse.Namespace) -> None:
     if not options.plan or options.allow_commands:
         return
     import boards
-    from pipeline.core.plan import Plan
-    from pipeline.core.plan_commands import board_commands, plan_commands
+    from pipeline.core.plan.plan import Plan
+    from pipeline.core.plan.plan_commands import board_commands, plan_commands
 
     plan = Plan.load(options.plan)
     if not (commands := plan_commands(plan)):

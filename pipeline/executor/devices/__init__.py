@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Hashable, Sequence
 
-from pipeline.core.board import Device
-from pipeline.core.device_kinds import describe_unknown, device_kind
-from pipeline.core.device_map import code_kind
+from pipeline.core.board.board import Device
+from pipeline.core.board.device_kinds import describe_unknown, device_kind
+from pipeline.core.plan.device_map import code_kind
 from pipeline.errors import BoardError, PipelineError, reason
 from pipeline.executor.devices.base import DeviceRuntime, OwnCompiler
 

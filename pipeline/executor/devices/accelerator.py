@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count, takewhile
 from typing import Any
 
-from pipeline.core.tvm_access import tvm
+from pipeline.tvm.access import tvm
 
 
 @dataclass(frozen=True)

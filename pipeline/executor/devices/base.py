@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BuildError
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core import affinity
-from pipeline.core.board import Device
-from pipeline.core.memory import ALIGNMENT, is_usable, snapshot
-from pipeline.core.plan import StagePlan
-from pipeline.core.tvm_runtime import empty_tensor, find_function, tvm_ffi, virtual_machine
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import PipelineError
 from pipeline.executor import core_kinds, host_target, source_runtimes
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.stage_code import StageCode
+from pipeline.system import affinity
+from pipeline.system.memory import ALIGNMENT, is_usable, snapshot
+from pipeline.tvm.runtime import empty_tensor, find_function, tvm_ffi, virtual_machine
 
 
 class VmStage(NamedTuple):

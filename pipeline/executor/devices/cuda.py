@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.distribution import install_command
-from pipeline.core.plan import StagePlan
-from pipeline.core.tvm_access import tvm
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import PipelineError
 from pipeline.executor.devices.accelerator import Accelerator, describe_tvm_device, tvm_indices
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.devices.cpu import VmStage
 from pipeline.executor.devices.device_buffers import DeviceBuffers
 from pipeline.executor.stage_code import StageCode
+from pipeline.system.distribution import install_command
+from pipeline.tvm.access import tvm
 
 # Replicas of a stage share its parameters, which are copied to the GPU once.
 _parameters: weakref.WeakKeyDictionary[StageCode, dict[int, list[Any]]] = weakref.WeakKeyDictionary()

@@ -6,7 +6,7 @@ import ctypes
 from collections import defaultdict
 from typing import Any
 
-from pipeline.core.tvm_access import tvm, tvm_ffi
+from pipeline.tvm.access import tvm, tvm_ffi
 
 # The lower half of what every object of TVM's FFI begins with, see `TVMFFIObject` in its C interface.
 _STRONG_REFERENCES = 0xFFFFFFFF

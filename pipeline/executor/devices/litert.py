@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.native_output import quietly
-from pipeline.core.optional import require
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError
 from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, table_of_options
 from pipeline.executor.devices.model_tool import ModelTool
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
+from pipeline.system.native_output import quietly
+from pipeline.system.optional import require
 
 _DELEGATE = "DELEGATE"
 

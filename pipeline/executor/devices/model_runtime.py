@@ -8,15 +8,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.distribution import install_command
-from pipeline.core.optional import is_installed, require
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError, BuildError, BundleError, PipelineError, near, reason
 from pipeline.executor.devices.base import OwnCompiler
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
+from pipeline.system.distribution import install_command
+from pipeline.system.optional import is_installed, require
 
 LARGEST = (1 << 31) - 1
 """Bytes of a model: more are not one message of Protocol Buffers, nor one flatbuffer."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.errors import BoardError, BuildError, near
 
 TOOL_KEYS = ("compile", "artifact", "supported", "time_limit_s")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core import affinity
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.system import affinity
 
 
 class NullRuntime(DeviceRuntime):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.memory import empty
-from pipeline.core.optional import require
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError, near
 from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order, table_of_options
+from pipeline.system.memory import empty
+from pipeline.system.optional import require
 
 CPU = "CPUExecutionProvider"
 

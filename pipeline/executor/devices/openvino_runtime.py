@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.optional import require
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError
 from pipeline.executor.devices.model_runtime import (
     ModelRuntime,
@@ -21,6 +20,7 @@ from pipeline.executor.devices.model_runtime import (
     check_order,
     table_of_options,
 )
+from pipeline.system.optional import require
 
 VIRTUAL = ("AUTO", "BATCH", "HETERO", "MULTI")
 """What OpenVINO calls a device, and is a choice among others; plain ones take all of a model or refuse it."""

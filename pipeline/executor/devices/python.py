@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.memory import empty
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import PipelineError
 from pipeline.executor.devices.null import NullRuntime
+from pipeline.system.memory import empty
 
 
 class FreshOutputs(NamedTuple):

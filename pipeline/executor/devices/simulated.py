@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.plan import StagePlan
-from pipeline.core.timer_slack import wake_on_time
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.devices.null import NullRuntime
+from pipeline.system.timer_slack import wake_on_time
 
 LARGEST_CREDIT = 0.1
 """Largest part of a run's time by which the runs before it may shorten it."""

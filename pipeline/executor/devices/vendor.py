@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.entry_points import entry_owner
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError, BundleError, PipelineError, near, reason
 from pipeline.executor.devices import vendor_loader
 from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, allows_fallback, table_of_options
@@ -20,6 +19,7 @@ from pipeline.executor.devices.model_tool import TOOL_KEYS, ModelTool
 from pipeline.executor.devices.vendor_loader import Loader, find_loader
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
+from pipeline.system.entry_points import entry_owner
 
 FORMATS = ("onnx", "tflite")
 """Of the models that a tool may take."""

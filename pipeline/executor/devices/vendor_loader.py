@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.core.entry_points import entry_names, load_entry
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import BoardError, near, reason
+from pipeline.system.entry_points import entry_names, load_entry
 
 GROUP = "soc_pipeline.loaders"
 """Of the entry points that name loaders."""

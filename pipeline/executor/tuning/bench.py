@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pipeline.core.plan import StagePlan
-from pipeline.core.tvm_access import compiler_lock, tvm
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.tuning import workload
@@ -25,6 +24,7 @@ from pipeline.executor.tuning.kernel_times import of_calls
 from pipeline.executor.tuning.lookup import TuningLookup
 from pipeline.executor.tuning.tasks import Task
 from pipeline.executor.tuning.worker import TimingReply, TimingRequest
+from pipeline.tvm.access import compiler_lock, tvm
 
 TURNS = 3
 """Of the stage without and with what was found."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.core.files import check_regular, write_atomically
 from pipeline.errors import TuningError
+from pipeline.system.files import check_regular, write_atomically
 
 FORMAT = 1
 

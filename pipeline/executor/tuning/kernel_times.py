@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
-from pipeline.core.random_frame import random_frame
-from pipeline.core.threads import run_in_thread
-from pipeline.core.tvm_access import tvm
+from pipeline.comparison.random_frame import random_frame
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import devices
 from pipeline.executor.stage_code import StageCode
+from pipeline.system.threads import run_in_thread
+from pipeline.tvm.access import tvm
 
 ROUNDS = 8
 """At most so many frames; the fastest time of each call counts."""

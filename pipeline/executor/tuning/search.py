@@ -13,8 +13,8 @@ from tvm import s_tir
 from tvm.s_tir import meta_schedule
 from tvm.s_tir.meta_schedule import cost_model, database, runner, schedule_rule, search_strategy, space_generator
 
-from pipeline.core.tvm_access import compiler_lock
 from pipeline.executor.tuning import workload
+from pipeline.tvm.access import compiler_lock
 
 BATCH = 4
 """Schedules that are measured before the next generation."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage, runs_here
 from pipeline.executor.kernels import general, microarchitecture
 from pipeline.executor.kernels.anchor import FusedGroup

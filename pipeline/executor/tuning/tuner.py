@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.tuning.bench import TrialBench, TrialTimes
 from pipeline.executor.tuning.database import Database, TuningRecord
 from pipeline.executor.tuning.layouts import LayoutSearch

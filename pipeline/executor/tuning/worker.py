@@ -66,7 +66,7 @@ def _answer(request: TimingRequest) -> TimingReply:
 
 @functools.cache
 def _settle(cores: tuple[int, ...]) -> None:
-    from pipeline.core.board import Device
+    from pipeline.core.board.board import Device
     from pipeline.executor.devices.cpu import CpuRuntime
 
     CpuRuntime(Device("cpu")).open(cores)
@@ -75,22 +75,22 @@ def _settle(cores: tuple[int, ...]) -> None:
 # The rule's side and its arguments are the same for all candidates of a task, and a few tasks take turns.
 @functools.lru_cache(maxsize=4)
 def _load_function(text: str, target: str) -> tuple[Callable[..., Any], list[Any]]:
-    from pipeline.core.tvm_access import tvm
+    from pipeline.tvm.access import tvm
 
     parameters = tvm.ir.load_json(text)["main"].params
     return _compile(text, target)["main"], [_argument(each) for each in parameters]
 
 
 def _compile(text: str, target: str) -> Any:
-    from pipeline.core.tvm_access import tvm
+    from pipeline.tvm.access import tvm
 
     return tvm.compile(tvm.ir.load_json(text), tvm.target.Target(msgspec.json.decode(target)))
 
 
 def _argument(parameter: Any) -> Any:
-    from pipeline.core.plan import TensorSpec
-    from pipeline.core.random_frame import random_frame
-    from pipeline.core.tvm_access import tvm
+    from pipeline.comparison.random_frame import random_frame
+    from pipeline.core.plan.plan import TensorSpec
+    from pipeline.tvm.access import tvm
 
     spec = TensorSpec("argument", tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
     return tvm.runtime.tensor(np.ascontiguousarray(random_frame([spec], 0)["argument"]))

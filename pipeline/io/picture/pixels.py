@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.optional import require
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
+from pipeline.system.optional import require
 
 SHARED = ("bgr24", "bgra", "gray", "nv12", "rgb24", "rgba", "yuv420p", "yuvj420p")
 """Formats that PyAV reads from an array in place."""

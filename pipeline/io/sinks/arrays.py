@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core import leftovers
-from pipeline.core.files import open_replacement
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.source_frame import FrameResult
 from pipeline.io.uri import Uri, has_suffix
+from pipeline.system import leftovers
+from pipeline.system.files import open_replacement
 
 
 class StackedArrays(Sink):

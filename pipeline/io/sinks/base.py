@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.picture.geometry import Geometry
 from pipeline.io.source_frame import FrameResult
 from pipeline.io.uri import Uri

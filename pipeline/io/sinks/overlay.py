@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.optional import require
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.output_forms import BOXES, SCORES
 from pipeline.io.picture.geometry import Geometry
 from pipeline.io.source_frame import FrameResult
+from pipeline.system.optional import require
 
 # Bright ones, which stand out from photographs; by class, so that a kind of thing keeps its colour.
 COLOURS = ("#00c8ff", "#ff9f1c", "#7ae582", "#ff4d6d", "#c77dff", "#ffe66d")

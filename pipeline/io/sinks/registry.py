@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.picture.geometry import Geometry
 from pipeline.io.sinks.base import Sink, SinkGroup, SinkKind, SinkOptions

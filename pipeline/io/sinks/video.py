@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.files import check_regular, scratch_folder
 from pipeline.errors import InputError
 from pipeline.io.picture.geometry import Geometry
 from pipeline.io.picture.pixels import Pixels, library
@@ -20,6 +19,7 @@ from pipeline.io.source_frame import SECOND, FrameResult
 from pipeline.io.sources.decoding import reason
 from pipeline.io.sources.video import SUFFIXES
 from pipeline.io.uri import Uri, has_suffix
+from pipeline.system.files import check_regular, scratch_folder
 
 TICK = Fraction(1, 60_000)
 """Seconds in which times are counted: whole numbers of them for usual rates, and no finer than MPEG-4 allows."""

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from pipeline.core.files import check_regular
-from pipeline.core.optional import require
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.picture.geometry import fit
 from pipeline.io.picture.preparation import Preparation
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.uri import Uri
+from pipeline.system.files import check_regular
+from pipeline.system.optional import require
 
 Named = tuple[str, Mapping[str, np.ndarray]]
 

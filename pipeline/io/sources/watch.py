@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost
 from pipeline.io.picture.preparation import Preparation
 from pipeline.io.source_frame import SourceFrame

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.scheduler.trace import Trace, TraceEvent
 
 FRAMES = 12

@@ -7,10 +7,10 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.optional import require
 from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
 from pipeline.observe.web.feed import Feed
 from pipeline.observe.web.update import Rgb, WatchedPipeline
+from pipeline.system.optional import require
 
 if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline

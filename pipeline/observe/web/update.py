@@ -16,7 +16,7 @@ from pipeline.observe.web.sample import Sample, Sampler
 from pipeline.observe.web.summary import summary
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan.plan import Plan
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization, numbers
 from pipeline.errors import InputError, near
 from pipeline.io.output_forms import BOXES

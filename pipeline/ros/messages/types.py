@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pipeline.core.optional import require
 from pipeline.errors import InputError, near
+from pipeline.system.optional import require
 
 DTYPES = {
     "byte": "u1", "char": "u1", "uint8": "u1", "int8": "i1", "uint16": "u2", "int16": "i2",

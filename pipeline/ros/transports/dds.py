@@ -9,11 +9,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from pipeline.core.optional import require
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import DTYPES, MessageField, fields
 from pipeline.ros.transports.base import Payload, Receive, Send, Transport
 from pipeline.ros.transports.type_watch import TypeWatch
+from pipeline.system.optional import require
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -7,7 +7,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.optional import require
+from pipeline.system.optional import require
 
 if TYPE_CHECKING:
     from types import ModuleType

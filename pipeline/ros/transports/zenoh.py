@@ -15,10 +15,10 @@ import time
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.optional import require
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import message_store
 from pipeline.ros.transports.base import Payload, Receive, Send, Transport
+from pipeline.system.optional import require
 
 if TYPE_CHECKING:
     from types import ModuleType

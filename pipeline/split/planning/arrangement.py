@@ -9,12 +9,12 @@ import numpy as np
 
 from pipeline.errors import PlanError
 from pipeline.split.orders import GroupDag
-from pipeline.split.planning.board_processors import board_processors
-from pipeline.split.planning.candidates import Candidate, choose
-from pipeline.split.planning.division import MOST_GROUPS, ORDER_WORTH_IT, Division
 from pipeline.split.planning.goal_search import WORTH_IT, GoalSearch
+from pipeline.split.planning.orders.division import MOST_GROUPS, ORDER_WORTH_IT, Division
+from pipeline.split.planning.problem.board_processors import board_processors
 from pipeline.split.planning.small_graph import SmallGraph
-from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.solver.candidates import Candidate, choose
+from pipeline.split.planning.solver.solution import Solution
 
 
 @dataclass(frozen=True, eq=False)

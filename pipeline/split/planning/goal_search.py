@@ -8,26 +8,26 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.core.prediction import Prediction
 from pipeline.errors import PlanError
-from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.candidates import Candidate, Predict, choose, keep_up, prefer_predicted
-from pipeline.split.planning.chain_solver import ChainSolver
-from pipeline.split.planning.division import Division
-from pipeline.split.planning.heterogeneous_search import (
+from pipeline.prediction.predict import Prediction
+from pipeline.split.planning.borrowing.heterogeneous_search import (
     compare,
     has_many_workers,
     refine,
     search_problems,
     slowest_useful,
 )
-from pipeline.split.planning.lent_memory import LentMemory
-from pipeline.split.planning.limits import ROUNDING
-from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.request import PlanRequest
-from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.borrowing.lent_memory import LentMemory
+from pipeline.split.planning.orders.division import Division
+from pipeline.split.planning.problem.limits import ROUNDING
+from pipeline.split.planning.problem.problem import Problem
+from pipeline.split.planning.problem.request import PlanRequest
+from pipeline.split.planning.solver.bound import relaxed_interval
+from pipeline.split.planning.solver.candidates import Candidate, Predict, choose, keep_up, prefer_predicted
+from pipeline.split.planning.solver.chain_solver import ChainSolver
+from pipeline.split.planning.solver.solution import Solution
+from pipeline.split.planning.solver.trade_off import prefer_prompt
 from pipeline.split.planning.timed_graph import TimedGraph
-from pipeline.split.planning.trade_off import prefer_prompt
 
 WORTH_IT = 1.02
 """Fewer stages and cores are chosen unless more of them are this much faster."""
@@ -41,7 +41,7 @@ class GoalSearch:
     ----------
     timed : TimedGraph
     goal : str
-        One of `pipeline.split.planning.goals.OBJECTIVES`.
+        One of `pipeline.split.planning.problem.goals.OBJECTIVES`.
     fps : float or None
         Frames per second that have to be kept.
     request : PlanRequest

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipeline.core.board import Board, Device
-from pipeline.core.moves import find_moves
-from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.transfer_costs import own_cores, replicas_on
+from pipeline.core.board.board import Board, Device
+from pipeline.core.board.transfer_costs import own_cores, replicas_on
+from pipeline.core.plan.moves import find_moves
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.split.extract import GraphPart, parts
 from pipeline.split.graph import Graph
-from pipeline.split.planning.arrays import Array
-from pipeline.split.planning.board_processors import BoardProcessor, board_processors
-from pipeline.split.planning.group_work import group_traffic
-from pipeline.split.planning.solution import Solution, StageSolution
-from pipeline.split.planning.step_builder import add_step_transfers, add_steps, share_borders
+from pipeline.split.planning.borrowing.step_builder import add_step_transfers, add_steps, share_borders
+from pipeline.split.planning.problem.arrays import Array
+from pipeline.split.planning.problem.board_processors import BoardProcessor, board_processors
+from pipeline.split.planning.problem.group_work import group_traffic
+from pipeline.split.planning.solver.solution import Solution, StageSolution
 
 
 def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool) -> Plan:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan
-from pipeline.split.planning import pins, queues
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan
 from pipeline.split.planning.arrangement import arrange, in_own_order_if_better
 from pipeline.split.planning.goal_search import GoalSearch
-from pipeline.split.planning.goals import check_watts, resolve_goal
-from pipeline.split.planning.request import ANY_REQUEST, PlanRequest, resolve_request
-from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.problem import pins, queues
+from pipeline.split.planning.problem.goals import check_watts, resolve_goal
+from pipeline.split.planning.problem.request import ANY_REQUEST, PlanRequest, resolve_request
+from pipeline.split.planning.solver.solution import Solution
 from pipeline.split.planning.timed_graph import TimedGraph
 
 

@@ -8,22 +8,22 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.core.moves import find_moves
-from pipeline.core.prediction import predict
+from pipeline.core.plan.moves import find_moves
+from pipeline.prediction.predict import predict
 from pipeline.split.orders import GroupDag
-from pipeline.split.planning.board_processors import board_processors
-from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.candidates import Candidate
-from pipeline.split.planning.division_prefix import Prefix, PrefixBuilder
-from pipeline.split.planning.downsets import order_through
-from pipeline.split.planning.enumeration import TOLERANCE, Aim, Division, Enumeration
-from pipeline.split.planning.footprint import Footprint
 from pipeline.split.planning.goal_search import WORTH_IT, GoalSearch
-from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.solution import Solution, StageSolution
-from pipeline.split.planning.tensor_moves import TensorMoves, group_tensors, may_pass_by
+from pipeline.split.planning.orders.division_prefix import Prefix, PrefixBuilder
+from pipeline.split.planning.orders.downsets import order_through
+from pipeline.split.planning.orders.enumeration import TOLERANCE, Aim, Division, Enumeration
+from pipeline.split.planning.problem.board_processors import board_processors
+from pipeline.split.planning.problem.footprint import Footprint
+from pipeline.split.planning.problem.problem import Problem
+from pipeline.split.planning.solver.bound import relaxed_interval
+from pipeline.split.planning.solver.candidates import Candidate
+from pipeline.split.planning.solver.solution import Solution, StageSolution
+from pipeline.split.planning.solver.tensor_moves import TensorMoves, group_tensors, may_pass_by
+from pipeline.split.planning.solver.trade_off import longest_prompt, most_latency
 from pipeline.split.planning.timed_graph import TimedGraph
-from pipeline.split.planning.trade_off import longest_prompt, most_latency
 
 MOST_GROUPS = 12
 """Graphs of more groups have more divisions than there is time for."""

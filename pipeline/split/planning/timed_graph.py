@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import Prediction, predict
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan
+from pipeline.prediction.predict import Prediction, predict
 from pipeline.split.graph import Graph
 from pipeline.split.offload import Refusals
 from pipeline.split.orders import as_ordered, reorder
-from pipeline.split.planning.board_processors import board_processors
-from pipeline.split.planning.borrowing import board_borrowings
-from pipeline.split.planning.costs import estimate
-from pipeline.split.planning.heterogeneous_choices import add_heterogeneous
-from pipeline.split.planning.obstacle import Obstacle
-from pipeline.split.planning.pins import Pins
+from pipeline.split.planning.borrowing.borrowing import board_borrowings
+from pipeline.split.planning.borrowing.heterogeneous_choices import add_heterogeneous
 from pipeline.split.planning.plan_builder import build_plan
-from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.problem_builder import build_problem
-from pipeline.split.planning.queues import TIME_CV
-from pipeline.split.planning.request import ANY_REQUEST, PlanRequest
-from pipeline.split.planning.solution import Solution
-from pipeline.split.planning.spans import SpanTimes
+from pipeline.split.planning.problem.board_processors import board_processors
+from pipeline.split.planning.problem.costs import estimate
+from pipeline.split.planning.problem.pins import Pins
+from pipeline.split.planning.problem.problem import Problem
+from pipeline.split.planning.problem.problem_builder import build_problem
+from pipeline.split.planning.problem.queues import TIME_CV
+from pipeline.split.planning.problem.request import ANY_REQUEST, PlanRequest
+from pipeline.split.planning.problem.spans import SpanTimes
+from pipeline.split.planning.solver.obstacle import Obstacle
+from pipeline.split.planning.solver.solution import Solution
 
 if TYPE_CHECKING:
     from typing_extensions import Self

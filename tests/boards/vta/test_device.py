@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import boards
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError, MissingExtra
 from pipeline.executor import devices, targets
 from pipeline.executor.build import compile_stage, runs_here

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
 from tests.support.relay_programs import HEADER, random

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.errors import BuildError
 from pipeline.executor import devices
 from tests.support.vendor_examples import check_frames, installed

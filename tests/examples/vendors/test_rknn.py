@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.board import Device
+from pipeline.core.board.board import Device
 from pipeline.errors import PipelineError
 from pipeline.executor import devices
 from tests.support.vendor_examples import check_frames, installed

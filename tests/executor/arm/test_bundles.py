@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Cluster, Device
-from pipeline.split.frontends import references
+from pipeline.core.board.board import Board, Cluster, Device
+from pipeline.frontends import references
 from tests.executor.arm.conftest import SLOW, ArmPython, board, target
 
 pytestmark = list(SLOW)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pipeline
-from pipeline.split.frontends import references
+from pipeline.frontends import references
 from tests.executor.arm.conftest import SLOW, ArmPython, board
 
 pytestmark = list(SLOW)

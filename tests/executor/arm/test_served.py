@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import DeviceLost, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph

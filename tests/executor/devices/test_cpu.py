@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Device
-from pipeline.core.memory import ALIGNMENT
-from pipeline.core.plan import StagePlan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
 from pipeline.split import extract
+from pipeline.system.memory import ALIGNMENT
 from tests.support.onnx_models import HOST, node, save, weights
 
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]

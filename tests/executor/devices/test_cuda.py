@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import StagePlan
-from pipeline.core.tvm_access import tvm, tvm_ffi
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import PipelineError
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cuda import CudaRuntime
 from pipeline.split import extract
+from pipeline.tvm.access import tvm, tvm_ffi
 from tests.support.onnx_models import HOST, assert_close, by_onnxruntime, node, save, weights
 
 GPU = Device("gpu", "cuda", target={"kind": "cuda", "arch": "sm_80"}, memory="gpu")

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core import board_file
-from pipeline.core.board import Device
-from pipeline.core.device_kinds import GROUP, device_kind, find_kind, kind_names
+from pipeline.core.board import board_file
+from pipeline.core.board.board import Device
+from pipeline.core.board.device_kinds import GROUP, device_kind, find_kind, kind_names
 from pipeline.errors import BoardError
 from pipeline.executor import devices
 from pipeline.remote.device_threads import offered_kinds
@@ -25,7 +25,7 @@ ABACUS = '''
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from pipeline.core.device_kinds import DeviceKind
+from pipeline.core.board.device_kinds import DeviceKind
 from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel
 
 KIND = DeviceKind("abacus", "abacus_device:AbacusRuntime", model_format="onnx")
@@ -96,7 +96,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_listed_offered_and_named_in_files(folder: Path) -> None:
-    text = "from pipeline.core.device_kinds import DeviceKind\nKIND = DeviceKind('sundial', 'sundials:Runtime')"
+    text = "from pipeline.core.board.device_kinds import DeviceKind\nKIND = DeviceKind('sundial', 'sundials:Runtime')"
     write_distribution(folder, "sundials", text, {GROUP: {"sundial": "sundials:KIND"}})
     assert kind_names()[-1] == "sundial"
     assert "sundial" in offered_kinds()
@@ -125,7 +125,7 @@ def test_a_broken_package_is_named_and_breaks_no_other_kind(folder: Path, module
 
 
 def test_an_adapter_that_is_none_is_refused(folder: Path) -> None:
-    text = "from pipeline.core.device_kinds import DeviceKind\nKIND = DeviceKind('hourglass', 'glasses:KIND')"
+    text = "from pipeline.core.board.device_kinds import DeviceKind\nKIND = DeviceKind('hourglass', 'glasses:KIND')"
     write_distribution(folder, "glasses", text, {GROUP: {"hourglass": "glasses:KIND"}})
     with pytest.raises(BoardError, match="'hourglass' is no DeviceRuntime"):
         devices.create(Device("glass", "hourglass"))

@@ -13,11 +13,11 @@ pytest.importorskip("tflite", reason="the reader of TFLite files is not installe
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import BuildError
 from pipeline.executor import devices
 from pipeline.executor.devices.litert import find_undelegated
-from tests.split.frontends.tflite.test_tflite import classifier
+from tests.frontends.tflite.test_tflite import classifier
 
 BOARD = Board("b", (Device("cpu", cores=(0, 1), runtimes=("tvm", "litert", "onnxruntime")),))
 

@@ -13,12 +13,12 @@ import pytest
 interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
 pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
 
-from pipeline.core.board import Device  # noqa: E402
-from pipeline.core.plan import StagePlan, TensorSpec  # noqa: E402
+from pipeline.core.board.board import Device  # noqa: E402
+from pipeline.core.plan.plan import StagePlan, TensorSpec  # noqa: E402
 from pipeline.errors import BuildError  # noqa: E402
 from pipeline.executor import devices  # noqa: E402
 from pipeline.executor.devices.litert import LiteRtRuntime  # noqa: E402
-from tests.split.frontends.tflite.test_tflite import RELU, RELU6, SAME, VALID, Writer, classifier  # noqa: E402
+from tests.frontends.tflite.test_tflite import RELU, RELU6, SAME, VALID, Writer, classifier  # noqa: E402
 from tests.support.fake_npu import build_delegate, npu  # noqa: E402
 
 INPUT = (2, 9, 11, 4)

@@ -16,12 +16,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
-from pipeline.core.threads import run_in_thread
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import BoardError, BuildError, MissingExtra
 from pipeline.executor import devices, targets
 from pipeline.executor.stage_code import StageCode
+from pipeline.system.threads import run_in_thread
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
 
 KINDS = ("onnxruntime", "openvino")

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core import board_file
-from pipeline.core.board import Board, Device
-from pipeline.core.device_kinds import DeviceKind, device_kind, kind_names, register, unregister
-from pipeline.core.plan import StagePlan
+from pipeline.core.board import board_file
+from pipeline.core.board.board import Board, Device
+from pipeline.core.board.device_kinds import DeviceKind, device_kind, kind_names, register, unregister
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError
 from pipeline.executor import detection, devices
 from pipeline.executor.devices.accelerator import Accelerator
@@ -23,7 +23,7 @@ from pipeline.remote.device_threads import offered_kinds
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
 
-REGISTRY = "pipeline/core/device_kinds.py"
+REGISTRY = "pipeline/core/board/device_kinds.py"
 DICE = DeviceKind("dice", f"{__name__}:DiceRuntime", computes=False, occupies_cores=False, detectable=True)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError
 from pipeline.executor import devices
 from pipeline.executor.devices.null import NullRuntime

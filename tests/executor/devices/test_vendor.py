@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import BoardError, BuildError, MissingExtra, StageError
 from pipeline.executor import detection, devices, targets
 from pipeline.executor.devices.litert import LiteRtRuntime

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
 from pipeline.measure.cost_cache import CostCache

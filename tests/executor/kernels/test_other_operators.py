@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.tvm_access import compiler_lock
 from pipeline.executor import host_target, kernels
 from pipeline.split import extract
+from pipeline.tvm.access import compiler_lock
 from tests.support.onnx_models import check_outputs, node, save, weights
 
 IMAGE = {"x": (2, 6, 9, 10)}

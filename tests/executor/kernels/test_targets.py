@@ -12,10 +12,10 @@ from tvm.target import Target
 
 import pipeline
 from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.executor import host_target, kernels
 from pipeline.executor.kernels import microarchitecture
 from pipeline.split import extract
+from pipeline.tvm.access import compiler_lock, tvm
 from tests.support.onnx_models import node, save, weights
 
 BOARDS = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from tests.split.frontends.tflite.test_tflite import SAME, VALID, Writer, classifier
+from tests.frontends.tflite.test_tflite import SAME, VALID, Writer, classifier
 from tests.support.onnx_models import weights
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.core.plan import Plan
+from pipeline.core.plan.plan import Plan
 from pipeline.executor.tuning.tasks import Subject
 from pipeline.split import extract
 from pipeline.split.graph import Graph

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import pipeline
-from pipeline.core.board import Device
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan
 from pipeline.executor import kernels
 from pipeline.executor.build import compile_stage, target_of
 from pipeline.executor.kernels import microarchitecture

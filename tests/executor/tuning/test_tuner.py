@@ -14,8 +14,8 @@ import pytest
 from tvm import tirx
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import TuningError
 from pipeline.executor.tuning.bench import ProcessBench, TrialBench, TrialTimes
 from pipeline.executor.tuning.database import Database, TuningRecord

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.picture.geometry import fit
 from pipeline.io.picture.pixels import Pixels

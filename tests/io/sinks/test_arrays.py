@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.sinks import registry
 from pipeline.io.sinks.base import Sink, SinkGroup

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost, StageError
 from pipeline.io.sinks import registry
 from pipeline.io.sinks.base import Sink

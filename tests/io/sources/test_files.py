@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, MissingExtra
 from pipeline.io.sources import files
 from pipeline.io.sources.base import SourceOptions

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost
 from pipeline.io.sources.base import SourceOptions
 from pipeline.io.sources.registry import open_source

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.observe.web import drawing
 from pipeline.observe.web.picture import LARGEST, picture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.plan.plan import Plan
+from pipeline.prediction.predict import predict
 from pipeline.split.planning.planner import Planner
 from tests.support.every_order import Case, Division, least, random_case
 

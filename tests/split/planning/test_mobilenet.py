@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.core.prediction import predict
+from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
-from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.split.planning.solver.chain_solver import ChainSolver
 from pipeline.workflow.plan import make_planner
 
 

@@ -14,8 +14,8 @@ import boards
 import pipeline
 from pipeline.split.graph import Graph
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.solver import Solver
+from pipeline.split.planning.problem.problem import Problem
+from pipeline.split.planning.solver.solver import Solver
 from tests.support.exhaustive import legal_plans
 
 BOARDS = ("jetson-nano", "jetson-orin-nano", "kv260", "pynq-z2", "raspberry-pi-4", "rk3588", "ultra96", "zcu104")

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from pipeline.split.planning.choice import Choice
-from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.solver import Solver
+from pipeline.split.planning.problem.choice import Choice
+from pipeline.split.planning.problem.problem import Problem
+from pipeline.split.planning.solver.solver import Solver
 from tests.support.shared_problems import shared_problem
 
 CLOSE = 1.01

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Cluster, Device, Link
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.plan.plan import Plan
+from pipeline.prediction.predict import predict
 from pipeline.split.graph import Graph
 from pipeline.split.planning.plan_builder import build_plan
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.solver import Solver
+from pipeline.split.planning.solver.solver import Solver
 from tests.support.onnx_models import node, save
 
 WIDTHS = (400, 900, 100, 600, 200)

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import decode, encode
-from pipeline.core.prediction import predict
-from pipeline.core.transfer_costs import LAYOUT
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.board.transfer_costs import LAYOUT
+from pipeline.core.plan.plan import decode, encode
 from pipeline.errors import BoardError, PlanError
+from pipeline.prediction.predict import predict
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
-from pipeline.split.planning.choice_builder import PARALLEL
-from pipeline.split.planning.costs import estimate
 from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem.choice_builder import PARALLEL
+from pipeline.split.planning.problem.costs import estimate
 from tests.support.onnx_models import node, save
 from tests.support.planning import plan_with_times
 from tests.support.small_plans import host, last_operators

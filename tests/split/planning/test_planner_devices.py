@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.board import Board, Cluster, Device, Link
-from pipeline.core.plan import Plan, TensorSpec
-from pipeline.core.prediction import predict
+from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.errors import PlanError
+from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph, Operator
 from pipeline.split.planning.planner import Planner

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.core.board import Board, Device, Link
-from pipeline.core.plan import Plan
-from pipeline.core.prediction import Prediction, predict
+from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import PlanError
+from pipeline.prediction.predict import Prediction, predict
 from pipeline.split.planning.planner import Planner
 from tests.support.small_cases import SmallCase, random_small_case
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.ros.configuration import Quality
 from pipeline.ros.transports.base import Payload, Receive, Send, Transport

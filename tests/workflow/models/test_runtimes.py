@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device
-from pipeline.split.frontends import references
+from pipeline.core.board.board import Board, Device
+from pipeline.frontends import references
 
 SLOW = (pytest.mark.slow, pytest.mark.timeout(900))
 RUNTIMES = {"tvm": "cpu", "onnxruntime": "cpu/onnxruntime", "openvino": "cpu/openvino"}

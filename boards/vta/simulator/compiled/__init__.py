@@ -20,7 +20,7 @@ def execute(program: VtaProgram) -> npt.NDArray[np.uint8] | None:
     # Late: it needs TVM's compiler, which a board may lack.
     from boards.vta.simulator.compiled.interpreter import interpreter
     from boards.vta.simulator.compiled.state import allocate
-    from pipeline.core.tvm_access import tvm
+    from pipeline.tvm.access import tvm
 
     if program not in _tables:
         _tables[program] = instruction_table(program)
@@ -34,6 +34,6 @@ def execute(program: VtaProgram) -> npt.NDArray[np.uint8] | None:
 
 def is_available() -> bool:
     """Test that TVM's compiler is here; a board may have the runtime alone."""
-    from pipeline.core.tvm_access import tvm
+    from pipeline.tvm.access import tvm
 
     return bool(tvm.runtime.enabled("llvm"))

@@ -20,9 +20,9 @@ from boards.vta.isa.instructions import AluOpcode
 from boards.vta.simulator.compiled import loops, transfers
 from boards.vta.simulator.compiled.code import Code, number, when
 from boards.vta.simulator.compiled.table import Action, alu_action
-from pipeline.core.native_output import quietly
-from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.executor.host_target import host_target
+from pipeline.system.native_output import quietly
+from pipeline.tvm.access import compiler_lock, tvm
 
 _LOADS = (Action.LOAD_UOP, Action.LOAD_WGT, Action.LOAD_INP, Action.LOAD_ACC, Action.LOAD_ACC_8BIT)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from boards.vta.isa.config import Config, MemoryType
 from boards.vta.simulator import accesses
 from boards.vta.simulator.compiled.table import WIDTH, Numbers
-from pipeline.core.memory import ALIGNMENT
+from pipeline.system.memory import ALIGNMENT
 
 STAMPS = ("INP_read", "INP_written", "WGT_read", "WGT_written", "ACC_read", "ACC_written")
 """Of each element, the last instruction of the one module that reads it, and of the one that writes it."""

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import Call
 
-from pipeline.core.memory import copy_aligned
+from pipeline.system.memory import copy_aligned
 
 FIRST, LAST = "NCHW", "NHWC"
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)

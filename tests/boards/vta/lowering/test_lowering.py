@@ -45,7 +45,7 @@ def _with(artifact: Artifact, memory: np.ndarray) -> Any:
 
 
 def _clean_module(text: str) -> Any:
-    from pipeline.split.passes.normalise import clean
+    from pipeline.model.passes.normalise import clean
 
     return clean(import_program(text, CONSTANTS)).module
 

@@ -13,9 +13,9 @@ from onnx import TensorProto
 from tvm.target import Target
 
 import pipeline
-from pipeline.core.tvm_access import compiler_lock
 from pipeline.executor import host_target, kernels
 from pipeline.split import extract
+from pipeline.tvm.access import compiler_lock
 from tests.executor.kernels.test_targets import assembly
 from tests.support.onnx_models import by_onnxruntime, in_stages, kinds, node, save
 from tests.support.quantized_models import NUMBERS, Product, convolution, dense, depthwise

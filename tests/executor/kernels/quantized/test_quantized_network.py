@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.plan import StagePlan
+from pipeline.core.plan.plan import StagePlan
 from pipeline.demo import digits
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime

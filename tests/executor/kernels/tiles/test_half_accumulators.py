@@ -12,9 +12,9 @@ from onnx import TensorProto
 from tvm.target import Target
 
 import pipeline
-from pipeline.core.board import Board, Device
+from pipeline.core.board.board import Board, Device
 from pipeline.core.numerics import Numerics
-from pipeline.core.stage_options import StageOptions
+from pipeline.core.plan.stage_options import StageOptions
 from pipeline.errors import BuildError, PlanError
 from pipeline.executor.kernels.tiles.half_products import BLOCK
 from pipeline.split import extract

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.executor import host_target
 from pipeline.executor.build import compile_stage, runs_here
 from pipeline.executor.devices.cpu import CpuRuntime

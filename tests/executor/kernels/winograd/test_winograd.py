@@ -18,7 +18,6 @@ from tvm.target import Target
 
 import pipeline
 from pipeline.core.numerics import Numerics
-from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.executor import host_target, kernels
 from pipeline.executor.kernels.conv import DirectConvolution
 from pipeline.executor.kernels.layout.rewriter import Rewrite
@@ -32,6 +31,7 @@ from pipeline.executor.kernels.winograd.form import WinogradForm
 from pipeline.executor.kernels.winograd.winograd import WinogradConvolution
 from pipeline.split import extract
 from pipeline.split.graph import Graph
+from pipeline.tvm.access import compiler_lock, tvm
 from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, frame, node, save, weights
 from tests.support.random_networks import Drawn, eager_microarchitecture
 

@@ -1,0 +1,1 @@
+"""Comparison: outputs against expected outputs, on frames of random values."""

@@ -1,0 +1,71 @@
+"""Random frame: seeded inputs for whatever is compared or timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pipeline.core.packed_value import is_packed, is_packed_array
+from pipeline.core.plan.plan import TensorSpec
+from pipeline.errors import InputError
+
+PERTURBATION = 1e-5
+"""Share of a float: some dozen of float32's last places, which is what libraries differ by after many sums."""
+
+
+def random_frame(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
+    """Return normally distributed floats, integers of 8 bits in all their range, or zeros and ones, for each tensor.
+
+    Parameters
+    ----------
+    specs : sequence of TensorSpec
+        Names, shapes and dtypes.
+    seed : int
+        Equal seeds give equal frames.
+
+    Raises
+    ------
+    InputError
+        If one of them is a packed value.
+    """
+    generator = np.random.default_rng(seed)
+    return {spec.name: _random_array(generator, spec) for spec in specs}
+
+
+def _random_array(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
+    if is_packed(spec):
+        raise InputError(
+            f"{spec.name!r} has no fixed shape, so that there are no random values of it; give your own frames"
+        )
+    dtype = np.dtype(spec.dtype)
+    if np.issubdtype(dtype, np.floating):
+        return generator.standard_normal(spec.shape).astype(dtype)
+    if dtype in (np.int8, np.uint8):
+        # Pixels, or what numbers were quantised to: of two values alone most of a model would never be used.
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, spec.shape, dtype, endpoint=True)
+    # Integers are often indices or flags: 0 and 1 are valid in every table of two rows.
+    return generator.integers(0, 2, spec.shape).astype(dtype)
+
+
+def perturb(frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a frame that is slightly different, to see how results depend on rounding.
+
+    All floats are a little larger or smaller; of integers of 8 bits, one in a hundred is the next or the last one.
+    """
+    generator = np.random.default_rng(0)
+    return {name: _perturb_array(generator, array) for name, array in frame.items()}
+
+
+def _perturb_array(generator: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    if array.dtype in (np.int8, np.uint8) and not is_packed_array(array):
+        limits = np.iinfo(array.dtype)
+        steps = generator.choice([-1, 0, 1], array.shape, p=[0.005, 0.99, 0.005])
+        neighbours: np.ndarray = np.clip(array + steps, limits.min, limits.max).astype(array.dtype)
+        return neighbours
+    if array.dtype.kind != "f":
+        return array
+    factors = 1 + PERTURBATION * generator.choice([-1.0, 1.0], array.shape)
+    perturbed_array: np.ndarray = (array * factors).astype(array.dtype)
+    return perturbed_array

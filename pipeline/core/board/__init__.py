@@ -1,0 +1,1 @@
+"""Boards: devices, links and memories, as values and as files."""

@@ -1,0 +1,102 @@
+"""A board as a TOML file, whose keys are the fields of the board's values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.board.device_kinds import describe_unknown, find_kind, kind_names
+from pipeline.errors import BoardError, PipelineError, near
+from pipeline.system.files import check_regular
+
+SUFFIX = ".toml"
+
+_INSIDE: dict[type, dict[str, type]] = {Board: {"devices": Device, "links": Link}, Device: {"clusters": Cluster}}
+
+
+def read(path: Path) -> Board:
+    """Return the board that a TOML file describes; it is called as the file is, unless it has a name of its own.
+
+    Raises
+    ------
+    BoardError
+        If the file is missing or no TOML, has an unknown key or kind of device, a value of a wrong type, or an
+        impossible one; the message names the file and the key.
+    """
+    try:
+        check_regular(path)
+        data = path.read_bytes()
+    except OSError as error:
+        raise BoardError(
+            f"cannot read the board {str(path)!r}: {error.strerror}; 'soc-pipeline boards' lists those that come along"
+        ) from None
+    try:
+        # Outside of the reading, so that only errors of the content get the path in front.
+        return decode(data, path.stem)
+    except BoardError as error:
+        raise BoardError(f"{path}: {error}") from None
+
+
+def decode(data: bytes, name: str) -> Board:
+    """Return the board written in `data`; `name` is what it is called if it has no name of its own."""
+    return from_table({"name": name, **_parse_table(data)})
+
+
+def from_table(table: Mapping[str, Any]) -> Board:
+    """Return the board whose fields are the keys of a table."""
+    # Before msgspec, which ignores unknown keys: a misspelt field would silently keep its default.
+    _check_keys(table, Board, "")
+    try:
+        board = msgspec.convert(table, Board)
+    except msgspec.ValidationError as error:
+        # Errors of the board's own checks arrive wrapped.
+        if isinstance(error.__cause__, PipelineError):
+            raise error.__cause__ from None
+        raise BoardError(_put_key_first(str(error))) from None
+    except (OverflowError, RecursionError) as error:
+        raise BoardError(str(error)) from None
+    for device in board.devices:
+        kind = find_kind(device.kind)
+        if kind is None or not kind.in_files:
+            kinds = kind_names(lambda kind: kind.in_files)
+            raise BoardError(
+                f"device {device.name!r} is of kind {device.kind!r}, which nothing drives; "
+                f"{describe_unknown(device.kind, kinds)}"
+            )
+    return board
+
+
+def _parse_table(data: bytes) -> dict[str, Any]:
+    try:
+        table: dict[str, Any] = msgspec.toml.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # no UTF-8, or a number of thousands of digits
+        raise BoardError(f"not a TOML file: {error}") from None
+    return table
+
+
+def _check_keys(table: Mapping[str, Any], kind: type, prefix: str) -> None:
+    """Raise `BoardError` for a key that `kind` has no field for; wrong types are found later."""
+    fields = [each.name for each in dataclasses.fields(kind)]
+    for key, value in table.items():
+        if key not in fields:
+            raise BoardError(f"unknown key {f'{prefix}{key}'!r}; known are {', '.join(fields)}{near(key, fields)}")
+        if key in _INSIDE.get(kind, {}):
+            for number, subtable in enumerate(_tables(value)):
+                _check_keys(subtable, _INSIDE[kind][key], f"{prefix}{key}[{number}].")
+
+
+def _tables(value: Any) -> Iterable[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _put_key_first(text: str) -> str:
+    """Return msgspec's message with the key in front, as in ``devices[0].flops: expected float, got str``."""
+    problem, separator, path = text.replace("`", "").rpartition(" - at ")
+    if not separator:
+        problem, path = path, "the file"
+    return f"{path.removeprefix('$').lstrip('.')}: {problem[:1].lower()}{problem[1:]}"

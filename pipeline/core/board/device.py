@@ -1,0 +1,191 @@
+"""Device, Cluster and Link: processors and what connects their memories, as immutable values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pipeline.core.board.device_kinds import DeviceKind, device_kind, kind_names
+
+TVM = "tvm"
+"""Runtime of the stages that are compiled here."""
+
+
+def runtime_names() -> tuple[str, ...]:
+    """Return the names of all runtimes that stages on CPU cores may have."""
+    return (TVM, *kind_names(lambda kind: kind.is_cpu_runtime))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Cores of a device that are alike, such as the big ones of a big.LITTLE processor.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``"big"``, or the core's own name.
+    cores : tuple of int
+        Their kernel's numbers.
+    speed : float
+        How fast one of them is, as a multiple of the device's `flops` and `bytes_per_s`.
+    target : mapping or None
+        Keys of the device's target that are others on these cores, such as ``mcpu``; None if they are the same.
+    """
+
+    name: str
+    cores: tuple[int, ...]
+    speed: float = 1.0
+    target: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """One processor of a board.
+
+    Attributes
+    ----------
+    name : str
+        How plans call it, such as ``"cpu"`` or ``"gpu0"``.
+    kind : str
+        Which adapter drives it, such as ``"cpu"`` or ``"simulated"``; `pipeline.core.board.device_kinds` has all.
+    index : int
+        Number among the devices of its kind on the machine.
+    cores : tuple of int
+        Host cores that its stages may use (their kernel's numbers); those of `clusters` where there are any; empty
+        for a device beside the CPU.
+    clusters : tuple of Cluster
+        The cores by their speed, the fastest first; empty if they are all alike.
+    target : mapping or None
+        TVM target as a dictionary; None stands for this machine's own processor with all its features.
+    address : str
+        Where a device of another machine is served, such as ``"remote://10.0.0.2:9190/cpu"``; empty for this one's.
+    memory : str
+        Name of the memory its tensors live in.  Devices with the same memory pass tensors by reference.
+    memory_bytes : int
+        Size of that memory in bytes, 0 if unknown.
+    memory_bytes_per_s : float
+        Attainable bytes per second of that memory, all readers together; 0 if unknown.
+    families, dtypes : tuple of str
+        Families of operators that it can run (of `pipeline.core.board.board_checks.FAMILIES`), and element types of the
+        tensors that they take and make; empty for all.
+    at_once : int
+        How many stages may run on it at the same time; 0 stands for one on each core, or one without cores.
+    flops : float
+        Attainable floating-point operations per second of one core, for estimates.
+    int8_flops : float
+        The same for eight-bit integers; 0 stands for `flops`.
+    efficiency : mapping of str to float, or None
+        Share of `flops` that each family of operators reaches, where it is not the usual one of its kind of device.
+    bytes_per_s : float
+        Attainable bytes per second of one core to and from that memory, for estimates.
+    launch_s : float
+        Seconds to start one operator, for estimates.
+    watts_idle, watts_busy : float
+        Power of the whole device at rest, and with all that it has at work; 0 if unknown.
+    runtimes : tuple of str
+        What may execute its stages, each another kind of device that runs models on these cores, or ``"tvm"``;
+        empty for TVM alone.  A stage names another one as in ``"cpu/onnxruntime"``.
+    slots : int
+        Frames that a server computes at once, each on an even share of its cores; 0 stands for what the server says,
+        or one on each of `cores`.
+    measured : tuple of str
+        Names of those of its numbers that were measured; all others are estimates.
+    """
+
+    name: str
+    kind: str = "cpu"
+    index: int = 0
+    cores: tuple[int, ...] = ()
+    target: Mapping[str, object] | None = None
+    memory: str = "host"
+    memory_bytes: int = 0
+    flops: float = 2e9
+    bytes_per_s: float = 8e9
+    launch_s: float = 1e-6
+    clusters: tuple[Cluster, ...] = ()
+    address: str = ""
+    memory_bytes_per_s: float = 0.0
+    families: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    at_once: int = 0
+    int8_flops: float = 0.0
+    efficiency: Mapping[str, float] | None = None
+    watts_idle: float = 0.0
+    watts_busy: float = 0.0
+    runtimes: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
+    slots: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.cores and self.clusters:
+            # The only field that follows from another; a file need not say it twice.
+            object.__setattr__(self, "cores", tuple(core for each in self.clusters for core in each.cores))
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """How stages may name it: itself, and with each of its other runtimes."""
+        names = tuple(self.name if runtime == TVM else f"{self.name}/{runtime}" for runtime in self.runtimes)
+        return names or (self.name,)
+
+    def is_called(self, name: str) -> bool:
+        """Return whether a name is this device's, whichever runtime it says."""
+        return name == self.name or name in self.variants
+
+    def with_runtime(self, runtime: str) -> Device:
+        """Return the device as stages have it that another runtime executes; the target is that runtime's default."""
+        return replace(self, name=f"{self.name}/{runtime}", kind=runtime, target=None, runtimes=())
+
+    @property
+    def places(self) -> int:
+        """Number of stages that may run on it at the same time."""
+        return self.at_once or max(1, len(self.cores), self.slots)
+
+    @property
+    def capabilities(self) -> DeviceKind:
+        """Entry of its kind in the registry."""
+        return device_kind(self.kind)
+
+    @property
+    def overlaps(self) -> bool:
+        """True if it computes one frame at a time in each slot, so that more replicas only overlap transfers."""
+        return self.capabilities.overlaps
+
+    @property
+    def slot_count(self) -> int:
+        """Number of frames that it computes at once for a stage whose replicas only overlap its transfers."""
+        if not self.capabilities.has_slots:
+            return 1
+        return self.slots or max(1, len(self.cores))
+
+    def speed(self, core: int) -> float:
+        """Return the speed of one of its cores, as a multiple of `flops` and `bytes_per_s`."""
+        return next((each.speed for each in self.clusters if core in each.cores), 1.0)
+
+
+@dataclass(frozen=True)
+class Link:
+    """The cost of moving bytes from one memory to another, in either direction.
+
+    Attributes
+    ----------
+    ends : tuple of two str
+        Names of the two memories.
+    bytes_per_s : float
+        Bandwidth in bytes per second; without meaning where the bytes are shared.
+    latency_s : float
+        Seconds for an empty transfer.
+    shared : bool
+        Whether both ends are the same chips, so that nothing is copied and only `latency_s` is spent, for caches to be
+        written back.
+    measured : bool
+        Whether its numbers were measured; otherwise they are estimates.
+    same_chips : bool
+        Whether both ends are the same chips although bytes are copied, so that their devices share bytes per second.
+    """
+
+    ends: tuple[str, str]
+    bytes_per_s: float
+    latency_s: float = 0.0
+    shared: bool = False
+    measured: bool = False
+    same_chips: bool = False

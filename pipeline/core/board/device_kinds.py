@@ -1,0 +1,240 @@
+"""Kinds of device: one entry for each, with all that the rest of the project needs to know of it.
+
+A new kind is a file with its adapter, a subclass of `pipeline.executor.devices.base.DeviceRuntime`, and one line here.
+The entries are plain data, and name adapters as text: planning, boards and simulation read them without loading TVM.
+A package of its own has the entry as an object, which an entry point of the group `GROUP` names; see docs/vendors.md.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pipeline.errors import BoardError, near
+from pipeline.system.entry_points import entry_names, entry_owner, load_entry
+
+GROUP = "soc_pipeline.devices"
+"""Of the entry points by which other packages add kinds of device."""
+
+CPU_EFFICIENCY: Mapping[str, float] = {"depthwise": 1.4, "pooling": 0.6, "reduction": 1.2}
+"""Share of a core's attainable rates that each family of operators reaches; those left out reach all of it.
+
+They are medians over the 639 fused groups of nine well-known networks, measured on an x86-64 core with AVX-512.  What
+is above 1 works on small tensors, which are still in the caches.
+"""
+
+OTHER_EFFICIENCY: Mapping[str, float] = {"depthwise": 0.15, "other": 0.25}
+"""The same for other devices, where nothing was measured: few values are used again, so that arithmetic waits."""
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """A kind of device; the defaults are those of a processor beside the CPU.
+
+    Attributes
+    ----------
+    name : str
+        How boards and addresses call it.
+    adapter : str
+        ``"module:Class"`` of its `DeviceRuntime`, imported when a device is first used; empty for a kind that only the
+        caller's own ``create`` makes.
+    computes : bool
+        Stages are compiled for it; others need no code, or a function.
+    is_processor : bool
+        It is made of a machine's CPU cores: their memory is the caller's, and kernels change layouts in it.
+    occupies_cores : bool
+        A run keeps the stage's host cores busy, so that no other stage may run on them meanwhile.
+    is_remote : bool
+        It belongs to another machine, reached by an address whose scheme is the kind's name.
+    assigns_cores : bool
+        The plan chooses a stage's cores; a server of this project shares out its own to its slots.
+    overlaps : bool
+        It computes one frame at a time in each of its slots, so that other replicas of a stage only overlap its
+        transfers.
+    in_files : bool
+        A board's file may name it; functions are in no file.
+    offered_to_peers : bool
+        A server lets other machines use it.
+    has_islands : bool
+        Operators in its stages may be computed by the model's own runtime, see `pipeline.core.packed_model`.
+    detectable : bool
+        This machine can be searched for it; see `DeviceRuntime.detect`.
+    target_kind : str
+        What its targets call themselves, where that is not the kind's name.
+    efficiency : mapping of str to float
+        Share of its rates that each family of operators usually reaches.
+    model_format : str
+        What its stages are handed over in, ``"onnx"`` or ``"tflite"``, where a runtime of others runs them; empty if
+        they are compiled from Relax.
+    is_cpu_runtime : bool
+        It may execute stages of a CPU's device, which names it as one of its ``runtimes``.
+    command_keys : tuple of str
+        Keys of its targets that have commands, which a build runs.
+    planning : str
+        Module whose ``verdict(inputs, bindings, outputs, target)`` returns the seconds that the kind's own compiler
+        estimates for a fused group, and why it cannot run it; empty if TVM compiles.
+    cluster_resource : str
+        What nodes of a cluster call it among their resources, where that is not ``device:`` and its name.
+    """
+
+    name: str
+    adapter: str = ""
+    computes: bool = True
+    is_processor: bool = False
+    occupies_cores: bool = True
+    is_remote: bool = False
+    assigns_cores: bool = True
+    overlaps: bool = False
+    in_files: bool = True
+    offered_to_peers: bool = True
+    has_islands: bool = False
+    detectable: bool = False
+    target_kind: str = ""
+    model_format: str = ""
+    efficiency: Mapping[str, float] = field(default_factory=lambda: OTHER_EFFICIENCY)
+    is_cpu_runtime: bool = False
+    command_keys: tuple[str, ...] = ()
+    planning: str = ""
+    cluster_resource: str = ""
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether it shares out its cores itself, and computes several frames at once on them."""
+        return not self.assigns_cores
+
+    @property
+    def is_served_in_slots(self) -> bool:
+        """Whether a server has several of it at once: what computes nothing, or on cores of which each has its own."""
+        return self.occupies_cores or not self.computes
+
+    @property
+    def target(self) -> str:
+        """The ``kind`` of its targets."""
+        return self.target_kind or self.name
+
+
+_kinds: dict[str, DeviceKind] = {}
+
+
+def register(kind: DeviceKind) -> None:
+    """Add a kind of device.
+
+    Raises
+    ------
+    BoardError
+        If there is one of this name.
+    """
+    if kind.name in _kinds:
+        raise BoardError(f"there is a kind of device {kind.name!r} already; choose another name")
+    _kinds[kind.name] = kind
+
+
+def unregister(name: str) -> None:
+    """Remove a kind of device that a program had added."""
+    del _kinds[name]
+
+
+def find_kind(name: str) -> DeviceKind | None:
+    """Return the kind called `name`, also that of an installed package; None if there is none.
+
+    Raises
+    ------
+    BoardError
+        If it is that of a package that is broken.
+    """
+    # Other packages are only asked for what is not here: to search for them takes milliseconds.
+    return _kinds.get(name) or _load_kind(name)
+
+
+def device_kind(name: str) -> DeviceKind:
+    """Return the kind called `name`; for an unknown one the defaults, because the caller may drive it himself."""
+    return find_kind(name) or DeviceKind(name)
+
+
+def kind_names(condition: Callable[[DeviceKind], bool] = lambda _: True) -> tuple[str, ...]:
+    """Return the names of all kinds for which a condition holds, in the order of the registry, then of packages."""
+    kinds = {**_kinds, **{name: _try_kind(name) for name in entry_names(GROUP) if name not in _kinds}}
+    return tuple(name for name, kind in kinds.items() if kind is not None and condition(kind))
+
+
+def _load_kind(name: str) -> DeviceKind | None:
+    kind = load_entry(GROUP, name)
+    if kind is None:
+        return None
+    if not isinstance(kind, DeviceKind) or kind.name != name:
+        title = f"{name!r} of the entry points {GROUP!r}, in the package {entry_owner(GROUP, name)},"
+        raise BoardError(f"{title} must be a DeviceKind of this name; it is {kind!r}")
+    return kind
+
+
+def _try_kind(name: str) -> DeviceKind | None:
+    """Return the kind of a package, or warn if that is broken: all other kinds are as good as before."""
+    try:
+        return _load_kind(name)
+    except BoardError as error:
+        warnings.warn(str(error), RuntimeWarning, stacklevel=3)
+        return None
+
+
+def describe_unknown(name: str, candidates: tuple[str, ...] | None = None) -> str:
+    """Name all kinds, and those that `name` resembles."""
+    names = kind_names() if candidates is None else candidates
+    return f"there are {', '.join(names)}{near(name, names)}"
+
+
+_DEVICES = "pipeline.executor.devices"
+_REMOTE = "pipeline.remote.device:RemoteRuntime"
+
+register(
+    DeviceKind(
+        "cpu", f"{_DEVICES}.cpu:CpuRuntime", is_processor=True, has_islands=True, target_kind="llvm",
+        efficiency=CPU_EFFICIENCY,
+    )
+)  # fmt: skip
+register(
+    DeviceKind(
+        "cuda", f"{_DEVICES}.cuda:CudaRuntime", overlaps=True, occupies_cores=False, detectable=True,
+        cluster_resource="GPU",
+    )
+)  # fmt: skip
+register(
+    DeviceKind("vta", "boards.vta.device:VtaRuntime", occupies_cores=False, planning="boards.vta.lowering.planning")
+)
+register(
+    DeviceKind(
+        "remote", _REMOTE, is_remote=True, assigns_cores=False, overlaps=True, occupies_cores=False, has_islands=True,
+        offered_to_peers=False,
+    )
+)  # fmt: skip
+# TVM's server has one session at a time, so that replicas overlap nothing.
+register(DeviceKind("rpc", _REMOTE, is_remote=True, occupies_cores=False, offered_to_peers=False))
+register(DeviceKind("simulated", f"{_DEVICES}.simulated:SimulatedRuntime", computes=False, occupies_cores=False))
+register(DeviceKind("null", f"{_DEVICES}.null:NullRuntime", computes=False, occupies_cores=False))
+# A function neither travels to another machine nor is in a file.
+register(
+    DeviceKind(
+        "python", f"{_DEVICES}.python:PythonRuntime", computes=False, occupies_cores=False, in_files=False,
+        offered_to_peers=False,
+    )
+)  # fmt: skip
+
+
+def _runtime_kind(name: str, adapter: str, model_format: str, command_keys: tuple[str, ...] = ()) -> DeviceKind:
+    """Return the entry of a runtime of others, which runs models in its own format, mostly on CPU cores."""
+    return DeviceKind(
+        name, f"{_DEVICES}.{adapter}", model_format=model_format, has_islands=True, is_cpu_runtime=True,
+        efficiency=CPU_EFFICIENCY, command_keys=command_keys,
+    )  # fmt: skip
+
+
+register(_runtime_kind("onnxruntime", "onnx_runtime:OnnxRuntime", "onnx"))
+register(_runtime_kind("openvino", "openvino_runtime:OpenVinoRuntime", "onnx"))
+register(_runtime_kind("litert", "litert:LiteRtRuntime", "tflite", ("compile",)))
+# A server makes devices of a kind, without the target that names the loader.
+register(
+    DeviceKind(
+        "vendor", f"{_DEVICES}.vendor:VendorRuntime", model_format="onnx", occupies_cores=False, offered_to_peers=False,
+        command_keys=("compile", "supported"),
+    )
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Plans: stages with their devices, as values and as files."""

@@ -1,0 +1,169 @@
+"""Moves: the tensors of each stage that change their memory, as the scheduler's copies do it: one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipeline.core.board.board import Board, Device
+from pipeline.core.board.transfer_costs import Route, enter_route, enter_s, leave_route, leave_s, link_ends
+from pipeline.core.plan.stage_plan import StagePlan, TensorSpec
+
+
+class Reader(Protocol):
+    """What of a stage or a step its moves follow from."""
+
+    @property
+    def device(self) -> str:
+        """Name of its device."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What it reads."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What others read."""
+
+
+class Flow(Protocol):
+    """What of a plan its moves follow from."""
+
+    @property
+    def board(self) -> Board:
+        """Devices and links."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What the caller gets."""
+
+    @property
+    def stages(self) -> Sequence[Reader]:
+        """In order."""
+
+
+class StageSet(Flow, Protocol):
+    """What of a plan its times follow from."""
+
+    @property
+    def stages(self) -> tuple[StagePlan, ...]:
+        """In order."""
+
+    @property
+    def frames_in_flight(self) -> int:
+        """Bound on frames inside."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A tensor that a stage brings in or hands out.
+
+    Attributes
+    ----------
+    seconds : float
+    nbytes : int
+    is_copied : bool
+        Whether it changes its memory; else its layout is changed, or caches fetch it, as a part of computing.
+    ends : tuple of str
+        Of the link that it occupies meanwhile; empty for one that several may use at once.
+    """
+
+    seconds: float
+    nbytes: int
+    is_copied: bool = True
+    ends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StageMoves:
+    """What a stage brings in before it computes, and hands out behind it."""
+
+    enter: tuple[Move, ...]
+    leave: tuple[Move, ...]
+
+    @property
+    def entries(self) -> tuple[Move, ...]:
+        """Copies before it computes."""
+        return tuple(move for move in self.enter if move.is_copied and move.seconds)
+
+    @property
+    def exits(self) -> tuple[Move, ...]:
+        """Copies behind it."""
+        return tuple(move for move in self.leave if move.is_copied and move.seconds)
+
+    @property
+    def copies(self) -> tuple[Move, ...]:
+        """Both."""
+        return (*self.entries, *self.exits)
+
+    @property
+    def copy_s(self) -> float:
+        """Time of all copies, one after the other."""
+        return sum(move.seconds for move in self.copies)
+
+    @property
+    def enter_s(self) -> float:
+        """Seconds of all that is brought in."""
+        return sum(move.seconds for move in self.enter)
+
+    @property
+    def leave_s(self) -> float:
+        """Seconds of all that is handed out."""
+        return sum(move.seconds for move in self.leave)
+
+
+def find_moves(plan: Flow) -> list[StageMoves]:
+    """Return the moves of each stage; what moves where the board has no link takes no time."""
+    board = plan.board
+    makers = {spec.name: board.device(stage.device) for stage in plan.stages for spec in stage.outputs}
+    readers = _find_readers(plan)
+    # Two stages of one memory share a copy, which the first one makes.
+    copied: set[tuple[str, str]] = set()
+    result = []
+    for stage in plan.stages:
+        device = board.device(stage.device)
+        enter = []
+        for spec in stage.inputs:
+            move = _entry(board, makers.get(spec.name), device, spec)
+            if (spec.name, device.memory) not in copied:
+                enter.append(move)
+            if move.is_copied:
+                copied.add((spec.name, device.memory))
+        leave = [move for spec in stage.outputs for move in _exits(board, device, readers.get(spec.name, {}), spec)]
+        result.append(StageMoves(tuple(enter), tuple(leave)))
+    return result
+
+
+def _find_readers(plan: Flow) -> Mapping[str, Mapping[str, Device | None]]:
+    """Return for each tensor the devices that read it, by name; None is the caller."""
+    readers: dict[str, dict[str, Device | None]] = {}
+    for stage in plan.stages:
+        for spec in stage.inputs:
+            readers.setdefault(spec.name, {})[stage.device] = plan.board.device(stage.device)
+    for spec in plan.outputs:
+        readers.setdefault(spec.name, {})[""] = None
+    return readers
+
+
+def _entry(board: Board, source: Device | None, target: Device, spec: TensorSpec) -> Move:
+    route = enter_route(board, source, target)
+    seconds = enter_s(board, source, target, spec.nbytes) if _is_described(board, route) else 0.0
+    return Move(seconds, spec.nbytes, route is not None, link_ends(board, route) or ())
+
+
+def _exits(board: Board, device: Device, readers: Mapping[str, Device | None], spec: TensorSpec) -> Iterator[Move]:
+    """Yield how an output leaves: once for all readers in its memory, and once for all in others."""
+    sides = dict[bool, Move]()
+    for reader in readers.values():
+        route = leave_route(board, device, reader)
+        seconds = leave_s(board, device, reader, spec.nbytes) if _is_described(board, route) else 0.0
+        move = Move(seconds, spec.nbytes, route is not None, link_ends(board, route) or ())
+        if seconds:
+            sides.setdefault(move.is_copied, move)
+    yield from sides.values()
+
+
+def _is_described(board: Board, route: Route | None) -> bool:
+    """Check whether the board has the link; of a plan made by hand without one, nothing is known but the stages."""
+    return route is None or board.link(route[0].memory, route[1].memory) is not None

@@ -1,0 +1,212 @@
+"""Plan: the stages to be built and streamed, as an immutable value.
+
+A plan is checked when it is made, so that nothing later meets an impossible one, and its JSON form is
+exactly its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.board.board import Board
+from pipeline.core.plan.joined_stages import join_stages
+from pipeline.core.plan.plan_checks import check_limits, check_order, check_quantization, check_tensors
+from pipeline.core.plan.plan_file import FORMAT, decode_plan, encode_plan
+from pipeline.core.plan.plan_file_checks import check_cores, check_links, check_stage_order
+from pipeline.core.plan.stage_options import StageOptions
+from pipeline.core.plan.stage_plan import StagePlan, StepPlan, TensorSpec
+from pipeline.core.tensor_quantization import Quantization
+from pipeline.errors import PlanError, near
+from pipeline.system.files import check_regular, write_atomically
+
+__all__ = ["FORMAT", "Plan", "StagePlan", "StepPlan", "TensorSpec", "decode", "encode"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An ordered set of stages on a board.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    digest : str
+        SHA-256 of the graph that the operators' names belong to; empty when there is no model.
+    board : Board
+        The devices in use.
+    inputs, outputs : tuple of TensorSpec
+        Of the whole pipeline.
+    stages : tuple of StagePlan
+        In order: a stage reads model inputs and outputs of earlier stages only.
+    in_flight : int
+        How many frames may be inside at once; 0 chooses one per replica of each stage and one per place in its queue,
+        and where replicas differ also those that must wait for the slowest one, since results leave in order.
+    unsplit_seconds : float
+        Predicted time of one frame in the unsplit model on one core of the first stage's device.
+    measured : bool
+        Whether the predicted times rest on measurements (True) or on estimates (False).
+    unfused : tuple of str
+        Operators behind which it cuts although the compiler would fuse what follows.
+    quantization : tuple of Quantization
+        Of those outputs whose integers stand for other numbers; known once the plan is built.
+    order : tuple of str
+        Operators' names in the topological order that was cut; empty for the graph's own.
+
+    Raises
+    ------
+    PlanError
+        If the stages do not form a legal pipeline; the message names the stage and the tensor.
+    """
+
+    model: str
+    digest: str
+    board: Board
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    stages: tuple[StagePlan, ...]
+    in_flight: int = 0
+    unsplit_seconds: float = 0.0
+    measured: bool = False
+    format: int = FORMAT
+    unfused: tuple[str, ...] = ()
+    quantization: tuple[Quantization, ...] = ()
+    order: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise PlanError(f"the plan has format {self.format}, but this version reads format {FORMAT}")
+        check_tensors(self.board, self.inputs, self.outputs, self.stages)
+        check_limits(self.in_flight, self.frames_in_flight, self.unsplit_seconds)
+        check_quantization(self.outputs, self.quantization)
+        check_order(self.order)
+
+    @property
+    def frames_in_flight(self) -> int:
+        """The bound on frames inside, with the default filled in."""
+        return self.in_flight or sum(stage.frames_at_work + stage.queue_depth for stage in self.stages)
+
+    @property
+    def units(self) -> tuple[StagePlan, ...]:
+        """What is built one by one, in order: the stages, and of those with steps the steps; see `StagePlan.units`."""
+        return tuple(unit for stage in self.stages for unit in stage.units)
+
+    def steps_plan(self, stage: StagePlan) -> Plan:
+        """Return the steps of a stage as a plan of their own, between the stage's inputs and outputs."""
+        return replace(
+            self, inputs=stage.inputs, outputs=stage.outputs, stages=stage.units, in_flight=0, quantization=()
+        )
+
+    def stage(self, name: str) -> StagePlan:
+        """Return the stage called `name`, or raise `PlanError` with the names that exist."""
+        names = [stage.name for stage in self.stages]
+        if name not in names:
+            raise PlanError(f"the plan has no stage {name!r}; it has {', '.join(names)}{near(name, names)}")
+        return self.stages[names.index(name)]
+
+    def with_options(self, stage: str, **options: Any) -> Plan:
+        """Return the plan with some build options of a stage set, such as ``with_options("stage1", winograd=True)``.
+
+        Parameters
+        ----------
+        stage : str
+        **options
+            Those of `StageOptions`: ``winograd``, ``weights``, ``arithmetic``, ``tolerance`` and ``target``.
+
+        Raises
+        ------
+        PlanError
+            If there is no such stage or option, or a value cannot be.
+        """
+        old_stage = self.stage(stage)
+        names = [field.name for field in fields(StageOptions)]
+        for name in options:
+            if name not in names:
+                raise PlanError(f"stages have no option {name!r}; there are {', '.join(names)}{near(name, names)}")
+        new_stage = replace(old_stage, options=replace(old_stage.options, **options))
+        return replace(self, stages=tuple(new_stage if each is old_stage else each for each in self.stages))
+
+    def join(
+        self,
+        first: str,
+        last: str,
+        *,
+        device: str | None = None,
+        cores: Sequence[int] | None = None,
+        replicas: int = 1,
+    ) -> Plan:
+        """Return the plan with consecutive stages as the steps of one, whose worker borrows what is not its own.
+
+        Parameters
+        ----------
+        first, last : str
+            Names of the first and the last of these stages; the new one has the name of the first.
+        device : str, optional
+            The worker's own device; by default the first that has cores.
+        cores : sequence of int, optional
+            Host cores of its workers, shared out evenly; by default those that the stages on its own device had.
+        replicas : int
+            How many workers run it, each on another frame; they take turns with what they borrow.
+
+        Raises
+        ------
+        PlanError
+            If there is no such stage, `last` comes before `first`, or the new stage is not legal.
+        """
+        begin, end = (self.stages.index(self.stage(name)) for name in (first, last))
+        if end < begin:
+            raise PlanError(f"stage {last!r} comes before stage {first!r}; give the first one first")
+        before, stages, behind = self.stages[:begin], self.stages[begin : end + 1], self.stages[end + 1 :]
+        readers = {spec.name for spec in (*self.outputs, *(spec for stage in behind for spec in stage.inputs))}
+        joined = join_stages(self.board, stages, readers, device=device, cores=cores, replicas=replicas)
+        return replace(self, stages=(*before, joined, *behind))
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON; an existing file is replaced only once the new one is complete.
+
+        Raises
+        ------
+        PlanError
+            If the file cannot be written.
+        """
+        try:
+            write_atomically(Path(path), encode(self))
+        except OSError as error:
+            raise PlanError(f"cannot write plan {str(path)!r}: {error.strerror}") from error
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a plan that `save` wrote.
+
+        Raises
+        ------
+        PlanError
+            If the file is missing, not a plan, of a newer format, or describes an impossible plan.
+        """
+        try:
+            check_regular(Path(path))
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise PlanError(
+                f"cannot read plan {str(path)!r}: {error.strerror}; make one with 'soc-pipeline plan'"
+            ) from None
+        plan = decode(data, str(path))
+        try:
+            check_stage_order(plan.order, plan.units)
+            check_cores(plan.board, plan.stages)
+            check_links(plan.board, plan.outputs, plan.stages)
+        except PlanError as error:
+            raise PlanError(f"{path}: {error}") from None
+        return plan
+
+
+def encode(plan: Plan) -> bytes:
+    """Return the plan as indented JSON."""
+    return encode_plan(plan)
+
+
+def decode(data: bytes, origin: str) -> Plan:
+    """Return the plan written in `data`; `origin` is what errors call it."""
+    return decode_plan(data, origin, Plan)

@@ -1,0 +1,42 @@
+"""Commands that a plan has in it: a build by it runs them as the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pipeline.core.board.board import Board, Device
+from pipeline.core.plan.plan import Plan
+
+
+class TargetCommand(NamedTuple):
+    """A command in a target.
+
+    Attributes
+    ----------
+    kind, key, text : str
+        The kind of device, the key of its target, and the command.
+    """
+
+    kind: str
+    key: str
+    text: str
+
+
+def board_commands(board: Board) -> set[TargetCommand]:
+    """Return the commands in the targets of a board's devices."""
+    return {command for device in board.devices for command in _commands(device, device.target or {})}
+
+
+def plan_commands(plan: Plan) -> list[TargetCommand]:
+    """Return the commands that a build by a plan runs, of its devices and of its stages' own targets."""
+    commands = dict[TargetCommand, None]()
+    for stage in plan.units:
+        device = plan.board.device(stage.device)
+        commands.update(dict.fromkeys(_commands(device, {**(device.target or {}), **(stage.options.target or {})})))
+    return list(commands)
+
+
+def _commands(device: Device, target: Mapping[str, object]) -> Iterable[TargetCommand]:
+    keys = device.capabilities.command_keys
+    return [TargetCommand(device.kind, key, str(target[key])) for key in keys if key in target]

@@ -1,0 +1,199 @@
+"""StagePlan, StepPlan and TensorSpec: one stage, and the tensors that it reads and makes, as immutable values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.core.plan.reordering import frames_at_work
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of a tensor.
+
+    Attributes
+    ----------
+    name : str
+        The model's own name for it.
+    shape : tuple of int
+        Extent of each dimension.
+    dtype : str
+        NumPy's name, such as ``"float32"``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Consecutive operators of a heterogeneous stage, on one device.
+
+    Attributes
+    ----------
+    device : str
+        The stage's own one, or another one of the plan's board, which the worker borrows: one frame at a time has it,
+        of all replicas and stages, the oldest first.
+    operators : tuple of str
+        Names of the first and the last operator.
+    inputs, outputs : tuple of TensorSpec
+        What it reads (of the stage, or of earlier steps) and what later steps or the stage's readers need.
+    seconds : float
+        Predicted time of one frame in this step, transfers included, the mean over frames where replicas differ.
+    transfer_s : float
+        How much of it is spent on transfers.
+    """
+
+    device: str
+    operators: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    seconds: float = 0.0
+    transfer_s: float = 0.0
+
+    def scale(self, factor: float) -> StepPlan:
+        """Return the step with what it computes multiplied by a factor."""
+        return replace(self, seconds=(self.seconds - self.transfer_s) * factor + self.transfer_s)
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage: which operators, on which device and cores, reading and writing which tensors.
+
+    Attributes
+    ----------
+    name : str
+        Unique within the plan.
+    device : str
+        Name of a device of the plan's board.
+    inputs, outputs : tuple of TensorSpec
+        What it reads (model inputs, or outputs of earlier stages) and what later stages or the caller read.
+    operators : tuple of str
+        Names of the first and the last operator; empty when the stage is not part of a model.
+    cores : tuple of int
+        Host cores that its workers and their kernels own; replicas share them out evenly, in this order.
+    seconds : float
+        Predicted time of one frame in this stage, transfers included, the mean over frames where replicas differ; on a
+        simulated device, the time it takes.
+    transfer_s : float
+        How much of it is spent on transfers; a device that overlaps computes another frame meanwhile.
+    queue_depth : int
+        How many frames may wait in front of it, at least 1.
+    replicas : int
+        How many workers run it, each on another frame, at least 1.
+    replica_devices : tuple of str
+        A device for each replica, all of the kind of `device`; empty if all of them use `device`.
+    options : StageOptions
+        How it is built, where that differs from the other stages.
+    replica_seconds : tuple of float
+        Seconds of one frame in each replica, transfers included, where these differ; empty if all take `seconds`.
+    memory_traffic : float
+        Bytes that one frame moves between the processor and its device's memory, 0 if unknown.
+    steps : tuple of StepPlan
+        Of a heterogeneous stage, in order; empty if all of it runs on `device`.
+    """
+
+    name: str
+    device: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
+    seconds: float = 0.0
+    queue_depth: int = 2
+    replicas: int = 1
+    replica_devices: tuple[str, ...] = ()
+    transfer_s: float = 0.0
+    options: StageOptions = NO_OPTIONS
+    replica_seconds: tuple[float, ...] = ()
+    memory_traffic: float = 0.0
+    steps: tuple[StepPlan, ...] = ()
+
+    @property
+    def replica_times(self) -> tuple[float, ...]:
+        """Seconds of one frame in each replica."""
+        return self.replica_seconds or (self.seconds,) * self.replicas
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean time of one frame, where each replica takes as many frames as it can."""
+        times = self.replica_seconds
+        if not times:
+            return self.seconds
+        return self.replicas / sum(1 / seconds for seconds in times) if min(times) else 0.0
+
+    @property
+    def frames_at_work(self) -> int:
+        """Frames that are inside while all replicas work, those included that wait for an earlier one to end."""
+        return frames_at_work(self.replica_times)
+
+    def share(self, replica: int) -> float:
+        """Return the share of the frames that a replica takes, counted from 0."""
+        seconds = self.replica_times[replica]
+        return self.mean_seconds / seconds / self.replicas if seconds else 1 / self.replicas
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """The device of each replica."""
+        return self.replica_devices or (self.device,) * self.replicas
+
+    def at_replica(self, replica: int) -> StagePlan:
+        """Return the stage as one replica runs it, counted from 0: with that one's time."""
+        return self._with_seconds(self.replica_seconds[replica]) if self.replica_seconds else self
+
+    def at_mean(self) -> StagePlan:
+        """Return the stage with the mean time of its replicas."""
+        return self._with_seconds(self.mean_seconds) if self.replica_seconds else self
+
+    def _with_seconds(self, seconds: float) -> StagePlan:
+        """Return the stage with another time; of its steps, those on its own device take the difference."""
+        own_s = sum(step.seconds - step.transfer_s for step in self.steps if step.device == self.device)
+        rest_s = sum(step.seconds for step in self.steps) - own_s
+        factor = max(seconds - rest_s, 0.0) / own_s if own_s > 0 else 1.0
+        steps = tuple(step.scale(factor) if step.device == self.device else step for step in self.steps)
+        return replace(self, seconds=seconds, steps=steps)
+
+    def cores_of(self, replica: int) -> tuple[int, ...]:
+        """Return the host cores of one replica, counted from 0."""
+        # Without a rest: the plan is checked when it is made.
+        share = len(self.cores) // self.replicas
+        return self.cores[replica * share : (replica + 1) * share]
+
+    @property
+    def units(self) -> tuple[StagePlan, ...]:
+        """What is built one by one: the stage itself, or each of its steps as a stage, called ``stage0.step1``."""
+        if not self.steps:
+            return (self,)
+        return tuple(self._unit(step, f"{self.name}.step{number}") for number, step in enumerate(self.steps))
+
+    def _unit(self, step: StepPlan, name: str) -> StagePlan:
+        # Keys of the target are those of the stage's own device.
+        options = self.options if step.device == self.device else replace(self.options, target=None)
+        return replace(
+            self,
+            name=name,
+            device=step.device,
+            inputs=step.inputs,
+            outputs=step.outputs,
+            operators=step.operators,
+            seconds=step.seconds,
+            transfer_s=step.transfer_s,
+            options=options,
+            replica_devices=(),
+            replica_seconds=(),
+            memory_traffic=0.0,
+            steps=(),
+        )

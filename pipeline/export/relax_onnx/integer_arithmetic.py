@@ -1,0 +1,86 @@
+"""Arithmetic of whole numbers: shifts, bits, and quotients that round down."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from pipeline.export.relax_onnx.elementwise import is_real
+from pipeline.export.relax_onnx.graph_writer import GraphWriter
+from pipeline.export.relax_onnx.tensors import Tensor, constant
+
+
+def _shift_left(graph: GraphWriter, call: Any) -> Tensor:
+    source, places = (graph.tensor(operand) for operand in call.args)
+    if source.dtype.startswith("uint"):
+        return graph.elementwise("BitShift", source, graph.cast(places, source.dtype), direction="LEFT")
+    return graph.elementwise("Mul", source, _power_of_two(graph, places, source.dtype))
+
+
+def _shift_right(graph: GraphWriter, call: Any) -> Tensor:
+    source, places = (graph.tensor(operand) for operand in call.args)
+    if source.dtype.startswith("uint"):
+        return graph.elementwise("BitShift", source, graph.cast(places, source.dtype), direction="RIGHT")
+    largest = np.iinfo(source.dtype).bits - 1
+    if places.values is not None and (places.values == largest).all():
+        # Only the sign is left; 2 to this power would be no number of the dtype.
+        is_negative = graph.elementwise("Less", source, graph.scalar(0, source), dtype="bool")
+        signs = graph.node("Neg", [graph.cast(is_negative, source.dtype)])
+        return signs if signs.shape == np.broadcast_shapes(source.shape, places.shape) else graph.expand(
+            signs, np.broadcast_shapes(source.shape, places.shape)
+        )  # fmt: skip
+    if places.values is not None and (places.values < largest).all():
+        return floor_divide(graph, source, _power_of_two(graph, places, source.dtype))
+    wide = floor_divide(graph, graph.cast(source, "int64"), _power_of_two(graph, places, "int64"))
+    return graph.cast(wide, source.dtype)
+
+
+def _power_of_two(graph: GraphWriter, places: Tensor, dtype: str) -> Tensor:
+    if places.values is not None:
+        return constant(np.left_shift(np.int64(1), places.values.astype(np.int64)).astype(dtype))
+    one = constant(1, np.uint64)
+    return graph.cast(graph.elementwise("BitShift", one, graph.cast(places, "uint64"), direction="LEFT"), dtype)
+
+
+def floor_divide(graph: GraphWriter, source: Tensor, divisor: Tensor) -> Tensor:
+    """Write a quotient that is rounded down, where ONNX rounds towards zero."""
+    if is_real(source):
+        return graph.node("Floor", [graph.elementwise("Div", source, divisor)])
+    rest = graph.elementwise("Mod", source, divisor)
+    return graph.elementwise("Div", graph.elementwise("Sub", source, rest), divisor)
+
+
+def _floor_divide(graph: GraphWriter, call: Any) -> Tensor:
+    source, divisor = (graph.tensor(operand) for operand in call.args)
+    return floor_divide(graph, source, divisor)
+
+
+def _floor_mod(graph: GraphWriter, call: Any) -> Tensor:
+    source, divisor = (graph.tensor(operand) for operand in call.args)
+    if not is_real(source):
+        return graph.elementwise("Mod", source, divisor)
+    # The operator itself has no such form for real numbers.
+    whole = graph.elementwise("Mul", floor_divide(graph, source, divisor), divisor)
+    return graph.elementwise("Sub", source, whole)
+
+
+def _mod(graph: GraphWriter, call: Any) -> Tensor:
+    return graph.elementwise("Mod", *(graph.tensor(operand) for operand in call.args), fmod=1)
+
+
+def _bitwise(kind: str, graph: GraphWriter, call: Any) -> Tensor:
+    operands = [graph.tensor(operand) for operand in call.args]
+    prefix = "" if operands[0].dtype == "bool" else "Bitwise"
+    return graph.elementwise(prefix + kind, *operands)
+
+
+WRITERS = {
+    "left_shift": _shift_left,
+    "right_shift": _shift_right,
+    "floor_divide": _floor_divide,
+    "floor_mod": _floor_mod,
+    "mod": _mod,
+    **{f"bitwise_{kind.lower()}": functools.partial(_bitwise, kind) for kind in ("And", "Or", "Xor", "Not")},
+}

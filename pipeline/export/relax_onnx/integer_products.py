@@ -1,0 +1,99 @@
+"""Convolutions of whole numbers, as convolutions of real ones that are exact.
+
+Up to 2**24 numbers of 32 bits hold all whole ones, so that no sum that stays below is rounded, in whatever order it is
+computed.  Where sums may become larger, the weights are taken apart into digits, whose sums do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.export.relax_onnx.bounds import bound
+from pipeline.export.relax_onnx.graph_writer import GraphWriter
+from pipeline.export.relax_onnx.integer_arithmetic import floor_divide
+from pipeline.export.relax_onnx.tensors import Tensor, Unwritable, constant
+
+EXACT = 2.0**24
+"""Below this, float32 numbers are one apart or less."""
+
+_DIGIT_BITS = 8
+
+Convolve = Callable[[Tensor, Tensor], Tensor]
+"""Writes the convolution of float32 data and weights."""
+
+
+class Form(NamedTuple):
+    """What the sums of a convolution are.
+
+    Attributes
+    ----------
+    dtype : str
+    axis : int
+        Of the weights, along which each place has sums of its own.
+    """
+
+    dtype: str
+    axis: int
+
+
+def convolve(graph: GraphWriter, data: Tensor, weights: Tensor, form: Form, convolution: Convolve) -> Tensor:
+    """Write a convolution of whole numbers."""
+    if weights.values is None:
+        raise Unwritable("its weights are whole numbers that are computed")
+    parts = []
+    for data_digit, data_power in _data_digits(graph, data):
+        largest = bound(data_digit, graph.makers)
+        for weight_digit, weight_power in _weight_digits(weights.values.astype(np.int64), form.axis, largest):
+            sums = convolution(graph.cast(data_digit, "float32"), constant(weight_digit, np.float32))
+            parts.append((graph.cast(sums, form.dtype), data_power + weight_power))
+    total = _scaled(graph, *parts[0])
+    for part, power in parts[1:]:
+        total = graph.elementwise("Add", total, _scaled(graph, part, power))
+    return total
+
+
+def _scaled(graph: GraphWriter, part: Tensor, power: int) -> Tensor:
+    return graph.elementwise("Mul", part, graph.scalar(2**power, part)) if power else part
+
+
+def _data_digits(graph: GraphWriter, data: Tensor) -> list[tuple[Tensor, int]]:
+    """Return what a tensor is a sum of, with the power of two of each part."""
+    if bound(data, graph.makers) <= 2 * 255:
+        return [(data, 0)]
+    if bound(data, graph.makers) > np.iinfo(np.int16).max + 1:
+        raise Unwritable("its data are whole numbers of more than 16 bits")
+    wide = graph.cast(data, "int32")
+    base = graph.scalar(1 << _DIGIT_BITS, wide)
+    high = floor_divide(graph, wide, base)
+    low = graph.elementwise("Mod", wide, base)
+    # Both are small, which their dtypes say to whoever asks.
+    return [(graph.cast(low, "uint8"), 0), (graph.cast(high, "int8"), _DIGIT_BITS)]
+
+
+def _weight_digits(weights: np.ndarray, axis: int, largest: float) -> list[tuple[np.ndarray, int]]:
+    """Return what weights are a sum of, with the power of two of each part, such that all sums are exact."""
+    for bits in (16, _DIGIT_BITS, 4, 2):
+        digits = _digits(weights, bits)
+        if all(largest * _most(digit, axis) < EXACT for digit, _ in digits):
+            return digits
+    raise Unwritable("its sums are too large")
+
+
+def _digits(weights: np.ndarray, bits: int) -> list[tuple[np.ndarray, int]]:
+    digits: list[tuple[np.ndarray, int]] = []
+    power = 0
+    while weights.any() or not digits:
+        # Signed ones, which are smaller than those from zero on.
+        digit = (weights + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+        digits.append((digit, power))
+        weights, power = (weights - digit) >> bits, power + bits
+    return digits
+
+
+def _most(digit: np.ndarray, axis: int) -> float:
+    """Return the largest sum of sizes over the weights of one result."""
+    others = tuple(each for each in range(digit.ndim) if each != axis)
+    return float(np.abs(digit).astype(np.float64).sum(axis=others).max())

@@ -1,0 +1,59 @@
+"""Versions of ONNX's operators: the lowest in which a node is valid."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.export.relax_onnx.islands import model_opset
+from pipeline.export.relax_onnx.tensors import Node, Unwritable
+
+LOWEST, HIGHEST = 13, 22
+"""Versions of ONNX's operators between which a model is written: vendors' tools want old ones."""
+
+
+def lowest_opset(node: Node) -> int:
+    """Return the lowest version of the operators in which a node is valid; an island is in that of its model."""
+    if node.model is not None:
+        return max(model_opset(node.model), LOWEST)
+    inputs, outputs = (
+        tuple(None if tensor is None else tensor.dtype for tensor in tensors) for tensors in (node.inputs, node.outputs)
+    )
+    attributes = tuple(sorted(name for name, value in node.attributes.items() if value is not None))
+    version = _lowest_opset(node.kind, attributes, inputs, outputs)
+    # In its first version there is no third dimension.
+    return max(version, 20) if node.kind == "GridSample" and len(node.outputs[0].shape) > 4 else version
+
+
+@functools.cache
+def _lowest_opset(kind: str, attributes: Sequence[str], inputs: Sequence[str | None], outputs: Sequence[str]) -> int:
+    from onnx import defs
+
+    for version in range(LOWEST, HIGHEST + 1):
+        try:
+            schema = defs.get_schema(kind, version)
+        except defs.SchemaError:
+            continue
+        are_dtypes = _are_of(schema, schema.inputs, inputs) and _are_of(schema, schema.outputs, outputs)
+        if set(attributes) <= set(schema.attributes) and are_dtypes:
+            return version
+    raise Unwritable(f"{kind} of {', '.join(each for each in (*inputs, *outputs) if each)}")
+
+
+ONNX_NAMES = {
+    "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float4_e2m1fn": "float4e2m1",
+}  # fmt: skip
+"""Of dtypes that ONNX calls otherwise."""
+
+
+def _are_of(schema: Any, formals: Sequence[Any], dtypes: Sequence[str | None]) -> bool:
+    """Check whether an operator has inputs or outputs of these dtypes."""
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
+    for place, dtype in enumerate(dtypes):
+        formal = formals[min(place, len(formals) - 1)]
+        types = allowed.get(formal.type_str, [formal.type_str])
+        if dtype is not None and f"tensor({ONNX_NAMES.get(dtype, dtype)})" not in types:
+            return False
+    return True

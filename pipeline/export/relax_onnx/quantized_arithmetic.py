@@ -1,0 +1,203 @@
+"""Layers of integers as DequantizeLinear, a layer of real numbers, and QuantizeLinear, as vendors' compilers want them.
+
+The scale of all activations is 1, and weights have the ratios of the model's scales.  Halves are rounded to even here,
+and away from zero there, and sums are real numbers of 32 bits: a result may differ by one step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.export.relax_onnx import convolutions, layouts
+from pipeline.export.relax_onnx.elementwise import clip
+from pipeline.export.relax_onnx.fixed_point import Definitions, Scaled, Stored
+from pipeline.export.relax_onnx.graph_writer import GraphWriter
+from pipeline.export.relax_onnx.operands import axes, dtype, integers, shape
+from pipeline.export.relax_onnx.quantized_reductions import Softmax, find_average, find_mean, find_softmax
+from pipeline.export.relax_onnx.reductions import reduce
+from pipeline.export.relax_onnx.tensors import Tensor, constant
+from pipeline.model.passes.bindings import array, calls
+
+_BYTES = ("int8", "uint8")
+_ONE = np.float32(1)
+_KINDS = {"add": "Add", "subtract": "Sub", "multiply": "Mul"}
+_PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
+
+
+def write_layer(graph: GraphWriter, call: Any) -> Tensor | None:
+    """Write the layer that ends with a conversion to bytes; None if it is none that is known."""
+    target = str(call.attrs.dtype)
+    stored = graph.definitions.stored(call.args[0]) if target in _BYTES else None
+    if stored is None:
+        return None
+    if (softmax := find_softmax(graph.definitions, stored)) is not None:
+        return _write_softmax(graph, softmax, stored, target)
+    if not _is_layer(graph.definitions, stored.source):
+        return None
+    return _quantize(graph, _RealNumbers(graph).write(stored.source), stored, target)
+
+
+def _is_layer(definitions: Definitions, expression: Any) -> bool:
+    """Check whether whole numbers are made of products with a factor, or are an average."""
+    if definitions.scaled(expression) is not None or find_average(definitions, expression) is not None:
+        return True
+    # An activation with two slopes.
+    choice = definitions.call(expression, "where")
+    return choice is not None and all(definitions.scaled(branch) is not None for branch in choice.args[1:])
+
+
+def _write_softmax(graph: GraphWriter, softmax: Softmax, stored: Stored, target: str) -> Tensor:
+    data = graph.tensor(softmax.data)
+    operands = [data, constant(softmax.scale, np.float32), constant(0, data.dtype)]
+    real = graph.node("DequantizeLinear", operands, dtype="float32")
+    shares = graph.node("Softmax", [real], axis=len(data.shape) - 1)
+    # As LiteRT has it for all: one is 256 steps.
+    scale = constant(np.float32(1 / 256))
+    return graph.node("QuantizeLinear", [shares, scale, constant(stored.zero, target)], dtype=target)
+
+
+def _quantize(graph: GraphWriter, real: Tensor, stored: Stored, target: str) -> Tensor:
+    limits = np.iinfo(target)
+    low, high = stored.low - stored.zero, stored.high - stored.zero
+    if low == 0 and stored.high == limits.max:
+        real = graph.node("Relu", [real])
+    elif (stored.low, stored.high) != (limits.min, limits.max):
+        real = clip(graph, real, low, high)
+    return graph.node("QuantizeLinear", [real, constant(_ONE), constant(stored.zero, target)], dtype=target)
+
+
+class _RealNumbers:
+    """Writes expressions of integers as the real numbers that they approximate."""
+
+    def __init__(self, graph: GraphWriter) -> None:
+        self._graph, self._definitions = graph, graph.definitions
+
+    def write(self, expression: Any) -> Tensor:
+        """Return a float32 tensor."""
+        if (values := array(expression)) is not None:
+            return constant(values, np.float32)
+        if (scaled := self._definitions.scaled(expression)) is not None:
+            return self._scale(scaled)
+        for write in (self._average, self._bytes, self._moved, self._combined):
+            if (real := write(expression)) is not None:
+                return real
+        return self._graph.cast(self._graph.tensor(expression), "float32")
+
+    def _average(self, expression: Any) -> Tensor | None:
+        """Write an average over windows."""
+        call = find_average(self._definitions, expression)
+        if call is None:
+            return None
+        data = layouts.channels_first(self._graph, self.write(call.args[0]), "NHWC")
+        pooled = self._graph.node(
+            "AveragePool", [data], [shape(call)[axis] for axis in (0, 3, 1, 2)],
+            kernel_shape=list(shape(call.args[1])[:2]), strides=integers(call.attrs.strides),
+            pads=integers(call.attrs.padding), count_include_pad=0,
+        )  # fmt: skip
+        return layouts.channels_as(self._graph, pooled, "NHWC")
+
+    def _moved(self, expression: Any) -> Tensor | None:
+        """Write integers that are only moved, or widened."""
+        call = self._definitions.call(expression, "reshape", "permute_dims", "astype")
+        if call is None or not dtype(call.args[0]).startswith("int"):
+            return None
+        real = self.write(call.args[0])
+        if calls(call, "permute_dims"):
+            return self._graph.transpose(real, axes(call.attrs.axes, len(real.shape), backwards=True))
+        return self._graph.reshape(real, shape(call))
+
+    def _combined(self, expression: Any) -> Tensor | None:
+        """Write a sum, a difference, a product, or a choice of integers."""
+        call = self._definitions.call(expression, *_KINDS, *_PRODUCTS, "where")
+        if call is None or not dtype(call).startswith("int"):
+            return None
+        if calls(call, "where"):
+            branches = [self.write(branch) for branch in call.args[1:]]
+            return self._graph.elementwise("Where", self._graph.tensor(call.args[0]), *branches, dtype="float32")
+        if calls(call, *_KINDS):
+            kind = _KINDS[str(call.op.name).removeprefix("relax.")]
+            return self._graph.elementwise(kind, *(self.write(operand) for operand in call.args))
+        return self._product(call, np.ones(()), None) if array(call.args[1]) is not None else None
+
+    def _bytes(self, expression: Any) -> Tensor | None:
+        """Write bytes less their zero point."""
+        centered = self._definitions.with_constant(expression, "subtract")
+        source, zero = centered if centered is not None else (expression, np.zeros((), np.int32))
+        cast = self._definitions.call(source, "astype")
+        if cast is None or dtype(cast.args[0]) not in _BYTES or zero.ndim:
+            return None
+        data = self._graph.tensor(cast.args[0])
+        limits = np.iinfo(data.dtype)
+        if not limits.min <= int(zero) <= limits.max:
+            return None
+        return self._graph.node("DequantizeLinear", [data, constant(_ONE), constant(zero, data.dtype)], dtype="float32")
+
+    def _scale(self, scaled: Scaled) -> Tensor:
+        """Write a product with a factor, which is that of the weights where there are some."""
+        graph, source = self._graph, scaled.source
+        mean = find_mean(self._definitions, source)
+        if mean is not None and not scaled.factor.ndim:
+            data = graph.tensor(mean.data)
+            operands = [data, constant(_ONE), constant(mean.zero, data.dtype)]
+            real = graph.node("DequantizeLinear", operands, dtype="float32")
+            average = reduce(graph, "ReduceMean", real, mean.axes, keep=len(shape(source)) == len(data.shape))
+            return graph.elementwise("Mul", average, constant(scaled.factor * mean.elements, np.float32))
+        biased = self._definitions.with_constant(source, "add")
+        product, bias = biased if biased is not None and biased[1].ndim <= 1 else (source, None)
+        call = self._definitions.call(product, *_PRODUCTS)
+        if call is not None and array(call.args[1]) is not None:
+            return self._product(call, scaled.factor, bias)
+        # Bytes have a scale of their own.
+        real = self.write(source)
+        return graph.elementwise("Mul", real, constant(scaled.factor, np.float32))
+
+    def _product(self, call: Any, factor: np.ndarray, bias: np.ndarray | None) -> Tensor:
+        """Write a product with constant weights, of which each result has its factor, and its bias in front of that."""
+        graph = self._graph
+        weights, axis = _constant_weights(call)
+        channels = shape(call)[-1]
+        has_channels_last = axis == weights.ndim - 1 or str(call.attrs.data_layout).endswith("C")
+        fits = has_channels_last and weights.shape[axis] == channels
+        if not fits and factor.ndim:
+            return graph.elementwise("Mul", self._product(call, np.ones(()), bias), constant(factor, np.float32))
+        data, real_weights = self.write(call.args[0]), _dequantize_weights(graph, weights, factor, axis)
+        if bias is not None and fits and not calls(call, "matmul"):
+            biases, scales = np.broadcast_to(bias, channels), constant(factor, np.float32)
+            real_bias = graph.node(
+                "DequantizeLinear",
+                [constant(biases, np.int32), scales],
+                dtype="float32",
+                axis=0 if factor.ndim else None,
+            )
+            return convolutions.convolve(graph, call, data, real_weights, real_bias)
+        if calls(call, "matmul"):
+            result = graph.node("MatMul", [data, real_weights], shape(call))
+        else:
+            result = convolutions.convolve(graph, call, data, real_weights)
+        return result if bias is None else graph.elementwise("Add", result, constant(bias * factor, np.float32))
+
+
+def _constant_weights(call: Any) -> tuple[np.ndarray, int]:
+    """Return weights in the order of ONNX, and the axis along which each place has results of its own."""
+    values = array(call.args[1])
+    assert values is not None  # noqa: S101 - asked before
+    if calls(call, "matmul"):
+        return values, values.ndim - 1
+    return values.transpose(convolutions.weights_order(call)), 1 if calls(call, "nn.conv2d_transpose") else 0
+
+
+def _dequantize_weights(graph: GraphWriter, values: np.ndarray, factor: np.ndarray, axis: int) -> Tensor:
+    """Write weights as bytes with their scales, where they fit."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    if high - low > np.iinfo(np.uint8).max:
+        column = factor.reshape([-1 if each == axis else 1 for each in range(values.ndim)]) if factor.ndim else factor
+        return constant(values * column, np.float32)
+    kind, zero = ("int8", 0) if low >= -128 and high <= 127 else ("uint8", -low)
+    zeros = np.full(factor.shape, zero, kind)
+    quantized = constant((values.astype(np.int64) + zero).astype(kind))
+    return graph.node(
+        "DequantizeLinear", [quantized, constant(factor, np.float32), constant(zeros)], dtype="float32",
+        axis=axis if factor.ndim else None,
+    )  # fmt: skip

@@ -1,0 +1,54 @@
+"""One table: an operator of Relax -> what writes its form in ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.export.relax_onnx import (
+    attention,
+    convolutions,
+    elementwise,
+    indexing,
+    integer_arithmetic,
+    movement,
+    normalization,
+    padding,
+    pooling,
+    products,
+    quantization,
+    reductions,
+    resizing,
+    sorting,
+)
+from pipeline.export.relax_onnx.graph_writer import GraphWriter, Results
+from pipeline.export.relax_onnx.islands import write_island
+from pipeline.export.relax_onnx.kernels import write_kernel
+from pipeline.export.relax_onnx.quantized_arithmetic import write_layer
+from pipeline.export.relax_onnx.tensors import Unwritable
+from pipeline.model.passes import bindings
+
+Writer = Callable[[GraphWriter, Any], Results]
+"""Writes the nodes of a call; raises `Unwritable` for what has no form in ONNX."""
+
+_FAMILIES: tuple[Any, ...] = (
+    attention, convolutions, elementwise, indexing, integer_arithmetic, movement, normalization, padding, pooling,
+    products, quantization, reductions, resizing, sorting,
+)  # fmt: skip
+
+WRITERS: dict[str, Writer] = {name: writer for family in _FAMILIES for name, writer in family.WRITERS.items()}
+"""By the operator's name without the namespace of Relax."""
+
+
+def write_call(graph: GraphWriter, call: Any) -> Results:
+    """Write one call of an operator."""
+    if bindings.island(call):
+        return write_island(graph, call)
+    if (kernel := bindings.kernel(call)) is not None:
+        return write_kernel(graph, call, kernel)
+    if not graph.exact and bindings.calls(call, "astype") and (layer := write_layer(graph, call)) is not None:
+        return layer
+    writer = WRITERS.get(str(call.op.name).removeprefix("relax."))
+    if writer is None:
+        raise Unwritable
+    return writer(graph, call)

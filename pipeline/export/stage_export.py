@@ -1,0 +1,146 @@
+"""StageExport: a stage as a model of its own, for other tool chains."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pipeline import frontends
+from pipeline.core.packed_value import is_packed
+from pipeline.core.plan.plan import TensorSpec
+from pipeline.errors import BuildError
+from pipeline.export import relax_onnx
+from pipeline.frontends.extraction import NoCounterpart, Region
+from pipeline.frontends.formats import Format
+from pipeline.model.model_source import ModelSource
+from pipeline.split import extract
+from pipeline.split.extract import GraphPart
+from pipeline.split.graph import Graph
+
+EXTRACTED = "extracted"
+"""Of a stage that is a part of the model itself."""
+
+WRITTEN = "written"
+"""Of one that is put together anew, of what the compiler would get."""
+
+# By class, of the formats that stages are cut out of.
+_EXTRACTORS = {Format.ONNX: "OnnxExtractor", Format.TFLITE: "TfliteExtractor"}
+
+# Of each source of a graph, for its stages: to read a model costs more than to cut it.
+_CACHE: WeakKeyDictionary[Graph, dict[int, Any]] = WeakKeyDictionary()
+
+
+class StageExport:
+    """A stage that is written in other formats than TVM's.
+
+    Parameters
+    ----------
+    graph : Graph
+    part : GraphPart
+        One of `pipeline.split.stage_parts.parts`.
+    """
+
+    def __init__(self, graph: Graph, part: GraphPart) -> None:
+        self._graph, self._part = graph, part
+
+    def module(self) -> Any:
+        """Return the Relax module of the stage."""
+        return extract.module(self._part)
+
+    def onnx(self) -> Any:
+        """Return the stage as an ``onnx.ModelProto``; its ends have the graph's names, in the plan's order.
+
+        Raises
+        ------
+        BuildError
+            If its operators have no form in ONNX, or the model's file has changed since it was read.
+        """
+        return self.onnx_and_origin()[0]
+
+    def onnx_and_origin(self, *, open_ends: bool = False) -> tuple[Any, str]:
+        """Return what `onnx` does, and how it was made: `EXTRACTED` or `WRITTEN`.
+
+        With `open_ends`, what frames carry as packed bytes is what it is in the model: text, a sequence, or a tensor
+        whose shape depends on values.
+        """
+        try:
+            return self._extract(Format.ONNX, open_ends=open_ends), EXTRACTED
+        except NoCounterpart as error:
+            refusal = str(error)
+        if any(map(is_packed, (*self._part.inputs, *self._part.outputs))):
+            raise BuildError(f"{self} has no form in ONNX: {refusal}")
+        try:
+            return relax_onnx.write(self.module(), self._graph.name), WRITTEN
+        except BuildError as error:
+            raise BuildError(f"{self} has no form in ONNX: {refusal}, and it {error}") from error
+
+    def tflite(self) -> bytes:
+        """Return the stage as a TFLite file, cut out of the model's.
+
+        Raises
+        ------
+        BuildError
+            If the model is none of TFLite, or has no such part, or its file has changed since it was read.
+        """
+        if any(map(is_packed, (*self._part.inputs, *self._part.outputs))):
+            raise BuildError(f"{self} has an end that frames carry as packed bytes, which no TFLite file takes")
+        try:
+            model: bytes = self._extract(Format.TFLITE)
+        except NoCounterpart as error:
+            raise BuildError(f"{self} is no part of a TFLite model: {error}") from error
+        return model
+
+    def __str__(self) -> str:
+        """Name the stage by its operators, for messages."""
+        operators = self._part.operators
+        return f"the stage from {operators[0].name!r} to {operators[-1].name!r} of {self._graph.name!r}"
+
+    def _extract(self, model_format: Format, *, open_ends: bool = False) -> Any:
+        """Return the stage as a part of the first of the graph's models that has it; else raise `NoCounterpart`."""
+        refusals = dict[str, None]()
+        for number, source in enumerate(self._graph.sources):
+            # First: what is gone has no format.
+            if source.has_changed:
+                raise BuildError(f"{str(source.model)!r} is not what was read any more; read it again, and plan again")
+            if frontends.kind(source.model) is not model_format:
+                continue
+            try:
+                return self._extractor(number, model_format).extract(self._region(source, open_ends=open_ends))
+            except NoCounterpart as error:
+                refusals[str(error)] = None
+        raise NoCounterpart("; ".join(refusals) or f"its model is not read from {model_format}")
+
+    def _extractor(self, number: int, model_format: Format) -> Any:
+        extractors = _CACHE.setdefault(self._graph, {})
+        if number not in extractors:
+            source = self._graph.sources[number]
+            specs = {name: self._graph.tensors[source.tensor(name)] for name in source.inputs}
+            shapes = {name: spec.shape for name, spec in specs.items() if not is_packed(spec)}
+            # Only now: each needs an optional library.
+            module = importlib.import_module(f"{model_format.value.package}.extraction")
+            extractors[number] = getattr(module, _EXTRACTORS[model_format])(source.model, shapes)
+        return extractors[number]
+
+    def _region(self, source: ModelSource, *, open_ends: bool) -> Region:
+        """Return the stage by the names of one of the graph's models."""
+        names = {source.tensor(name): name for name in (*source.inputs, *source.outputs, *source.names)}
+        if len(self._graph.sources) == 1:
+            names = {name: name for name in self._graph.tensors} | names
+        inside = {name for operator in self._part.operators for name in operator.outputs}
+        inside.update(spec.name for spec in (*self._part.inputs, *self._graph.inputs))
+        return Region(
+            inputs=_by_source({spec.name: spec for spec in self._part.inputs}, names),
+            outputs=_by_source({spec.name: spec for spec in self._part.outputs}, names),
+            outside={names[name] for name in self._graph.tensors.keys() - inside if name in names},
+            open_ends=open_ends,
+            order=tuple(names.get(name, name) for each in self._graph.operators for name in each.outputs),
+        )
+
+
+def _by_source(specs: Mapping[str, TensorSpec], names: Mapping[str, str]) -> dict[str, TensorSpec]:
+    """Return specifications by the names of a model's tensors; raise `NoCounterpart` if it is another model's."""
+    if unknown := [name for name in specs if name not in names]:
+        raise NoCounterpart(f"{unknown[0]!r} is a tensor of another model of the chain")
+    return {names[name]: spec for name, spec in specs.items()}

@@ -1,0 +1,111 @@
+"""Frontends: one folder per model format, each ends in a Relax module."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.shapes import Shapes
+from pipeline.errors import ModelError
+from pipeline.frontends.formats import Format, recognise, supported_formats
+from pipeline.model.imported_model import ImportedModel
+
+
+def load(
+    model: Any,
+    shapes: Shapes | None = None,
+    params: Mapping[str, Any] | str | Path | None = None,
+    *,
+    fallback: bool = True,
+) -> ImportedModel:
+    """Read a model; its content says what format it is of.
+
+    Parameters
+    ----------
+    model : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
+    shapes : mapping of str to sequence of int, optional
+        Extents for inputs that the model leaves open, or names for them where a reader takes such; or one extent by
+        the model's name for it.
+    params : mapping, str or Path, optional
+        Parameters that are not in the model's file, which only Relay programs and Relax modules have.
+    fallback : bool
+        Leave operators that cannot be imported to the model's own runtime, where the format has one that is installed.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, its format is unknown, or it uses what is not supported.
+    """
+    frontend = kind(model).value
+    is_file = isinstance(model, str | Path)
+    # An ONNX or TFLite file with other parameters would be another model under the same name.
+    if params is not None and not frontend.external_parameters:
+        name = repr(str(model)) if is_file else "the model"
+        raise ModelError(f"{name} is {frontend.title} and holds its parameters itself; leave out the other ones")
+    # Only now: each frontend needs an optional library, and reading one format must not ask for all of them.
+    package = importlib.import_module(frontend.package)
+    options: dict[str, Any] = {"params": params} if frontend.external_parameters else {}
+    if frontend.has_fallback:
+        options["fallback"] = fallback
+    imported_model: ImportedModel = (
+        package.load(Path(model), shapes or {}, **options)
+        if is_file
+        else package.from_object(model, shapes or {}, **options)
+    )
+    return imported_model
+
+
+def kind(model: Any) -> Format:
+    """Return the format of a file, or of a model in memory.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, or it is of no format that can be read.
+    """
+    if not isinstance(model, str | Path):
+        return _of_object(model)
+    path = Path(model)
+    if not path.exists():
+        raise ModelError(f"no model at {str(path)!r}; give the path of {supported_formats()}")
+    # A bundle and a SavedModel are folders that people take for models; these two get words of their own.
+    if path.is_dir():
+        try:
+            description = _folder(path)
+        except OSError as error:
+            raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+        raise ModelError(f"{str(path)!r} is {description}; give the path of {supported_formats()}")
+    return recognise(path)
+
+
+def _folder(path: Path) -> str:
+    if (path / "manifest.sha256").exists():
+        return "a bundle, which is built already; run it, or load it by pipeline.load"
+    if (path / "saved_model.pb").exists():
+        return "a SavedModel of TensorFlow; convert it to TFLite or ONNX"
+    if (path / "Manifest.json").exists() and (path / "Data").is_dir():
+        return "a package of Core ML; convert the model to ONNX or TFLite"
+    models = sorted(file.name for file in path.iterdir() if file.suffix in {".onnx", ".tflite", ".pt2"})
+    if models and (path / "manifest.json").exists():
+        return "a folder of stages, each of which is a model"
+    return f"a folder with models; give one of them, such as {str(path / models[0])!r}" if models else "a folder"
+
+
+def _of_object(model: Any) -> Format:
+    # By name, so that no library is imported for a model of another.
+    names = {f"{base.__module__}.{base.__qualname__}" for base in type(model).__mro__}
+    for entry in Format:
+        if names.intersection(entry.value.types):
+            return entry
+    # A module has no graph before it is exported.
+    if any(name in names for name in ("torch.nn.modules.module.Module", "torch.jit._script.ScriptModule")):
+        raise ModelError(
+            f"{type(model).__name__} is a PyTorch module; export it first: "
+            "torch.export.export(module.eval(), (example,))"
+        )
+    raise ModelError(
+        f"a {type(model).__name__} is no model; give an onnx.ModelProto, a torch.export.ExportedProgram, "
+        "a tvm.IRModule, or a file's path"
+    )

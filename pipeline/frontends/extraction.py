@@ -1,0 +1,46 @@
+"""Extraction: the part of a model in its own format that lies between some of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from pipeline.core.plan.plan import TensorSpec
+
+
+class NoCounterpart(Exception):
+    """Raised when a stage is not a part of the model that it was read from."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """What lies between tensors of a model.
+
+    Attributes
+    ----------
+    inputs, outputs : mapping of str to TensorSpec
+        From tensors of the model to what they are in the graph, in the stage's order.
+    outside : collection of str
+        Tensors of the model that operators of other stages make.
+    open_ends : bool
+        Whether values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
+        packed bytes.
+    order : tuple of str
+        All tensors that operators of the graph make, as they do.
+    """
+
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    outside: Collection[str] = field(default=(), repr=False)
+    open_ends: bool = False
+    order: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def ends(self) -> dict[str, TensorSpec]:
+        """The inputs and the outputs."""
+        return {**self.inputs, **self.outputs}
+
+    def check_inside(self, name: str) -> None:
+        """Raise `NoCounterpart` if another stage makes a tensor that is needed here."""
+        if name in self.outside:
+            raise NoCounterpart(f"it needs {name!r} of another stage, which does not travel under this name")

@@ -1,0 +1,238 @@
+"""Formats of models: the registry of those that can be read, and the words for some that cannot.
+
+A new format is a folder beside this file, and one entry in `Format`.  The folder's package has ``load(path, shapes)``,
+and ``from_object(model, shapes)`` if there are such models in memory; both also take ``params`` where a format has its
+parameters elsewhere.  Its module ``reference`` has ``LIBRARY`` and ``evaluate(model, frame)``, if there is a library
+that runs such models itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from pipeline.errors import ModelError
+from pipeline.frontends import archives
+from pipeline.system.files import check_regular
+
+_HEAD = 1 << 16
+"""Bytes that are looked at; comments may stand in front of a program."""
+
+_COMMENTS = rb"\s*(?:(?://[^\n]*\n|/\*.*?\*/)\s*)*"
+# What astext() begins with: its version, or a definition, when somebody has cut the version off.
+_RELAY_TEXT = re.compile(
+    _COMMENTS + rb"(?:#\[\s*version|v0\.0\.\d|def\s+@|fn\s*[(\[]|type\s+\w+\s*[\[{]|extern\s+type)", re.DOTALL
+)
+# The two ways in which module.script() begins, after imports: with the class, or with its constants.
+_SCRIPT = re.compile(rb"^(?:@I\.ir_module|metadata = tvm\.ir\.load_json\()", re.MULTILINE)
+_PYTHON = re.compile(rb"^(?:import \w|from [\w.]+ import |def \w+\(|class \w+|@\w+)", re.MULTILINE)
+_HTML = re.compile(rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
+_JSON = re.compile(rb"\s*\{")
+# No control characters but white space; bytes above 127 may be UTF-8 that the head cuts in two.
+_LETTERS = re.compile(rb"[\t\n\f\r\x20-\x7e\x80-\xff]*\Z")
+
+
+def _holds(*words: bytes) -> Callable[[bytes], bool]:
+    return lambda head: _JSON.match(head) is not None and all(word in head for word in words)
+
+
+def _is_relay(head: bytes) -> bool:
+    # A Relax module in JSON has types of nodes as well; its root tells the two apart.
+    is_json = _holds(b'"nodes"', b'"type_key"')(head) and not _holds(b'"root_index"', b'"nodes"')(head)
+    return _RELAY_TEXT.match(head) is not None or is_json
+
+
+def _is_relax(head: bytes) -> bool:
+    if _RELAY_TEXT.match(head):
+        return False
+    is_script = _SCRIPT.search(head) is not None and _LETTERS.match(head) is not None
+    return is_script or _holds(b'"root_index"', b'"nodes"')(head)
+
+
+def _is_tflite(head: bytes) -> bool:
+    # A flatbuffer begins with the offset of its root, then has the identifier of its schema.
+    return head[4:8] == b"TFL3"
+
+
+def _is_onnx(head: bytes) -> bool:
+    # A protobuf has no mark of its own; all exporters write the version of the format first.
+    # Tag 8 is field 1 (ir_version) as a varint. The length rules out a text of one letter.
+    # A flatbuffer, whose four letters stand in bytes 4 to 8, may begin so, too.
+    return head[:1] == b"\x08" and len(head) > 2 and head[4:8] not in (b"TFL3", b"ORTM", b"ET12")
+
+
+@dataclass(frozen=True)
+class Frontend:
+    """Entry of a format in the registry.
+
+    Attributes
+    ----------
+    title : str
+        The format's name with an article.
+    package : str
+        The frontend, imported when it is needed, as each needs libraries of its own.
+    matches : callable
+        Whether a file that begins with these bytes is of the format; at most one format says so.
+    holds_archive : callable, optional
+        Whether the ZIP file at a path is of the format.
+    types : tuple of str
+        Classes of models in memory.
+    suffix : str
+        What a file is called that is taken for this format in doubt.
+    external_parameters : bool
+        Whether parameters may come from elsewhere.
+    symbolic : bool
+        Whether extents may stay open in the imported module.
+    verifiable : bool
+        Whether another library runs such models.
+    has_fallback : bool
+        Whether that library may compute single operators of a model.
+    """
+
+    title: str
+    package: str
+    matches: Callable[[bytes], bool] = lambda _: False
+    holds_archive: Callable[[Path], bool] = lambda _: False
+    types: tuple[str, ...] = ()
+    suffix: str = ""
+    external_parameters: bool = False
+    symbolic: bool = False
+    verifiable: bool = False
+    has_fallback: bool = False
+
+
+# A name, not __name__ of the packages: they are imported only when a file of theirs is read.
+_FOLDER = "pipeline.frontends"
+
+
+class Format(Enum):
+    """A format that can be read; the value is its frontend."""
+
+    ONNX = Frontend(
+        "an ONNX file", f"{_FOLDER}.onnx", _is_onnx, types=("onnx.onnx_ml_pb2.ModelProto",), suffix=".onnx",
+        symbolic=True, verifiable=True, has_fallback=True,
+    )  # fmt: skip
+    RELAY = Frontend("a Relay program", f"{_FOLDER}.relay", _is_relay, external_parameters=True, symbolic=True)
+    RELAX = Frontend(
+        "a Relax module", f"{_FOLDER}.relax", _is_relax, types=("tvm.ir.module.IRModule", "tvm.relax.expr.Function"),
+        external_parameters=True, symbolic=True,
+    )  # fmt: skip
+    TORCH = Frontend(
+        "an exported PyTorch program", f"{_FOLDER}.torch", holds_archive=archives.is_exported_program,
+        types=("torch.export.exported_program.ExportedProgram",), verifiable=True, has_fallback=True,
+    )  # fmt: skip
+    TFLITE = Frontend("a TFLite model", f"{_FOLDER}.tflite", _is_tflite, verifiable=True, has_fallback=True)
+
+    def __str__(self) -> str:
+        """Return the format's name with an article."""
+        return self.value.title
+
+
+def _begins(*signatures: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.startswith(signatures)
+
+
+def _is_engine(head: bytes) -> bool:
+    # Ultralytics writes a description in JSON in front, and its length in front of that.
+    begin = 4 + int.from_bytes(head[:4], "little") if head[4:5] == b"{" else 0
+    return head[begin : begin + 4] == b"ftrt"
+
+
+_DEVICE_MODEL = "give the ONNX or TFLite file that it was made of"
+
+# The first that fits is said. No suffix says better what these are.
+_REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
+    (lambda head: not head, "is empty"),
+    (
+        _begins(b"version https://git-lfs.github.com/"),
+        "is a pointer of Git LFS, without the file that it stands for; run 'git lfs pull' in its repository",
+    ),
+    (
+        lambda head: head.lstrip()[:1] == b"<" and _HTML.search(head[:4096]) is not None,
+        "is an HTML page, maybe what a download said in place of the file; download the file itself",
+    ),
+    (lambda head: head[4:8] == b"ORTM", "is an .ort file, which ONNX Runtime has made for itself; give its ONNX file"),
+    (_begins(b"RKNN", b"CYPTRKNN"), f"is built for Rockchip's NPU (.rknn) already; {_DEVICE_MODEL}"),
+    (_begins(b"\x01HEF"), f"is built for Hailo's NPU (.hef) already; {_DEVICE_MODEL}"),
+    (_is_engine, f"is an engine that TensorRT has built already; {_DEVICE_MODEL}"),
+    (
+        lambda head: head[4:8] == b"ET12",
+        "is a program of ExecuTorch (.pte), built already; export it: torch.export.save",
+    ),
+    (_begins(b"LITERTLM"), "is a language model for LiteRT-LM, with its tokenizer; give a .tflite file"),
+    # The magic number 0x1950a86a20f9469cfc6c, pickled, with which torch.save began before version 1.6.
+    (lambda head: head.startswith(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"), archives.CHECKPOINT),
+    (lambda head: head.startswith(b"\x1f\x8b"), "is compressed with gzip; unpack it"),
+    (
+        lambda head: head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"),
+        "is a pickle, which is never loaded",
+    ),
+    (lambda head: head.startswith(b"\x89HDF"), "is an HDF5 file, such as Keras writes; convert that to TFLite or ONNX"),
+    (
+        # Eight bytes with the length of the header, in which no real header needs the upper two; then JSON.
+        lambda head: head[8:10] == b'{"' and head[6:8] == b"\0\0",
+        "holds parameters only (safetensors); export the program",
+    ),
+    (lambda head: head.startswith(b"GGUF"), "holds parameters only (GGUF); export the program"),
+    (
+        lambda head: head.lstrip().startswith(b"<?xml") and b"<net" in head,
+        "is an OpenVINO model; give the ONNX file it is made of",
+    ),
+    (lambda head: head.startswith(b"\x7fELF"), "is a compiled library"),
+    (lambda head: head.startswith(b"\x93NUMPY"), "is a NumPy array"),
+    # The magic number of relay.save_param_dict, 0xF7E58D4F05049CB7, in little-endian order.
+    (lambda head: head.startswith(b"\xb7\x9c\x04\x05\x4f\x8d\xe5\xf7"), "holds parameters only; give its program"),
+    (_begins(b"\x89PNG", b"\xff\xd8\xff"), "is a picture"),
+)
+
+# Guesses, from the surer to the vaguer: a suffix weighs more.
+_GUESSES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
+    (_holds(b'"nodes"', b'"arg_nodes"'), "is a compiled graph of TVM's graph executor; give the program it is made of"),
+    (lambda head: _JSON.match(head) is not None, "is JSON of another kind"),
+    (
+        lambda head: _PYTHON.search(head) is not None and _LETTERS.match(head) is not None,
+        "is Python, but no module of TVMScript (a class decorated by @I.ir_module)",
+    ),
+    (lambda head: _LETTERS.match(head) is not None, "is text of another kind"),
+)
+
+
+def supported_formats() -> str:
+    """Return all formats, as a phrase."""
+    names = [str(entry) for entry in Format]
+    return f"{', '.join(names[:-1])}, or {names[-1]}"
+
+
+def recognise(path: Path) -> Format:
+    """Return the format of the file at `path`; one that is called ``.onnx`` is taken for that in doubt.
+
+    Raises
+    ------
+    ModelError
+        If it is none of those that can be read; the message says what it is, where that is known.
+    """
+    try:
+        # A pipe would be opened and read to no end.
+        check_regular(path)
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD)
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    is_archive = head.startswith(b"PK")
+    for entry in Format:
+        if entry.value.matches(head) or (is_archive and entry.value.holds_archive(path)):
+            return entry
+    refusal = archives.describe_refusal(path) if is_archive else _first(_REFUSED, head)
+    # Only in doubt: a suffix may lie, a signature does not.
+    for entry in Format:
+        if not refusal and path.suffix and path.suffix == entry.value.suffix:
+            return entry
+    refusal = refusal or _first(_GUESSES, head) or "is of an unknown format"
+    raise ModelError(f"{str(path)!r} {refusal}; supported is {supported_formats()}")
+
+
+def _first(refusals: Iterable[tuple[Callable[[bytes], bool], str]], head: bytes) -> str:
+    return next((text for fits, text in refusals if fits(head)), "")

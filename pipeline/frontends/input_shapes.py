@@ -1,0 +1,200 @@
+"""Shapes of a model's inputs: what it declares, what the caller says, and 1 for a batch that both leave open."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.core.shapes import Shapes
+from pipeline.errors import ModelError, near
+from pipeline.frontends.extent_names import evaluate
+
+Pattern = Sequence[int | str | None]
+"""Extents of an input: a number, the model's name for one that it leaves open, or None for one without a name."""
+
+logger = logging.getLogger(__name__)
+
+# In the examples of messages: pictures of this size are common, and other extents are lengths of sequences.
+PICTURE_EXTENT = 224
+LENGTH = 16
+COLOURS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class InputShapes:
+    """Shapes of all inputs of a model, none of whose extents is open.
+
+    Attributes
+    ----------
+    shapes : mapping of str to tuple of (int or str)
+        By input; names are those that the caller gave to extents that vary.
+    notes : tuple of str
+        What was assumed, one line each.
+    """
+
+    shapes: Mapping[str, tuple[int | str, ...]]
+    notes: tuple[str, ...] = ()
+
+
+def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) -> InputShapes:
+    """Return the shapes of a model's inputs; where only a batch is open, it becomes 1.
+
+    A batch is the first extent of an input, and wherever else the model uses its name.
+
+    Parameters
+    ----------
+    model : str
+        The model, as messages call it.
+    declared : mapping of str to sequence
+        Extents by input; None for an input whose number of dimensions is unknown.
+    shapes : mapping
+        What the caller says: extents by input, or one extent by the model's name for it.
+
+    Raises
+    ------
+    ModelError
+        If `shapes` does not fit, or other extents remain open; the message has options that state them.
+    """
+    extents = _named_extents(model, declared, shapes)
+    stated_shapes = {
+        name: check_shape(name, declared[name], list(shape))
+        for name, shape in shapes.items()
+        if name in declared and not isinstance(shape, int)
+    }
+    # What one input's shape says of a name holds for the others that use it.
+    for name, shape in stated_shapes.items():
+        for extent, number in zip(declared[name] or (), shape, strict=False):
+            if isinstance(extent, str) and isinstance(number, int):
+                extents.setdefault(extent, number)
+    patterns = {
+        name: None if pattern is None else _fill(pattern, extents)
+        for name, pattern in declared.items()
+        if name not in stated_shapes
+    }
+    batch = {pattern[0] for pattern in patterns.values() if pattern and isinstance(pattern[0], str)}
+    complete: dict[str, Any] = {name: _complete(pattern, batch) for name, pattern in patterns.items()}
+    if any(pattern is None or not _is_fixed(pattern) for pattern in complete.values()):
+        raise ModelError(_complaint(model, patterns, complete))
+    fixed_shapes = {
+        name: stated_shapes[name] if name in stated_shapes else tuple(map(int, complete[name])) for name in declared
+    }
+    open_inputs = [name for name, pattern in patterns.items() if pattern and not _is_fixed(pattern)]
+    notes = [_batch_note(model, open_inputs, patterns, fixed_shapes)] if open_inputs else []
+    for note in notes:
+        logger.info(note)
+    return InputShapes(fixed_shapes, tuple(notes))
+
+
+def check_shape(name: str, pattern: Pattern | None, shape: Sequence[int | str]) -> tuple[int | str, ...]:
+    """Return the shape that a caller states for an input.
+
+    Raises
+    ------
+    ModelError
+        If it is none, has another number of dimensions than the input, or another extent where that has a fixed one.
+    """
+    if not all(isinstance(extent, str) or extent >= 0 for extent in shape):
+        raise ModelError(f"input {name!r}: the shape {list(shape)} has an extent below 0; give a number, or a name")
+    if pattern is not None and len(shape) != len(pattern):
+        raise ModelError(
+            f"input {name!r} has {len(pattern)} dimensions, but the given shape {list(shape)} has {len(shape)}"
+        )
+    for declared_extent, extent in zip(pattern or (), shape, strict=False):
+        if isinstance(declared_extent, int) and declared_extent not in (0, extent):
+            raise ModelError(
+                f"input {name!r} has a fixed extent {declared_extent} where the shape {list(shape)} has {extent}"
+            )
+    return tuple(shape)
+
+
+def _named_extents(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) -> dict[str, int]:
+    """Return what the caller says of the model's names for extents, such as ``height=320``."""
+    names = {extent for pattern in declared.values() for extent in pattern or () if isinstance(extent, str)}
+    extents = {}
+    for name, value in shapes.items():
+        # A command's option cannot tell an extent from the shape of an input with one dimension.
+        numbers = [value] if isinstance(value, int) else list(value)
+        if name in names and name not in declared and len(numbers) == 1 and isinstance(numbers[0], int):
+            extents[name] = numbers[0]
+        elif name not in declared:
+            candidates = f" and the extents {', '.join(sorted(names))}" if names else ""
+            raise ModelError(
+                f"{model} has no input {name!r}; it has {', '.join(declared)}{candidates}"
+                f"{near(name, (*declared, *names))}"
+            )
+        elif isinstance(value, int):
+            raise ModelError(f"input {name!r} is given the number {value}; give it a shape, such as [{value}]")
+    return extents
+
+
+def _fill(pattern: Pattern, extents: Mapping[str, int]) -> tuple[int | str | None, ...]:
+    """Return a pattern with numbers for the names that are known, also where they are part of a sum or product."""
+    filled = (evaluate(extent, extents) if isinstance(extent, str) else None for extent in pattern)
+    return tuple(extent if number is None else number for extent, number in zip(pattern, filled, strict=True))
+
+
+def _complete(pattern: Pattern | None, batch: Collection[str]) -> Pattern | None:
+    """Return a pattern with 1 for the batch."""
+    if not pattern:
+        return pattern
+    # Names first: one input's batch may be twice that of another.
+    for names in ([name for name in batch if name.isidentifier()], batch):
+        pattern = _fill(pattern, dict.fromkeys(names, 1))
+    return [1, *pattern[1:]] if pattern[0] is None else pattern
+
+
+def _is_fixed(pattern: Pattern) -> bool:
+    return all(isinstance(extent, int) for extent in pattern)
+
+
+def _batch_note(
+    model: str, open_inputs: Sequence[str], patterns: Mapping[str, Any], shapes: Mapping[str, Sequence[int | str]]
+) -> str:
+    options: dict[str, None] = {}
+    for name in open_inputs:
+        open_names = [extent for extent in patterns[name] if isinstance(extent, str) and extent.isidentifier()]
+        if patterns[name][0] is None or any(extent in patterns for extent in open_names):
+            options[_option(name, [8, *shapes[name][1:]])] = None
+        else:
+            options.update({_option(extent, [8]): None for extent in open_names})
+    return f"{model} leaves the batch open, which becomes 1; another one is given by {' '.join(options)}"
+
+
+def _complaint(model: str, patterns: Mapping[str, Pattern | None], complete: Mapping[str, Pattern | None]) -> str:
+    """Return the message on extents that remain open, with a command's options that state them."""
+    texts, options = [], []
+    for name, pattern in complete.items():
+        if pattern is None:
+            texts.append(f"{name!r} states no shape")
+            options.append(_option(name, [1, 3, PICTURE_EXTENT, PICTURE_EXTENT]))
+        elif not _is_fixed(pattern):
+            texts.append(
+                f"{name!r} has the shape {['?' if extent is None else extent for extent in patterns[name] or ()]}"
+            )
+            options += _extent_options(name, pattern, patterns)
+    return f"{model}: input {', '.join(texts)}; give it fixed extents, such as {' '.join(dict.fromkeys(options))}"
+
+
+def _extent_options(name: str, pattern: Pattern, inputs: Iterable[str]) -> list[str]:
+    open_extents = {
+        extent: _example(pattern, axis) for axis, extent in enumerate(pattern) if not isinstance(extent, int)
+    }
+    if all(isinstance(extent, str) and extent.isidentifier() and extent not in inputs for extent in open_extents):
+        return [_option(str(extent), [number]) for extent, number in open_extents.items()]
+    shape = [extent if isinstance(extent, int) else _example(pattern, axis) for axis, extent in enumerate(pattern)]
+    return [_option(name, shape)]
+
+
+def _example(pattern: Pattern, axis: int) -> int:
+    is_picture = len(pattern) == 4 and (
+        (pattern[1] in COLOURS and axis > 1) or (pattern[3] in COLOURS and 0 < axis < 3)
+    )
+    return PICTURE_EXTENT if is_picture else LENGTH
+
+
+def _option(name: str, extents: Sequence[int | str]) -> str:
+    value = ",".join(map(str, extents))
+    return f"--shape {shlex.quote(f'{name}={value}')}"

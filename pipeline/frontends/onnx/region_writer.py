@@ -1,0 +1,184 @@
+"""ONNX models of the nodes between some tensors of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from onnx import TensorProto, helper
+
+from pipeline.core.packed_value import is_packed
+from pipeline.core.plan.plan import TensorSpec
+from pipeline.frontends.extraction import NoCounterpart, Region
+from pipeline.frontends.onnx import unsigned
+from pipeline.frontends.onnx.simplification.tensors import static_shape, tensor_types, tensors_read
+
+# They return what they read, wherever the result is of the type of the operand.
+_COPIES = {"Cast", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+
+# Other names are ONNX's own in small letters.
+_ELEMENT_TYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
+
+
+class RegionWriter:
+    """Writes regions of a model as models.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        With the types of its tensors, as far as they can be inferred.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._types = tensor_types(model.graph)
+        self._makers = {name: number for number, node in enumerate(model.graph.node) for name in node.output if name}
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._sparse_constants = {tensor.values.name: tensor for tensor in model.graph.sparse_initializer}
+        self._inputs = {value.name for value in model.graph.input}
+        self._copied = dict(self._copies())
+
+    def write(self, region: Region) -> Any:
+        """Return the model of a region; raise `NoCounterpart` if there is none."""
+        self._check_ends(region)
+        nodes, constants, copies = self._collect(region)
+        graph = helper.make_graph(
+            [helper.make_node("Identity", [source], [target]) for target, source in copies.items()]
+            + [self._model.graph.node[number] for number in sorted(nodes)],
+            self._model.graph.name or "stage",
+            [self._value_info(name, spec) for name, spec in region.inputs.items()],
+            [self._value_info(name, spec) for name, spec in region.outputs.items()],
+            [self._constants[name] for name in constants if name in self._constants],
+            sparse_initializer=[self._sparse_constants[name] for name in constants if name in self._sparse_constants],
+        )
+        unsigned.shift(graph, [name for name, spec in region.ends.items() if self._is_signed(name, spec)])
+        _rename(graph, {name: spec.name for name, spec in region.ends.items()})
+        opsets = list(self._model.opset_import)
+        # Tools may be older than the package that wrote the model, whose version of the file format they refuse.
+        version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="soc-pipeline")
+
+    def has_unknown_ends(self, region: Region) -> bool:
+        """Return whether ONNX's inference does not know what some input or output is."""
+        return not all(_element_type(self._types.get(name)) for name in (*region.inputs, *region.outputs))
+
+    def _check_ends(self, region: Region) -> None:
+        for name, spec in region.ends.items():
+            if name not in self._makers and name not in self._inputs:
+                raise NoCounterpart(f"the model has no tensor {name!r}")
+            value_type = self._types.get(name)
+            if is_packed(spec) and not region.open_ends:
+                raise NoCounterpart(f"{name!r} is no tensor of a fixed shape")
+            if is_packed(spec) or value_type is None or value_type.WhichOneof("value") is None:
+                continue
+            number, shape = _element_type(value_type), static_shape(value_type)
+            is_same = number in (0, _dtype_number(spec)) or self._is_signed(name, spec)
+            if not is_same or value_type.WhichOneof("value") != "tensor_type":
+                raise NoCounterpart(f"{name!r} is of another type in the model than {spec}")
+            if shape not in (None, spec.shape):
+                raise NoCounterpart(
+                    f"{name!r} is of shape {list(shape or ())} in the model, which is not that of {spec}"
+                )
+
+    def _collect(self, region: Region) -> tuple[set[int], list[str], dict[str, str]]:
+        """Return the nodes of a region, the constants they read, and names of inputs that have another one there."""
+        nodes, constants, copies = set[int](), list[str](), dict[str, str]()
+        pending, visited = list(region.outputs), {"", *region.inputs}
+        originals = {self._copied.get(name, name): name for name in region.inputs}
+        while pending:
+            name = pending.pop()
+            if name in visited:
+                continue
+            visited.add(name)
+            if name in self._constants or name in self._sparse_constants:
+                constants.append(name)
+            elif (original := originals.get(self._copied.get(name, name))) is not None:
+                copies[name] = original
+            elif name in self._makers:
+                region.check_inside(name)
+                nodes.add(self._makers[name])
+                pending += tensors_read(self._model.graph.node[self._makers[name]])
+            else:
+                raise NoCounterpart(f"it needs {name!r} of the model, which the stage does not read")
+        return nodes, constants, copies
+
+    def _is_signed(self, name: str, spec: TensorSpec) -> bool:
+        """Return whether a tensor has signed bytes in the model, and in the graph the same ones plus half their range.
+
+        The clean-up makes activations unsigned, see `pipeline.model.passes.quantized`.
+        """
+        return spec.dtype == "uint8" and _element_type(self._types.get(name)) == TensorProto.INT8
+
+    def _value_info(self, name: str, spec: TensorSpec) -> Any:
+        if is_packed(spec):
+            return helper.make_value_info(name, self._types[name])
+        return helper.make_tensor_value_info(name, _dtype_number(spec), spec.shape)
+
+    def _copies(self) -> Iterable[tuple[str, str]]:
+        """Yield tensors and those that they are equal to, of the first ones in their rows."""
+        originals: dict[str, str] = {}
+        for node in self._model.graph.node:
+            if node.op_type not in _COPIES or node.domain not in ("", "ai.onnx") or not node.input:
+                continue
+            source, target = node.input[0], node.output[0]
+            if node.op_type in ("Dropout", "Identity") or self._are_alike(source, target):
+                originals[target] = originals.get(source, source)
+                yield target, originals[target]
+
+    def _are_alike(self, source: str, target: str) -> bool:
+        """Return whether two tensors are known to be of one shape and dtype."""
+        types = [self._types.get(name) for name in (source, target)]
+        shapes = [static_shape(value_type) for value_type in types]
+        numbers = [_element_type(value_type) for value_type in types]
+        return shapes[0] is not None and shapes[0] == shapes[1] and numbers[0] == numbers[1]
+
+
+def _element_type(value_type: Any) -> int:
+    return 0 if value_type is None else int(value_type.tensor_type.elem_type)
+
+
+def _dtype_number(spec: TensorSpec) -> int:
+    name = _ELEMENT_TYPES.get(spec.dtype, spec.dtype.upper())
+    # Eight bits of floating point are called with one underscore less.
+    names = {key.replace("_", ""): number for key, number in TensorProto.DataType.items()}
+    return int(names.get(name.replace("_", ""), -1))
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Give tensors of a graph other names, in place.
+
+    Raises
+    ------
+    NoCounterpart
+        If such a name is taken.
+    """
+    names = {old: new for old, new in names.items() if old != new}
+    if not names:
+        return
+    if taken := set(names.values()).intersection(_names(graph)) - names.keys():
+        raise NoCounterpart(f"the model has another tensor {min(taken)!r}")
+    _rename_nodes(graph, names)
+    for value in (*graph.input, *graph.output):
+        value.name = names.get(value.name, value.name)
+
+
+def _rename_nodes(graph: Any, names: Mapping[str, str]) -> None:
+    for node in graph.node:
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, name) for name in tensors]
+        for attribute in node.attribute:
+            for inner_graph in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
+                # ONNX gives inner tensors no name that an outer one has.
+                _rename_nodes(inner_graph, names)
+                for value in inner_graph.output:
+                    value.name = names.get(value.name, value.name)
+
+
+def _names(graph: Any) -> set[str]:
+    names = {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        names.update((*node.input, *node.output))
+        for attribute in node.attribute:
+            for inner_graph in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
+                names |= _names(inner_graph)
+    return names

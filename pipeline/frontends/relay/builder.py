@@ -1,0 +1,253 @@
+"""BindingBuilder: collects the Relax bindings that operators are converted to; what is constant is computed at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.frontends.relay.extents import numbers, plain
+from pipeline.frontends.relay.scalars import DTYPES
+from pipeline.model.passes.bindings import array, constant, kernels, operands
+from pipeline.model.passes.fold_constants import fold
+
+LARGEST_TENSOR = 2**33
+"""Bytes; a larger one is taken for a mistake in the program."""
+
+_LARGEST_COMPUTED = 2**26
+"""Bytes that a computed constant may always have; a larger one only if its operands are large too."""
+
+MOST_BINDINGS = 50_000
+"""Inlined functions may call each other twice each, and so grow without bound."""
+
+
+class BindingBuilder:
+    """Makes variables and constants.
+
+    Parameters
+    ----------
+    most_bindings : int
+        How many operators a program may unfold to.
+
+    Attributes
+    ----------
+    bindings : list of relax.VarBinding
+    kernels : dict
+        Functions that bindings call, by their global variables.
+    placements : list of (relax.Var, str)
+        What the program wants to be computed on which device.
+    """
+
+    def __init__(self, most_bindings: int = MOST_BINDINGS) -> None:
+        self._most_bindings = most_bindings
+        self.bindings: list[Any] = []
+        self.placements: list[tuple[Any, str]] = []
+        self._read_on: dict[Any, str] = {}
+        self.kernels: dict[Any, Any] = {}
+        # Used for types and kernels only; bindings are collected apart, as constants among them vanish at once.
+        self._relax = relax.BlockBuilder()
+
+    def kernel(self, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+        """Bind a call of a kernel that Relax has no operator for, written by one of TVM's functions; as `emit`."""
+        call = self._relax.call_te(function, *operands, primfunc_name_hint=function.__name__, **options)
+        self.kernels.update(kernels(self._relax.get()))
+        return self.emit(call)
+
+    def emit(self, call: Any) -> Any:
+        """Bind a call of operands that are variables or constants, and return what stands for its result.
+
+        Returns
+        -------
+        relax.Expr or tuple
+            A variable or a constant; a tuple of these for an operator with several results.
+
+        Raises
+        ------
+        ModelError
+            If its result has no fixed shape, or an unreasonable one.
+        """
+        value = self._relax.normalize(call)
+        fields = getattr(value.ty, "fields", [value.ty])
+        total = sum(_bytes(field) for field in fields)
+        inputs = list(operands(value))
+        # Folding allocates at once: a program of one line could ask for all memory by repeating a constant.
+        if not any(isinstance(field, relax.Var) for field in inputs):
+            _check_computed(total, sum(map(nbytes, inputs)))
+        result = self._bound(value)
+        return result if len(fields) == 1 and not hasattr(value.ty, "fields") else self._take_apart(result, len(fields))
+
+    def _take_apart(self, result: Any, count: int) -> tuple[Any, ...]:
+        return tuple(self._bound(self._relax.normalize(relax.TupleGetItem(result, index))) for index in range(count))
+
+    def _bound(self, value: Any) -> Any:
+        if len(self.bindings) >= self._most_bindings:
+            raise ModelError(
+                f"the program unfolds to more than {self._most_bindings} operators, which is not supported"
+            )
+        var = relax.Var(f"v{len(self.bindings)}", value.ty)
+        binding = relax.VarBinding(var, value)
+        # One by one, so that shapes and indices which follow from constants are known to the next converter.
+        unfolded, replacement = fold([binding], {var: ""}, self.kernels)
+        if not unfolded:
+            return replacement(var)
+        self.bindings.append(binding)
+        return var
+
+    def place(self, value: Any, device: str) -> None:
+        """Want a tensor, or each of a tuple, to be computed on a device."""
+        self.placements += [(tensor, device) for tensor in _variables(value)]
+
+    def read_on(self, value: Any, device: str) -> Any:
+        """Return a tensor, or a tuple of these, such that what reads it is wanted on a device."""
+        if isinstance(value, tuple):
+            return tuple(self.read_on(tensor, device) for tensor in value)
+        # A constant has no device: it goes wherever it is read.
+        if not isinstance(value, relax.Var):
+            return value
+        # A second name of the same tensor, as the wish belongs to those who read by way of the annotation only.
+        var = relax.Var(f"v{len(self.bindings)}", value.ty)
+        self.bindings.append(relax.VarBinding(var, value))
+        self._read_on[var] = device
+        return var
+
+    def place_by_operands(self, result: Any, operands: Any) -> None:
+        """Want a result where its operands are wanted to be read."""
+        for operand in _variables(operands):
+            if operand in self._read_on:
+                self.place(result, self._read_on[operand])
+
+    def constant(self, values: Any, dtype: str | None = None) -> Any:
+        """Return a constant."""
+        return constant(np.array(values, dtype))
+
+    def fill(self, value: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a constant of one value.
+
+        Raises
+        ------
+        ModelError
+            If the shape is unreasonable.
+        """
+        if min(shape, default=1) < 1 or math.prod(shape) * np.dtype(dtype).itemsize > _LARGEST_COMPUTED:
+            raise ModelError(f"a constant of the shape {shape} is not supported")
+        return self.constant(np.full(shape, value), dtype)
+
+
+def _variables(value: Any) -> Iterator[Any]:
+    """Yield the variables in what an expression stands for."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _variables(item)
+    elif isinstance(value, relax.Var):
+        yield value
+
+
+def _check_computed(result_bytes: int, operand_bytes: int) -> None:
+    if result_bytes > max(_LARGEST_COMPUTED, 8 * operand_bytes):
+        raise ModelError(f"a constant of {result_bytes} bytes would be computed, which is not supported")
+
+
+def _bytes(ty: Any) -> int:
+    """Return the bytes of a tensor, after checking that its shape is reasonable."""
+    # No stage can be planned without the bytes of its tensors.
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        raise ModelError(f"its result has no fixed shape ({ty}), which is not supported")
+    extents = tuple(map(plain, ty.shape))
+    # What is symbolic counts as 1.
+    total = math.prod(numbers(extents)) * np.dtype(str(ty.dtype)).itemsize
+    # An extent of 0 leaves nothing to compute.
+    if min(numbers(extents), default=1) < 1 or total > LARGEST_TENSOR:
+        raise ModelError(f"its result would have the shape {extents}, which is not supported")
+    return total
+
+
+def nbytes(constant: Any) -> int:
+    """Return the bytes of a constant."""
+    values = array(constant)
+    return 0 if values is None else values.nbytes
+
+
+def shape(tensor: Any) -> tuple[Any, ...]:
+    """Return a tensor's extents; one that is symbolic as an expression of TVM.
+
+    Raises
+    ------
+    ModelError
+        If it is no tensor.
+    """
+    if isinstance(tensor, tuple):
+        raise ModelError("a tensor is expected, but this is a tuple")
+    return tuple(map(plain, tensor.ty.shape))
+
+
+def dtype(tensor: Any) -> str:
+    """Return a tensor's dtype.
+
+    Raises
+    ------
+    ModelError
+        If it is no tensor.
+    """
+    shape(tensor)
+    return str(tensor.ty.dtype)
+
+
+def constant_values(tensor: Any, description: str) -> np.ndarray:
+    """Return the values of a constant.
+
+    Raises
+    ------
+    ModelError
+        If `tensor`, described by `description`, depends on an input.
+    """
+    shape(tensor)
+    values = array(tensor)
+    if values is None:
+        raise ModelError(f"{description} depends on an input, which is not supported; it must be a constant")
+    return values
+
+
+def axis(tensor: Any, number: int) -> int:
+    """Return an axis counted from the front.
+
+    Raises
+    ------
+    ModelError
+        If the tensor has no such axis.
+    """
+    rank = len(shape(tensor))
+    if not -rank <= number < rank:
+        raise ModelError(f"there is no axis {number} in a tensor of the shape {shape(tensor)}")
+    return number % rank
+
+
+def fields(value: Any) -> tuple[Any, ...]:
+    """Return the tensors of a tuple.
+
+    Raises
+    ------
+    ModelError
+        If it is no tuple of tensors, or empty.
+    """
+    if not isinstance(value, tuple) or not value:
+        raise ModelError("a tuple of tensors is expected")
+    for tensor in value:
+        shape(tensor)
+    return value
+
+
+def check_dtype(name: str) -> str:
+    """Return a dtype.
+
+    Raises
+    ------
+    ModelError
+        If no tensor can have it.
+    """
+    if name not in DTYPES:
+        raise ModelError(f"dtype {name!r} is not supported; supported are {', '.join(sorted(DTYPES))}")
+    return name

@@ -1,0 +1,61 @@
+"""Conversions that the families of operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from tvm import relax
+
+from pipeline.frontends.relay.builder import BindingBuilder, axis, shape
+from pipeline.frontends.relay.extents import are_equal_shapes
+
+Converter: TypeAlias = Callable[..., Any]
+
+
+def make_unary(operator: Callable[..., Any]) -> Converter:
+    """Convert to a Relax operator with the same operands and no attributes."""
+
+    def unary(builder: BindingBuilder, _: object, x: Any) -> Any:
+        shape(x)
+        return builder.emit(operator(x))
+
+    return unary
+
+
+def make_binary(operator: Callable[..., Any]) -> Converter:
+    """Convert to a Relax operator of two operands."""
+
+    def convert(builder: BindingBuilder, _: object, x: Any, y: Any) -> Any:
+        # Asked for their errors: a tuple would end in TVM with a message about its own classes.
+        shape(x), shape(y)
+        return builder.emit(operator(x, y))
+
+    return convert
+
+
+def reshape(builder: BindingBuilder, x: Any, extents: Sequence[Any]) -> Any:
+    """Return `x` with other extents."""
+    return x if are_equal_shapes(extents, shape(x)) else builder.emit(relax.op.reshape(x, tuple(extents)))
+
+
+def transpose(builder: BindingBuilder, x: Any, order: Sequence[int]) -> Any:
+    """Return `x` with its axes in another order."""
+    return x if list(order) == sorted(order) else builder.emit(relax.op.permute_dims(x, list(order)))
+
+
+def change_layout(builder: BindingBuilder, x: Any, have: str, want: str) -> Any:
+    """Return `x` of the layout `have` in the layout `want`, both of one letter per axis."""
+    return transpose(builder, x, [have.index(letter) for letter in want])
+
+
+def align_with_axis(builder: BindingBuilder, vector: Any, x: Any, number: int) -> Any:
+    """Return a vector shaped so that it runs along one axis of `x` when the two are combined."""
+    # Broadcasting aligns shapes at their ends, so that axes of 1 go behind the vector only.
+    behind = len(shape(x)) - axis(x, number) - 1
+    return reshape(builder, vector, (*shape(vector), *[1] * behind)) if shape(vector) else vector
+
+
+def cast(builder: BindingBuilder, x: Any, dtype: str) -> Any:
+    """Return `x` with another dtype."""
+    return x if str(x.ty.dtype) == dtype else builder.emit(relax.op.astype(x, dtype))

@@ -1,0 +1,106 @@
+"""Pooling: with windows, over everything, and to a given size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.frontends.relay.attributes import Attributes
+from pipeline.frontends.relay.builder import BindingBuilder, shape
+from pipeline.frontends.relay.operators.common import Converter, change_layout
+from pipeline.frontends.relay.operators.convolution import check_layout
+from pipeline.frontends.relay.operators.indexing import slice_axis
+
+op = relax.op
+
+_SPACE = {1: "W", 2: "HW", 3: "DHW"}
+# Each unequal window is a slice and a maximum of its own.
+_MOST_WINDOWS = 256
+
+
+def _layout(attrs: Attributes, x: Any, axes: int) -> str:
+    layout = attrs.text("layout", f"NC{_SPACE[axes]}")
+    if len(shape(x)) != axes + 2:
+        raise ModelError(f"expected {axes + 2} axes, found the shape {shape(x)}")
+    return check_layout("layout", layout, f"NC{_SPACE[axes]}")
+
+
+def _windows(kind: str, axes: int) -> Converter:
+    """Convert pooling with windows; it takes place in the usual order of the axes."""
+    operator = getattr(op.nn, f"{kind}_pool{axes}d")
+
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+        layout, channels_first = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
+        options = {"count_include_pad": attrs.flag("count_include_pad")} if kind == "avg" else {}
+        call = operator(
+            change_layout(builder, x, layout, channels_first),
+            pool_size=attrs.positive("pool_size", axes),
+            strides=attrs.positive("strides", axes),
+            padding=attrs.padding(axes),
+            dilation=attrs.positive("dilation", axes),
+            ceil_mode=attrs.flag("ceil_mode"),
+            **options,
+        )
+        return change_layout(builder, builder.emit(call), channels_first, layout)
+
+    return convert
+
+
+def _pool_globally(operator: Callable[..., Any], axes: int) -> Converter:
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+        layout = _layout(attrs, x, axes)
+        space = [layout.index(letter) for letter in _SPACE[axes]]
+        return builder.emit(operator(x, axis=space, keepdims=True))
+
+    return convert
+
+
+def _adaptive(kind: str, axes: int) -> Converter:
+    """Convert pooling to a given size: windows of equal size where they fit, else one by one."""
+
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+        layout, channels_first = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
+        x = change_layout(builder, x, layout, channels_first)
+        have = shape(x)[2:]
+        # Without a size the extents stay, which Relay takes for its default.
+        want = tuple(attrs.positive("output_size", axes)) if attrs.get("output_size") else have
+        fits = all(extent % target == 0 for extent, target in zip(have, want, strict=True))
+        pool = _equal_windows if fits else _unequal_windows
+        return change_layout(builder, pool(builder, x, want, kind), channels_first, layout)
+
+    return convert
+
+
+def _equal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind: str) -> Any:
+    if set(want) == {1}:
+        reduce = {"avg": op.mean, "max": op.max}[kind]
+        return builder.emit(reduce(x, axis=list(range(2, len(shape(x)))), keepdims=True))
+    windows = [extent // target for extent, target in zip(shape(x)[2:], want, strict=True)]
+    operator = getattr(op.nn, f"{kind}_pool{len(want)}d")
+    return builder.emit(operator(x, pool_size=windows, strides=windows))
+
+
+def _unequal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind: str) -> Any:
+    # Relax has this for averages only.
+    if kind == "avg":
+        return builder.emit(getattr(op.nn, f"adaptive_avg_pool{len(want)}d")(x, list(want)))
+    if max(want) > _MOST_WINDOWS:
+        raise ModelError(f"pooling to the size {want} is not supported; {_MOST_WINDOWS} per axis are")
+    for axis, count in enumerate(want, start=2):
+        extent = shape(x)[axis]
+        # Windows begin at the floor and end at the ceiling, so that they may overlap, as in PyTorch.
+        ranges = [(extent * window // count, -(-extent * (window + 1) // count)) for window in range(count)]
+        parts = [slice_axis(builder, x, axis, start, end) for start, end in ranges]
+        x = builder.emit(op.concat([builder.emit(op.max(part, axis=axis, keepdims=True)) for part in parts], axis=axis))
+    return x
+
+
+TABLE: dict[str, Converter] = {
+    **{f"nn.{kind}_pool{axes}d": _windows(kind, axes) for kind in ("max", "avg") for axes in _SPACE},
+    **{f"nn.global_avg_pool{axes}d": _pool_globally(op.mean, axes) for axes in _SPACE},
+    **{f"nn.global_max_pool{axes}d": _pool_globally(op.max, axes) for axes in _SPACE},
+    **{f"nn.adaptive_{kind}_pool{axes}d": _adaptive(kind, axes) for kind in ("max", "avg") for axes in _SPACE},
+}

@@ -1,0 +1,32 @@
+"""Operators of a program that cannot be converted; all are found before the first one is converted."""
+
+from __future__ import annotations
+
+from pipeline.frontends.relay import syntax
+from pipeline.frontends.relay.operators.table import TABLE
+from pipeline.frontends.relay.syntax import RelayProgram
+
+
+def find_unsupported(program: RelayProgram) -> list[str]:
+    """Return one text per operator that cannot be converted, with the places where ``@main`` comes to it."""
+    positions: dict[str, list[int]] = {}
+    functions: set[str] = set()
+    # From main on, so that functions that nobody calls may hold anything.
+    expressions: list[syntax.Expression] = [program.functions["main"]]
+    while expressions:
+        expression = expressions.pop()
+        if isinstance(expression, syntax.OperatorReference) and expression.name not in TABLE:
+            positions.setdefault(expression.name, []).append(expression.position)
+        if isinstance(expression, syntax.GlobalReference) and expression.name not in functions:
+            functions.add(expression.name)
+            expressions += [program.functions[expression.name]] if expression.name in program.functions else []
+        expressions += syntax.children(expression)
+    return [
+        f"{name} ({_describe_positions(program, uses)})"
+        for name, uses in sorted(positions.items(), key=lambda each: min(each[1]))
+    ]
+
+
+def _describe_positions(program: RelayProgram, positions: list[int]) -> str:
+    first = program.locate(min(positions))
+    return first if len(positions) == 1 else f"{first}, and {len(positions) - 1} more"

@@ -1,0 +1,91 @@
+"""Islands: operators that LiteRT computes, each group of them a TFLite file of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pipeline.frontends import grouping
+from pipeline.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator
+from pipeline.frontends.tflite.importer import IslandNode
+from pipeline.frontends.tflite.island_writer import IslandWriter
+from pipeline.frontends.tflite.operators.converter import STATE
+from pipeline.model.imported_model import Island
+
+STATE_KINDS = frozenset({
+    "ASSIGN_VARIABLE", "CALL_ONCE", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE",
+    "READ_VARIABLE", "VAR_HANDLE",
+})  # fmt: skip
+"""They name what they share, so that all of a model's are in one island."""
+
+
+def replace_by_islands(
+    graph: TfliteGraph,
+    operators: Sequence[TfliteOperator],
+    reasons: Mapping[int, str],
+) -> tuple[list[TfliteOperator | IslandNode], list[Island]]:
+    """Return the nodes to import, in order, and the islands among them.
+
+    Parameters
+    ----------
+    graph : TfliteGraph
+    operators : sequence of TfliteOperator
+        All that an output depends on.
+    reasons : mapping of int to str
+        From places in `operators` to the reason, of those that have to be in an island.
+    """
+    links = [_links(operator) for operator in operators]
+    ties = list(find_ties(operators))
+    seeds = itertools.chain(reasons, *ties)
+
+    def is_open(number: int) -> bool:
+        return not graph.tensors[number].in_frames
+
+    groups = grouping.find_groups(links, seeds, is_open, ties)
+    writer = IslandWriter(graph) if groups else None
+    nodes: list[TfliteOperator | IslandNode] = []
+    islands = []
+    group_of = {place: group for group in groups for place in group}
+    outputs = {tensor.number for tensor in graph.outputs}
+    results = dict(zip([group[0] for group in groups], grouping.find_results(links, groups), strict=True))
+    for place, operator in enumerate(operators):
+        group = group_of.get(place)
+        if group is None:
+            nodes.append(operator)
+        elif place == group[0] and writer is not None:
+            members_of_group = [operators[number] for number in group]
+            node = writer.write(members_of_group, outputs | results[place])
+            if node.outputs:
+                nodes.append(node)
+                kinds = tuple(map(_describe, members_of_group))
+                keeps_state = writer.keeps_state(members_of_group)
+                islands.append(Island(node.outputs[0].name, kinds, _reason(group, reasons), keeps_state=keeps_state))
+    return [nodes[place] for place in grouping.sort_topologically([_links(node) for node in nodes])], islands
+
+
+def find_ties(operators: Sequence[TfliteOperator]) -> Iterator[list[int]]:
+    """Yield the places of operators that share what they keep."""
+    if states := [place for place, operator in enumerate(operators) if operator.kind in STATE_KINDS]:
+        yield states
+    readers: dict[int, list[int]] = {}
+    for place, operator in enumerate(operators):
+        for tensor in operator.operands:
+            if tensor.is_variable:
+                readers.setdefault(tensor.number, []).append(place)
+    yield from readers.values()
+
+
+def _reason(group: Iterable[int], reasons: Mapping[int, str]) -> str:
+    return next((reasons[place] for place in group if place in reasons), STATE)
+
+
+def _describe(operator: TfliteOperator) -> str:
+    return f"{operator.kind} ({operator.outputs[0].name})" if operator.outputs else operator.kind
+
+
+def _links(node: TfliteOperator | IslandNode) -> grouping.Links:
+    operands = node.inputs if isinstance(node, IslandNode) else node.operands
+    return grouping.Links(
+        tuple(tensor.number for tensor in operands if not tensor.is_constant),
+        tuple(tensor.number for tensor in node.outputs),
+    )

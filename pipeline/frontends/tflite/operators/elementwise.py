@@ -1,0 +1,51 @@
+"""Operators on real numbers, element by element or along one axis, of which TVM makes something else than LiteRT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.frontends.tflite.flatbuffer import TfliteOperator
+from pipeline.frontends.tflite.operators.converter import Converter
+from pipeline.model.passes.bindings import constant
+
+
+def cast(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``CAST``: real numbers beyond a whole dtype become its largest or smallest, and NaN its largest."""
+    (data,), (result,) = operator.operands, operator.outputs
+    value = importer.value(data)
+    if not (data.dtype.startswith("float") and result.dtype.startswith(("int", "uint"))):
+        return relax.op.astype(value, result.dtype)
+    limits, dtype = np.iinfo(result.dtype), np.dtype(data.dtype)
+    # The largest whole number may have no equal in the real dtype; what is below the next power of two has one.
+    end = dtype.type(float(limits.max) + 1)
+    inside = relax.op.clip(value, float(limits.min), float(np.nextafter(end, dtype.type(0))))
+    is_inside = relax.op.less(value, constant(np.array(end, dtype)))
+    return relax.op.where(
+        is_inside, relax.op.astype(inside, result.dtype), constant(np.array(limits.max, result.dtype))
+    )
+
+
+def softmax(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``SOFTMAX`` of its multiple of the input, which TVM leaves out."""
+    (data,) = operator.operands
+    value = importer.value(data)
+    beta = operator.options.Beta() if operator.options else 1.0
+    scaled = value if beta == 1 else relax.op.multiply(value, constant(np.array(beta, data.dtype)))
+    return relax.op.nn.softmax(scaled, axis=-1)
+
+
+def squared_difference(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``SQUARED_DIFFERENCE`` as a product, since TVM's power is one of real numbers only."""
+    difference = importer.bb.emit(relax.op.subtract(*map(importer.value, operator.operands)))
+    return relax.op.multiply(difference, difference)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "CAST": Converter(cast),
+    "SOFTMAX": Converter(softmax),
+    "SQUARED_DIFFERENCE": Converter(squared_difference),
+}
+"""By kind."""

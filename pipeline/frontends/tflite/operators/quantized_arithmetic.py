@@ -1,0 +1,228 @@
+"""Sums, products and activations of quantised tensors, element by element, as LiteRT's reference kernels round."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
+from pipeline.frontends.tflite.operators import fixed_point
+from pipeline.frontends.tflite.operators.converter import Converter
+from pipeline.frontends.tflite.operators.quantized_values import (
+    INTEGERS,
+    activation_of,
+    center,
+    object_to,
+    scale_of,
+    store,
+    zero_of,
+)
+from pipeline.model.passes.bindings import constant
+
+op = relax.op
+
+# Bits by which the terms of a sum are shifted first, so that little is lost when each is rescaled.
+_EXTRA_BITS = {"int8": 20, "uint8": 20, "int16": 15}
+
+
+def add(importer: Any, operator: TfliteOperator, combine: Callable[[Any, Any], Any]) -> Any:
+    """Return ``ADD`` or ``SUB``: both terms in a scale of their own, twice as large as the larger one's."""
+    bb, output = importer.bb, operator.outputs[0]
+    if output.dtype == "int16" and _has_power_scales(operator):
+        return _add_powers(importer, operator, combine)
+    bits = _EXTRA_BITS[output.dtype]
+    scales = [np.float64(scale_of(tensor)) for tensor in operator.operands]
+    common = 2 * max(scales)
+    terms = [
+        fixed_point.multiply(bb, _shifted(importer, tensor, bits), fixed_point.multiplier_of(scale / common))
+        for tensor, scale in zip(operator.operands, scales, strict=True)
+    ]
+    factor = common / np.float64(np.float32(1 << bits) * scale_of(output))
+    total = fixed_point.multiply(bb, combine(*terms), fixed_point.multiplier_of(factor))
+    return store(total, output, activation_of(operator))
+
+
+def _shifted(importer: Any, tensor: TfliteTensor, bits: int) -> Any:
+    return op.multiply(center(importer, tensor), constant(np.int32(1 << bits)))
+
+
+def _has_power_scales(operator: TfliteOperator) -> bool:
+    """Return whether LiteRT shifts instead: all scales are powers of two, and the options allow it."""
+    if operator.options is not None and not operator.options.PotScaleInt16():
+        return False
+    return all(math.frexp(float(scale_of(each)))[0] == 0.5 for each in (*operator.operands, operator.outputs[0]))
+
+
+def _add_powers(importer: Any, operator: TfliteOperator, combine: Callable[[Any, Any], Any]) -> Any:
+    exponent = math.frexp(float(scale_of(operator.outputs[0])))[1]
+    terms = [
+        fixed_point.divide_by_power(
+            importer.bb, center(importer, tensor), exponent - math.frexp(float(scale_of(tensor)))[1]
+        )
+        for tensor in operator.operands
+    ]
+    return store(combine(*terms), operator.outputs[0], activation_of(operator))
+
+
+def multiply(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``MUL``."""
+    scales = [scale_of(tensor) for tensor in operator.operands]
+    # In float32, as LiteRT computes the factor.
+    factor = scales[0] * scales[1] / scale_of(operator.outputs[0])
+    product = op.multiply(*(center(importer, tensor) for tensor in operator.operands))
+    scaled = fixed_point.multiply(importer.bb, product, fixed_point.multiplier_of(factor))
+    return store(scaled, operator.outputs[0], activation_of(operator))
+
+
+def quantize(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``QUANTIZE``, also of a tensor that is quantised already."""
+    source, output = operator.operands[0], operator.outputs[0]
+    if source.dtype == "float32":
+        return _round(importer, source, output)
+    factor = np.float64(scale_of(source)) / np.float64(scale_of(output))
+    scaled = fixed_point.multiply(importer.bb, center(importer, source), fixed_point.multiplier_of(factor))
+    return store(scaled, output)
+
+
+def _round(importer: Any, source: TfliteTensor, output: TfliteTensor) -> Any:
+    """Return real numbers as integers: halves are rounded away from zero."""
+    zero, limits = zero_of(output), np.iinfo(output.dtype)
+    quotient = op.divide(importer.value(source), relax.const(scale_of(output)))
+    # Within bounds first: a conversion beyond int32's is not defined.
+    bounded = op.minimum(
+        op.maximum(quotient, relax.const(float(limits.min - zero), "float32")),
+        relax.const(float(limits.max - zero), "float32"),
+    )
+    return store(op.astype(fixed_point.round_from_zero(importer.bb, bounded), "int32"), output)
+
+
+def dequantize(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``DEQUANTIZE``."""
+    source = operator.operands[0]
+    return op.multiply(op.astype(center(importer, source), "float32"), relax.const(scale_of(source)))
+
+
+def rectify(importer: Any, operator: TfliteOperator, activation: int) -> Any:
+    """Return an activation that only bounds values, in another scale."""
+    source, output = operator.operands[0], operator.outputs[0]
+    # In float32, as LiteRT computes the factor.
+    factor = scale_of(source) / scale_of(output)
+    scaled = fixed_point.multiply(importer.bb, center(importer, source), fixed_point.multiplier_of(factor))
+    return store(scaled, output, activation)
+
+
+def leaky_relu(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``LEAKY_RELU``."""
+    bb, source, output = importer.bb, operator.operands[0], operator.outputs[0]
+    alpha = np.float32(operator.options.Alpha())
+    x = bb.emit(center(importer, source))
+    factors = scale_of(source) / scale_of(output), scale_of(source) * np.abs(alpha) / scale_of(output)
+    positive, negative = (fixed_point.multiply(bb, x, fixed_point.multiplier_of(factor)) for factor in factors)
+    if alpha < 0:
+        negative = op.subtract(constant(np.int32(0)), negative)
+    return store(op.where(op.less(x, constant(np.int32(0))), negative, positive), output)
+
+
+def prelu(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``PRELU``."""
+    bb, output = importer.bb, operator.outputs[0]
+    source, alpha = operator.operands
+    x = bb.emit(center(importer, source))
+    factors = scale_of(source) / scale_of(output), scale_of(source) * scale_of(alpha) / scale_of(output)
+    positive = fixed_point.multiply(bb, x, fixed_point.multiplier_of(factors[0]))
+    product = op.multiply(x, center(importer, alpha))
+    negative = fixed_point.multiply(bb, product, fixed_point.multiplier_of(factors[1]))
+    return store(op.where(op.less(x, constant(np.int32(0))), negative, positive), output)
+
+
+def extreme(importer: Any, operator: TfliteOperator, choose: Callable[[Any, Any], Any]) -> Any:
+    """Return ``MAXIMUM`` or ``MINIMUM`` of tensors in one scale."""
+    return choose(*(importer.value(tensor) for tensor in operator.operands))
+
+
+def concatenation(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``CONCATENATION``; unsigned bytes in other scales are rescaled by real numbers."""
+    output = operator.outputs[0]
+    parts = [_in_scale(importer, tensor, output) for tensor in operator.operands]
+    return op.concat(parts, operator.options.Axis() % len(output.shape)) if len(parts) > 1 else parts[0]
+
+
+def _in_scale(importer: Any, tensor: TfliteTensor, output: TfliteTensor) -> Any:
+    value = importer.value(tensor)
+    if same_scale(tensor, output):
+        return value
+    factor = scale_of(tensor) * (np.float32(1) / scale_of(output))
+    offset = np.float32(-zero_of(tensor)) * factor
+    product = fixed_point.rounded_product(op.multiply(op.astype(value, "float32"), relax.const(factor)))
+    number = op.add(product, relax.const(offset))
+    return store(op.astype(fixed_point.round_from_zero(importer.bb, number), "int32"), output)
+
+
+def same_scale(first: TfliteTensor, second: TfliteTensor) -> bool:
+    """Return whether equal integers of two tensors stand for equal numbers."""
+    if first.scale is None or second.scale is None:
+        return first.scale is second.scale
+    return np.array_equal(first.scale.scales, second.scale.scales) and np.array_equal(
+        first.scale.zero_points, second.scale.zero_points
+    )
+
+
+def _two(_importer: Any, operator: TfliteOperator) -> str:
+    return object_to(operator, places=(0, 1))
+
+
+def _one(_importer: Any, operator: TfliteOperator) -> str:
+    return object_to(operator)
+
+
+def _in_one_scale(_importer: Any, operator: TfliteOperator) -> str:
+    reason = object_to(operator, places=(0, 1))
+    is_same = all(same_scale(tensor, operator.outputs[0]) for tensor in operator.operands)
+    return reason or ("" if is_same else "its tensors have several scales")
+
+
+def _concatenated(_importer: Any, operator: TfliteOperator) -> str:
+    if reason := object_to(operator, places=tuple(range(len(operator.inputs)))):
+        return reason
+    output = operator.outputs[0]
+    is_same = output.dtype == "uint8" or all(same_scale(tensor, output) for tensor in operator.operands)
+    return "" if is_same else "its signed tensors have several scales"
+
+
+def _to_integers(_importer: Any, operator: TfliteOperator) -> str:
+    source, output = operator.operands[0], operator.outputs[0]
+    if source.dtype != "float32":
+        return object_to(operator, (*INTEGERS, "int32"), same=False)
+    if output.scale is None or output.dtype not in _EXTRA_BITS:
+        return f"{source.dtype} and {output.dtype} are no real numbers and integers"
+    return f"{output.name!r} has several scales" if output.scale.per_channel else ""
+
+
+def _to_real(_importer: Any, operator: TfliteOperator) -> str:
+    source, output = operator.operands[0], operator.outputs[0]
+    if output.dtype != "float32" or source.scale is None or source.dtype not in _EXTRA_BITS:
+        return f"{source.dtype} and {output.dtype} are no integers and real numbers"
+    return f"{source.name!r} has several scales" if source.scale.per_channel else ""
+
+
+CONVERTERS: dict[str, Converter] = {
+    "ADD": Converter(functools.partial(add, combine=op.add), _two),
+    "SUB": Converter(functools.partial(add, combine=op.subtract), _two),
+    "MUL": Converter(multiply, _two),
+    "RELU": Converter(functools.partial(rectify, activation=1), _one),
+    "RELU_N1_TO_1": Converter(functools.partial(rectify, activation=2), _one),
+    "RELU6": Converter(functools.partial(rectify, activation=3), _one),
+    "LEAKY_RELU": Converter(leaky_relu, _one),
+    "PRELU": Converter(prelu, _two),
+    "MAXIMUM": Converter(functools.partial(extreme, choose=op.maximum), _in_one_scale),
+    "MINIMUM": Converter(functools.partial(extreme, choose=op.minimum), _in_one_scale),
+    "CONCATENATION": Converter(concatenation, _concatenated),
+    "DEQUANTIZE": Converter(dequantize, _to_real),
+    "QUANTIZE": Converter(quantize, _to_integers),
+}
+"""By kind."""

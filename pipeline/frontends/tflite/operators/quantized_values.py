@@ -1,0 +1,115 @@
+"""Quantised tensors as whole numbers: less their zero points, and back into a tensor's own dtype and bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
+from pipeline.frontends.tflite.operators.converter import NOT_QUANTIZED
+from pipeline.frontends.tflite.operators.fixed_point import saturate
+from pipeline.model.passes.bindings import constant
+
+op = relax.op
+
+# Of the schema's enumeration ActivationFunctionType: the real numbers between which it leaves values.
+_ACTIVATIONS = {0: (-math.inf, math.inf), 1: (0, math.inf), 2: (-1, 1), 3: (0, 6)}
+
+BYTES = ("int8", "uint8")
+INTEGERS = (*BYTES, "int16")
+
+
+def scale_of(tensor: TfliteTensor) -> np.float32:
+    """Return the only scale of a tensor."""
+    scale: np.float32 = scales_of(tensor)[0]
+    return scale
+
+
+def scales_of(tensor: TfliteTensor) -> np.ndarray:
+    """Return the scales of a tensor, one or one for each channel."""
+    return tensor.scale.scales  # type: ignore[union-attr]
+
+
+def zero_of(tensor: TfliteTensor) -> int:
+    """Return the only zero point of a tensor."""
+    return int(tensor.scale.zero_points[0])  # type: ignore[union-attr]
+
+
+def limits(tensor: TfliteTensor, activation: int = 0) -> tuple[int, int]:
+    """Return the lowest and the highest integer of a tensor, behind an activation."""
+    dtype = np.iinfo(tensor.dtype)
+    low, high = _ACTIVATIONS[activation]
+    return max(dtype.min, _quantize(low, tensor, dtype.min)), min(dtype.max, _quantize(high, tensor, dtype.max))
+
+
+def _quantize(number: float, tensor: TfliteTensor, infinite: int) -> int:
+    if math.isinf(number):
+        return infinite
+    # In float32, and halves away from zero, as LiteRT computes it.
+    quotient = float(np.float32(number) / scale_of(tensor))
+    return zero_of(tensor) + int(math.copysign(math.floor(abs(quotient) + 0.5), quotient))
+
+
+def center(importer: Any, tensor: TfliteTensor, dtype: str = "int32", shape: tuple[int, ...] | None = None) -> Any:
+    """Return a tensor's integers less their zero point, in a wider dtype, and in another shape if one is given."""
+    if tensor.values is not None:
+        return constant(centered_values(tensor).astype(dtype).reshape(shape or tensor.shape))
+    value, zero = importer.value(tensor), zero_of(tensor)
+    value = op.astype(value if shape is None else op.reshape(value, shape), dtype)
+    return op.subtract(value, constant(np.array(zero, dtype))) if zero else value
+
+
+def centered_values(tensor: TfliteTensor) -> np.ndarray:
+    """Return a constant's integers less their zero points, as int64."""
+    values, scale = np.asarray(tensor.values).astype(np.int64), tensor.scale
+    if scale is None:
+        return values
+    shape = [1] * values.ndim
+    if scale.per_channel:
+        shape[scale.axis] = -1
+    centered: np.ndarray = values - scale.zero_points.astype(np.int64).reshape(shape if values.ndim else ())
+    return centered
+
+
+def store(x: Any, tensor: TfliteTensor, activation: int = 0) -> Any:
+    """Return int32 numbers in a tensor's scale, less its zero point, as the tensor."""
+    low, high = limits(tensor, activation)
+    zero = zero_of(tensor)
+    return saturate(op.add(x, constant(np.int32(zero))) if zero else x, low, high, tensor.dtype)
+
+
+def activation_of(operator: TfliteOperator) -> int:
+    """Return the number of the activation that is fused to an operator."""
+    options = operator.options
+    return 0 if options is None else int(options.FusedActivationFunction())
+
+
+def object_to(
+    operator: TfliteOperator, dtypes: tuple[str, ...] = INTEGERS, places: tuple[int, ...] = (0,), *, same: bool = True
+) -> str:
+    """Return why an operator is not one on quantised tensors as a converter takes them; empty if it is.
+
+    Parameters
+    ----------
+    operator : TfliteOperator
+    dtypes : tuple of str
+        Those that its first output may have.
+    places : tuple of int
+        Operands that have to be quantised, each with a single scale.
+    same : bool
+        Whether these operands have to have the dtype of the output.
+    """
+    tensors = [*(operator.inputs[place] for place in places), operator.outputs[0]]
+    for tensor in tensors:
+        if tensor is None or not tensor.is_quantized or tensor.dtype not in {*INTEGERS, *dtypes}:
+            return NOT_QUANTIZED
+        if tensor.scale is None or tensor.scale.per_channel:
+            return f"{tensor.name!r} has several scales"
+    output = operator.outputs[0]
+    if output.dtype not in dtypes or (same and any(tensor.dtype != output.dtype for tensor in tensors if tensor)):
+        return f"{', '.join(tensor.dtype for tensor in tensors if tensor)} is no combination that LiteRT computes"
+    activation = getattr(operator.options, "FusedActivationFunction", lambda: 0)()
+    return "" if activation in _ACTIVATIONS else f"its activation is number {activation}"

@@ -1,0 +1,30 @@
+"""Operators that resize images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.frontends.tflite.flatbuffer import TfliteOperator
+from pipeline.frontends.tflite.operators.converter import Converter, constant_operands
+from pipeline.frontends.tflite.operators.movement import take_positions
+
+
+def nearest(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``RESIZE_NEAREST_NEIGHBOR``; where corners are aligned, TFLite rounds halves up."""
+    if not operator.options.AlignCorners():
+        return importer.convert_resize_nearest_neighbor(operator.table)
+    data, size = operator.operands
+    positions = {}
+    for axis, new_extent in enumerate(size.constant.tolist(), 1):
+        extent = data.shape[axis]
+        steps = np.arange(new_extent) * np.float32((extent - 1) / (new_extent - 1) if new_extent > 1 else 0)
+        positions[axis] = np.minimum(np.floor(steps + 0.5).astype(np.int64), extent - 1)
+    return take_positions(importer.value(data), positions)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "RESIZE_NEAREST_NEIGHBOR": Converter(nearest, constant_operands(1), approximates=True),
+}
+"""By kind."""

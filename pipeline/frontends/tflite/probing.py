@@ -1,0 +1,92 @@
+"""Questions to LiteRT about a model, answered by a process of its own: it may abort."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LONGEST_S = 300
+"""For LiteRT to compute a model twice."""
+
+
+class ProbeFailed(Exception):
+    """Raised when LiteRT does not run a model; the text says why.
+
+    Attributes
+    ----------
+    number : int
+        That of the model, where several were to be checked.
+    """
+
+    number = 0
+
+
+def probe(
+    content: bytes, shapes: Sequence[Sequence[Any]] = (), values: Sequence[int] = (), *, frames: int = 0
+) -> Mapping[str, np.ndarray]:
+    """Return what LiteRT says of a model's tensors, see `pipeline.frontends.tflite.litert_probe`.
+
+    Parameters
+    ----------
+    content : bytes
+        The model.
+    shapes : sequence of sequence of int
+        Of its inputs, in order; those of the file by default.
+    values : sequence of int
+        Numbers of tensors whose values are wanted.
+    frames : int
+        How many to compute; without any, only its memory is laid out.
+
+    Raises
+    ------
+    ProbeFailed
+        If LiteRT has not got an operator, the shapes do not fit, or it aborts.
+    """
+    request = {"shapes": [list(map(int, shape)) for shape in shapes], "values": list(values), "frames": frames}
+    with np.load(io.BytesIO(_ask(request, content))) as archive:
+        return dict(archive)
+
+
+def check_models(models: Sequence[bytes]) -> None:
+    """Raise `ProbeFailed` if LiteRT cannot lay out the memory of one of these models, with its number."""
+    # A process takes longer to start than to check a hundred models.
+    with contextlib.suppress(ProbeFailed):
+        _check(models)
+        return
+    # Whichever it was, LiteRT may have aborted without a word of it.
+    for number, model in enumerate(models):
+        _check([model], number)
+
+
+def _check(models: Sequence[bytes], number: int = 0) -> None:
+    try:
+        if models:
+            _ask({"sizes": list(map(len, models))}, b"".join(models))
+    except ProbeFailed as error:
+        error.number = number
+        raise
+
+
+def _ask(request: Mapping[str, Any], content: bytes) -> bytes:
+    """Return what the process writes."""
+    command = [sys.executable, str(Path(__file__).with_name("litert_probe.py"))]
+    question = json.dumps(request).encode() + b"\n" + content
+    try:
+        result = subprocess.run(  # noqa: S603 - this Python and a file of ours
+            command, input=question, capture_output=True, timeout=LONGEST_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ProbeFailed(f"it takes more than {LONGEST_S} s") from None
+    if result.returncode:
+        # Nothing may be said when it aborts.
+        lines = result.stderr.decode(errors="replace").strip().splitlines() or ["it ends without a word"]
+        raise ProbeFailed(lines[-1])
+    return result.stdout

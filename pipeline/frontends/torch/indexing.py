@@ -1,0 +1,85 @@
+"""Indexing by tensors, as PyTorch and NumPy have it: along several axes at once, also apart, also from the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.frontends.torch.arguments import arguments, extents
+
+
+def index(importer: Any, node: Any) -> Any:
+    """Return ``index.Tensor``: one ``gather_nd`` along the indexed axes, which are brought to the front."""
+    operands = arguments(importer, node)
+    data, emit = operands["self"], importer.block_builder.emit
+    # None stands for an axis that is not indexed, as ":" in NumPy.
+    axes = [axis for axis, each in enumerate(operands["indices"]) if each is not None]
+    indices = [operands["indices"][axis] for axis in axes]
+    if any(str(each.ty.dtype) in ("bool", "uint8") for each in indices):
+        raise ModelError(
+            f"{importer.current_node} selects by a mask, so that its shape depends on values; not supported"
+        )
+    shape = extents(data)
+    remaining_axes = [axis for axis in range(len(shape)) if axis not in axes]
+    if axes + remaining_axes != list(range(len(shape))):
+        data = emit(relax.op.permute_dims(data, axes + remaining_axes))
+    places = _from_start(emit, indices, [shape[axis] for axis in axes])
+    width = places[0].ty.ndim
+    if len(places) == 1:
+        elements = emit(relax.op.take(data, places[0], axis=0))
+    else:
+        columns = [emit(relax.op.expand_dims(each, width)) for each in places]
+        elements = emit(relax.op.gather_nd(data, emit(relax.op.concat(columns, width))))
+    # NumPy's rule: adjacent axes are replaced where they are; axes that are apart go to the front.
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    return _move_axes(elements, width, axes[0]) if adjacent and axes[0] else elements
+
+
+def take(importer: Any, node: Any) -> Any:
+    """Return ``take``: elements by their number in all axes together."""
+    operands, emit = arguments(importer, node), importer.block_builder.emit
+    data = emit(relax.op.reshape(operands["self"], (-1,)))
+    (places,) = _from_start(emit, [operands["index"]], extents(data))
+    return relax.op.take(data, places, axis=0)
+
+
+def scatter(importer: Any, node: Any) -> Any:
+    """Return ``scatter``, in which TVM would count a negative index from the end, and PyTorch refuses it."""
+    operands, emit = arguments(importer, node), importer.block_builder.emit
+    data, index = operands["self"], emit(relax.op.astype(operands["index"], "int64"))
+    axis = operands["dim"] % data.ty.ndim
+    outside = relax.const(extents(data)[axis], "int64")
+    index = emit(relax.op.where(emit(relax.op.less(index, relax.const(0, "int64"))), outside, index))
+    updates = operands.get("src")
+    if updates is None:
+        value = relax.const(operands["value"], str(data.ty.dtype))
+        updates = emit(relax.op.broadcast_to(value, extents(index)))
+    elif extents(updates) != extents(index):
+        updates = emit(relax.op.strided_slice(updates, *_corner(extents(index))))
+    return relax.op.scatter_elements(data, index, updates, axis=axis)
+
+
+def _corner(shape: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return the axes, starts and ends of the part of a tensor from its first element on."""
+    return list(range(len(shape))), [0] * len(shape), shape
+
+
+def _from_start(emit: Any, indices: list[Any], extents: list[int]) -> list[Any]:
+    """Return indices counted from the start, of one shape."""
+    shape = np.broadcast_shapes(*(tuple(map(int, each.ty.shape)) for each in indices))
+    places = []
+    for each, extent in zip(indices, extents, strict=True):
+        wide = emit(relax.op.astype(each, "int64"))
+        behind = emit(relax.op.add(wide, relax.const(extent, "int64")))
+        place = emit(relax.op.where(emit(relax.op.less(wide, relax.const(0, "int64"))), behind, wide))
+        places.append(emit(relax.op.broadcast_to(place, shape)))
+    return places
+
+
+def _move_axes(elements: Any, width: int, target: int) -> Any:
+    """Return `elements` with its first `width` axes at the position `target`."""
+    remaining_axes = list(range(width, elements.ty.ndim))
+    return relax.op.permute_dims(elements, [*remaining_axes[:target], *range(width), *remaining_axes[target:]])

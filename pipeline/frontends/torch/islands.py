@@ -1,0 +1,117 @@
+"""Islands: nodes of an exported program that PyTorch computes, each group of them one operator of the model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from pipeline.frontends import grouping
+from pipeline.frontends.torch import names, signature
+from pipeline.frontends.torch.calls import is_promise
+
+
+class NodeIsland(NamedTuple):
+    """Nodes that become one operator.
+
+    Attributes
+    ----------
+    nodes, inputs, outputs : tuple of torch.fx.Node
+        Its own in order, those whose values it reads, and those of its own that others read.
+    reason : str
+        Why the compiler does not get them.
+    """
+
+    nodes: tuple[Any, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    reason: str
+
+    def describe_operators(self) -> tuple[str, ...]:
+        """Return the operators' names with those of their nodes."""
+        nodes = [node for node in self.nodes if getattr(node.target, "__name__", "") != "getitem"]
+        kinds = [getattr(node.target, "__name__", "constant").removesuffix(".default") for node in nodes]
+        return tuple(f"{kind} ({names.of_node(node)})" for kind, node in zip(kinds, nodes, strict=True))
+
+
+def constant_island(output: Any, model_input: Any) -> NodeIsland:
+    """Return an island that hands out a constant, since a stage makes its outputs of its inputs."""
+    return NodeIsland((output,), (model_input, output), (output,), "it depends on no input")
+
+
+def is_open(node: Any, symbols: Mapping[Any, int]) -> bool:
+    """Check whether the value of a node may not leave an island: no tensor of a fixed shape that kernels know."""
+    value = node.meta.get("val")
+    if signature.is_number(node):
+        return signature.fixed_number(value, symbols) is None
+    if not isinstance(value, torch.Tensor):
+        return value is not None or not is_promise(node)
+    extents = [signature.fixed_number(extent, symbols) for extent in value.shape]
+    return not signature.is_dtype(value.dtype) or value.layout != torch.strided or None in extents
+
+
+def units(
+    nodes: Sequence[Any], reasons: Mapping[Any, str], values: Mapping[Any, Any], symbols: Mapping[Any, int]
+) -> list[Any]:
+    """Return nodes and islands in an order in which they can be computed.
+
+    Parameters
+    ----------
+    nodes : sequence of torch.fx.Node
+        What is to be computed, in order.
+    reasons : mapping of torch.fx.Node to str
+        Those that have to be in islands.
+    values : mapping
+        Its keys are the nodes whose values are there already.
+    symbols : mapping
+        The extents that symbols stand for.
+    """
+
+    def links(node: Any) -> grouping.Links:
+        read = [other for other in node.all_input_nodes if other not in values and other.op == "call_function"]
+        return grouping.Links(tuple(other for other in read if not _is_fixed(other, symbols)), (node,))
+
+    all_links = [links(node) for node in nodes]
+    numbers = {node: number for number, node in enumerate(nodes)}
+    open_value = functools.partial(is_open, symbols=symbols)
+    seeds = [numbers[node] for node in reasons]
+    groups = [[nodes[number] for number in group] for group in grouping.find_groups(all_links, seeds, open_value)]
+    islands = {group[0]: _island(group, reasons, symbols, numbers) for group in groups}
+    inside = {node for group in groups for node in group}
+    parts = [islands.get(node, node) for node in nodes if node in islands or node not in inside]
+    part_links = [_island_links(part, links) for part in parts]
+    return [parts[number] for number in grouping.sort_topologically(part_links)]
+
+
+def _is_fixed(node: Any, symbols: Mapping[Any, int]) -> bool:
+    return signature.is_number(node) and signature.fixed_number(node.meta["val"], symbols) is not None
+
+
+def _island_links(part: Any, links: Callable[[Any], grouping.Links]) -> grouping.Links:
+    if not isinstance(part, NodeIsland):
+        return links(part)
+    inside = set(part.nodes)
+    read = dict.fromkeys(other for node in part.nodes for other in links(node).reads if other not in inside)
+    return grouping.Links(tuple(read), part.nodes)
+
+
+def _island(
+    nodes: Sequence[Any], reasons: Mapping[Any, str], symbols: Mapping[Any, int], computed: Collection[Any]
+) -> NodeIsland:
+    inside = set(nodes)
+    read = dict.fromkeys(
+        other
+        for node in nodes
+        for other in node.all_input_nodes
+        if other not in inside and other.op != "get_attr" and not _is_fixed(other, symbols)
+    )
+    # Others may read it that are not computed themselves, such as promises on extents.
+    outputs = [
+        node
+        for node in nodes
+        if any(user.op == "output" or (user in computed and user not in inside) for user in node.users)
+    ]
+    reason = next(reasons[node] for node in nodes if node in reasons)
+    return NodeIsland(tuple(nodes), tuple(read), tuple(outputs), reason)

@@ -1,0 +1,265 @@
+"""Operators that TVM's importer of PyTorch programs gets wrong or has not: ours instead, or refused."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.frontends.torch import arithmetic, attention, indexing, resizing
+from pipeline.frontends.torch.arguments import arguments, extents, pair
+from pipeline.frontends.torch.decompose import RECURRENT_LAYERS
+
+_RANDOM = "random numbers"
+_TRAINING = "only in training: call module.eval() before torch.export.export"
+
+UNKNOWN = "not supported"
+"""Why a node cannot be imported whose kind has no converter."""
+
+NEVER = (_RANDOM, _TRAINING)
+"""Reasons for which PyTorch is not asked either: stages are compared, and an answer has to be the same twice."""
+
+_REFUSED: dict[str, str] = {
+    **dict.fromkeys(("native_dropout.default", "_native_batch_norm_legit_functional.default"), _TRAINING),
+    "_upsample_bilinear2d_aa.default": "resizing with antialiasing",
+    "masked_select.default": "its shape depends on values",
+    "cond": "control flow",
+    "to_sparse.default": "sparse tensors",
+    # Left whole only where they are so long that their steps would be thousands of operators.
+    **dict.fromkeys(RECURRENT_LAYERS, "a recurrent layer of many steps"),
+}
+"""Operators that TVM would import as something else, with the reason to give; some it does not know."""
+
+
+def why_refused(target: Any) -> str:
+    """Return why an operator is never imported; empty if it may be."""
+    if (cause := _REFUSED.get(target.__name__)) is not None:
+        return cause
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return ""
+    # Attention and recurrent layers are random only where they drop values, in training.
+    argument_names = {argument.name for argument in target._schema.arguments}  # noqa: SLF001 - there is no public one
+    return "" if argument_names & {"train", "dropout_p"} else _RANDOM
+
+
+_ALONG_AXES = (
+    "argmax argmin any all sum mean amax amin max min prod std var median cumsum cumprod sort topk argsort _softmax "
+    "_log_softmax softmax log_softmax flip roll gather scatter index_select index index_put select take "
+    "linalg_vector_norm"
+)
+_WITH_AXES = frozenset(_ALONG_AXES.split())
+
+
+def check_operands(node: Any) -> None:
+    """Raise `ValueError` for tensors that TVM's operators do not take: without elements, and some without axes."""
+    packet = node.target.__name__.partition(".")[0]
+    for other in (*node.all_input_nodes, node):
+        value = other.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            continue
+        if 0 in value.shape:
+            raise ValueError("a tensor has no elements")
+        if packet in _WITH_AXES and other is not node and not value.ndim:
+            raise ValueError("a tensor has no axes")
+
+
+def converters(importer: Any) -> dict[str, Callable[[Any], Any]]:
+    """Return our converters by the names of operators."""
+    return {name: functools.partial(convert, importer) for name, convert in _CONVERTERS.items()}
+
+
+def _elu(importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    data, emit = operands["self"], importer.block_builder.emit
+    # SELU is exported as elu with both scales, of which TVM reads neither.
+    input_scale, scale = operands.get("input_scale", 1), operands.get("scale", 1)
+    dtype = str(data.ty.dtype)
+    if node.target.__name__ == "celu.default":
+        input_scale = 1 / operands["alpha"]
+    below = emit(relax.op.minimum(data, relax.const(0, dtype)))
+    exponentials = emit(relax.op.exp(emit(relax.op.multiply(below, relax.const(input_scale, dtype)))))
+    low = emit(
+        relax.op.multiply(
+            emit(relax.op.subtract(exponentials, relax.const(1, dtype))), relax.const(operands["alpha"], dtype)
+        )
+    )
+    result = emit(relax.op.add(emit(relax.op.nn.relu(data)), low))
+    return relax.op.multiply(result, relax.const(scale, dtype)) if scale != 1 else result
+
+
+def _group_norm(importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    data = operands["input"]
+    # TVM looks up an absent weight as if it were a node.
+    default_scale = relax.const(np.ones(int(operands["C"]), str(data.ty.dtype)))
+    scale = operands["weight"] if operands["weight"] is not None else default_scale
+    shift = (
+        operands["bias"]
+        if operands["bias"] is not None
+        else relax.const(np.zeros(int(operands["C"]), str(data.ty.dtype)))
+    )
+    axes = list(range(2, data.ty.ndim))
+    return relax.op.nn.group_norm(data, scale, shift, int(operands["group"]), 1, axes, operands["eps"])
+
+
+def _avg_pool2d(importer: Any, node: Any) -> Any:
+    if arguments(importer, node)["divisor_override"]:
+        raise ModelError(f"{importer.current_node} divides by a number of its own, which is not supported")
+    return importer.tvm_converters[node.target.__name__](node)
+
+
+def _refuse_places(importer: Any, node: Any) -> None:
+    # TVM returns zeros for the places; they may be there as long as nobody reads them.
+    if any(user.args[1] == 1 and user.users for user in node.users):
+        raise ModelError(f"{importer.current_node} returns the places of the largest values, which is not supported")
+
+
+def _max_pool(importer: Any, node: Any) -> Any:
+    _refuse_places(importer, node)
+    return importer.tvm_converters[node.target.__name__](node)
+
+
+def _adaptive_pool2d(pool: Callable[..., Any], importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    data = operands["self"]
+    extents_in, extents_out = extents(data)[-2:], pair(operands["output_size"])
+    if any(extent_in % extent_out for extent_in, extent_out in zip(extents_in, extents_out, strict=True)):
+        if pool is relax.op.nn.avg_pool2d:
+            return _average_windows(importer, data, extents_in, extents_out)
+        raise ModelError(
+            f"{importer.current_node} divides {extents_in} into {extents_out}, which is not supported; choose a divisor"
+        )
+    window = [extent_in // extent_out for extent_in, extent_out in zip(extents_in, extents_out, strict=True)]
+    emit = importer.block_builder.emit
+    # An image without a batch, for which Relax has no pooling.
+    if data.ty.ndim == 3:
+        return relax.op.squeeze(emit(pool(emit(relax.op.expand_dims(data, 0)), window, window)), [0])
+    return pool(data, window, window)
+
+
+def _exp2(importer: Any, node: Any) -> Any:
+    data = arguments(importer, node)["self"]
+    return relax.op.exp(importer.block_builder.emit(relax.op.multiply(data, relax.const(math.log(2), data.ty.dtype))))
+
+
+def _erfc(importer: Any, node: Any) -> Any:
+    data = arguments(importer, node)["self"]
+    return relax.op.subtract(relax.const(1.0, data.ty.dtype), importer.block_builder.emit(relax.op.erf(data)))
+
+
+def _skip_assertion(_: Any, __: Any) -> Any:
+    return None
+
+
+def _average_windows(importer: Any, data: Any, extents_in: Sequence[int], extents_out: Sequence[int]) -> Any:
+    """Return the averages of windows of different sizes, as products with the shares of rows and of columns."""
+    # A mean over rectangles is a product of a mean over rows and one over columns.
+    rows, columns = (
+        relax.const(_shares(extent_in, extent_out).astype(str(data.ty.dtype)))
+        for extent_in, extent_out in zip(extents_in, extents_out, strict=True)
+    )
+    emit = importer.block_builder.emit
+    return relax.op.matmul(rows, emit(relax.op.matmul(data, emit(relax.op.permute_dims(columns)))))
+
+
+def _shares(extent_in: int, extent_out: int) -> np.ndarray:
+    shares = np.zeros((extent_out, extent_in))
+    for window in range(extent_out):
+        # As in PyTorch: from the floor to the ceiling, so that neighbouring windows may share a row.
+        start, stop = window * extent_in // extent_out, -(-(window + 1) * extent_in // extent_out)
+        shares[window, start:stop] = 1 / (stop - start)
+    return shares
+
+
+def _adaptive_max_pool2d(importer: Any, node: Any) -> Any:
+    _refuse_places(importer, node)
+    values = importer.block_builder.emit(_adaptive_pool2d(relax.op.nn.max_pool2d, importer, node))
+    # The second field stands for the places, which nobody reads.
+    return importer.block_builder.emit(relax.Tuple([values, values]))
+
+
+def _extreme(operator: Callable[..., Any], importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    # An empty list stands for all axes.
+    return operator(operands["self"], list(operands["dim"]) or None, operands["keepdim"])
+
+
+def _smallest(importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    data, axis, keep = operands["self"], operands["dim"], operands["keepdim"]
+    emit = importer.block_builder.emit
+    positions = emit(relax.op.argmin(data, axis, keep))
+    return emit(relax.Tuple([emit(relax.op.min(data, axis, keep)), positions]))
+
+
+def _product(importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    return relax.op.prod(operands["self"], operands["dim"], operands["keepdim"])
+
+
+def _any(importer: Any, node: Any) -> Any:
+    emit = importer.block_builder.emit
+    # By way of small numbers: Relax does not reduce truth values, and TVM returned numbers for numbers.
+    truth = emit(relax.op.astype(arguments(importer, node)["self"], "bool"))
+    return relax.op.astype(emit(relax.op.max(emit(relax.op.astype(truth, "int8")))), "bool")
+
+
+def _select(importer: Any, node: Any) -> Any:
+    """Return one place of an axis; TVM would read in front of the tensor for one that is counted from the end."""
+    operands = arguments(importer, node)
+    data, axis = operands["self"], operands["dim"] % operands["self"].ty.ndim
+    position = int(operands["index"]) % extents(data)[axis]
+    part = importer.block_builder.emit(relax.op.strided_slice(data, [axis], [position], [position + 1]))
+    return relax.op.squeeze(part, [axis])
+
+
+def _linear(importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    emit = importer.block_builder.emit
+    transposed_weight = emit(relax.op.permute_dims(operands["weight"]))
+    product = emit(relax.op.matmul(operands["input"], transposed_weight))
+    return product if operands["bias"] is None else relax.op.add(product, operands["bias"])
+
+
+def _look_up_rows(importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    return relax.op.take(operands["weight"], operands["indices"], axis=0)
+
+
+_CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
+    **arithmetic.CONVERTERS,
+    "_assert_async.default": _skip_assertion,
+    "_assert_async.msg": _skip_assertion,
+    "_adaptive_avg_pool2d.default": functools.partial(_adaptive_pool2d, relax.op.nn.avg_pool2d),
+    "adaptive_max_pool2d.default": _adaptive_max_pool2d,
+    "amax.default": functools.partial(_extreme, relax.op.max),
+    "amin.default": functools.partial(_extreme, relax.op.min),
+    "any.default": _any,
+    "avg_pool2d.default": _avg_pool2d,
+    "celu.default": _elu,
+    "elu.default": _elu,
+    "embedding.default": _look_up_rows,
+    "erfc.default": _erfc,
+    "exp2.default": _exp2,
+    "index.Tensor": indexing.index,
+    "linear.default": _linear,
+    "scatter.src": indexing.scatter,
+    "scatter.value": indexing.scatter,
+    "take.default": indexing.take,
+    "max_pool2d_with_indices.default": _max_pool,
+    "max_pool3d_with_indices.default": _max_pool,
+    "min.dim": _smallest,
+    "native_group_norm.default": _group_norm,
+    "prod.dim_int": _product,
+    "scaled_dot_product_attention.default": attention.attention,
+    "select.int": _select,
+    "upsample_bicubic2d.vec": resizing.bicubic,
+    "upsample_bilinear2d.vec": resizing.bilinear,
+    "upsample_nearest2d.vec": resizing.nearest,
+}

@@ -1,0 +1,104 @@
+"""ImportedModel: a Relax module with the model's names, as every frontend hands it over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.tensor_quantization import Quantization
+
+if TYPE_CHECKING:
+    from pipeline.model.mapped_parameters import Parameters
+    from pipeline.model.passes.constant_file import ConstantFile
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """Device that a model names for a tensor.
+
+    Attributes
+    ----------
+    tensor : str
+    device : str
+        A kind of device, such as ``"cuda"``, or one of several of that kind, such as ``"cuda:0"``.
+    """
+
+    tensor: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Island:
+    """Operators that the model's own runtime computes, together one operator of the graph.
+
+    Attributes
+    ----------
+    tensor : str
+        One that it makes, and others read.
+    operators : tuple of str
+        Kinds of the model's operators, with the names of their nodes or results.
+    reason : str
+        Why the compiler does not get them.
+    keeps_state : bool
+        Whether the runtime keeps something from one frame for the next.
+    """
+
+    tensor: str
+    operators: tuple[str, ...]
+    reason: str
+    keeps_state: bool = False
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as a Relax module, and what its parts are called in the model.
+
+    Attributes
+    ----------
+    name : str
+        Name of the model.
+    module : tvm.IRModule
+        Its function ``main`` is one dataflow block; parameters that are not model inputs are constants.  Other
+        functions are kernels that ``main`` calls.
+    outputs : tuple of str
+        The model's names for its outputs, in order.
+    names : mapping
+        From a variable of the module to the tensor it holds; a variable without an entry is an intermediate.
+    operators : mapping of str to str
+        From a tensor to the model's name of the operator that makes it.
+    aliases : mapping of str to str
+        From a tensor of the model that has no variable of its own to the one that holds its value.
+    inner_names : frozenset of str
+        Variables that stand inside one of the model's operators, which was taken apart.
+    annotations : tuple of Annotation
+        Where the model says that tensors are computed.
+    islands : tuple of Island
+        What the model's own runtime computes.
+    notes : tuple of str
+        What was assumed of the model while it was read, one line each.
+    quantizations : tuple of Quantization
+        The numbers that outputs stand for, where the model states them.
+    parameters : Parameters, optional
+        The model's files in which constants of the module lie, until the clean-up.
+    constant_file : ConstantFile, optional
+        The temporary file in which large constants lie after it.
+    """
+
+    name: str
+    module: Any
+    outputs: tuple[str, ...]
+    names: Mapping[Any, str] = field(default_factory=dict)
+    operators: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    inner_names: frozenset[str] = frozenset()
+    annotations: tuple[Annotation, ...] = ()
+    islands: tuple[Island, ...] = ()
+    notes: tuple[str, ...] = ()
+    quantizations: tuple[Quantization, ...] = ()
+    parameters: Parameters | None = field(default=None, repr=False)
+    constant_file: ConstantFile | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        # Often a file's name, which need not be UTF-8, as plans and bundles are.
+        object.__setattr__(self, "name", self.name.encode("utf-8", "backslashreplace").decode())

@@ -1,0 +1,194 @@
+"""Bindings of a model on their way through the clean-up, and the function written of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Call, GenericConst, Op
+
+from pipeline.core import packed_model
+from pipeline.model.extents import own_extents
+from pipeline.system.memory import is_usable
+
+FORM = "soc_pipeline.form"
+"""Attribute of a kernel: in JSON, the operator of ONNX that it computes, for whoever can use that instead."""
+
+
+@dataclass
+class Binding:
+    """The variable `var`, to be called `name`, holds `value`.
+
+    `value` is a Relax expression, or what a clean-up pass keeps in its place until it is lowered.
+    """
+
+    var: Any
+    name: str
+    value: Any
+
+
+def operands(value: Any) -> Iterator[Any]:
+    """Yield the expressions that a Relax expression reads, tuples taken apart."""
+    if isinstance(value, Call):
+        for argument in value.args:
+            yield from operands(argument)
+    elif isinstance(value, relax.Tuple):
+        for field in value.fields:
+            yield from operands(field)
+    elif isinstance(value, relax.TupleGetItem):
+        yield value.tuple_value
+    else:
+        yield value
+
+
+def replace(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a Relax expression with `change` applied to each operand; the type is left to be inferred."""
+    if isinstance(value, Call):
+        return Call(value.op, [replace(each, change) for each in value.args], value.attrs, value.ty_args)
+    if isinstance(value, relax.Tuple):
+        return relax.Tuple([replace(field, change) for field in value.fields])
+    if isinstance(value, relax.TupleGetItem):
+        return relax.TupleGetItem(change(value.tuple_value), value.index)
+    return change(value)
+
+
+def array(value: Any) -> np.ndarray | None:
+    """Return the array behind a constant, without a copy where NumPy knows the dtype; None for anything else."""
+    if not isinstance(value, GenericConst):
+        return None
+    try:
+        # NumPy refuses dtypes that it does not know, such as bfloat16, each version with an error of its own.
+        return np.from_dlpack(value.value)
+    except (BufferError, RuntimeError, TypeError):
+        return np.asarray(value.value.numpy())
+
+
+def calls(value: Any, *names: str) -> bool:
+    """Check whether `value` calls one of these operators of Relax, such as ``"nn.conv2d"``."""
+    return isinstance(value, Call) and getattr(value.op, "name", "") in {f"relax.{name}" for name in names}
+
+
+def kernel(value: Any) -> Any:
+    """Return the global variable of the kernel that `value` calls; None if it calls an operator of Relax."""
+    # `call_tir` has the kernel as its first argument, and its operands as a tuple behind it.
+    is_kernel_call = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
+    return value.args[0] if is_kernel_call else None
+
+
+def call_island(kind: str, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:
+    """Return the call that has a model's own runtime compute some operators; several results are a tuple.
+
+    Parameters
+    ----------
+    kind : str
+        One of `packed_model.KINDS`.
+    model : bytes
+        The operators, in the runtime's form.
+    operands : sequence of tvm.relax.Expr
+    types : sequence of tvm.relax.Type
+        Of the results.
+    """
+    packed_operands = [constant(packed_model.pack(model)), *operands]
+    result_types = list(types) if len(types) > 1 else types[0]
+    return relax.call_dps_packed(packed_model.function_name(kind), packed_operands, result_types)
+
+
+def island(value: Any) -> str:
+    """Return the name of the function, not compiled by us, that `value` calls; empty if it calls none."""
+    is_packed = isinstance(value, Call) and value.op == Op.get("relax.call_dps_packed")
+    return str(value.args[0].global_symbol) if is_packed else ""
+
+
+def kind(value: Any) -> str:
+    """Name the kind of `value`: the operator without its namespace, or the kernel without its number."""
+    if function_name := island(value):
+        return function_name.rpartition(".")[2]
+    if (kernel_variable := kernel(value)) is not None:
+        return str(kernel_variable.name_hint).rstrip("0123456789")
+    return str(value.op.name).split(".")[-1] if isinstance(value, Call) else "item"
+
+
+def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
+    """Return a module of ``main`` and the kernels that it calls.
+
+    Parameters
+    ----------
+    main : tvm.relax.Function
+    kernels : mapping
+        From the global variables of kernels, these and maybe others, to their functions.
+    """
+    result = tvm.IRModule({"main": main})
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            if (variable := kernel(binding.value)) is not None:
+                result[variable] = kernels[variable]
+    return relax.transform.Normalize()(result)
+
+
+def kernels(relax_module: Any) -> dict[Any, Any]:
+    """Return the functions of a module beside ``main``, by their global variables."""
+    return {
+        variable: kernel_function
+        for variable, kernel_function in relax_module.functions.items()
+        if variable.name_hint != "main"
+    }
+
+
+def constant(values: np.ndarray, *, share: bool = False) -> Any:
+    """Return a Relax constant of the array's own dtype; TVM would make 32 bits of 64.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+    share : bool
+        Whether it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it later.
+    """
+    if share and is_usable(values):
+        return relax.const(tvm.runtime.from_dlpack(values))
+    try:
+        tensor = tvm.runtime.empty(values.shape, str(values.dtype))
+        # Not by way of a contiguous array, which would be one more copy.
+        np.from_dlpack(tensor)[...] = values
+    except (BufferError, RuntimeError, TypeError):  # NumPy has this dtype from another package.
+        return relax.const(np.array(values, order="C"), str(values.dtype))
+    return relax.const(tensor)
+
+
+def live(bindings: Sequence[Binding], outputs: Iterable[Any]) -> list[Binding]:
+    """Return the bindings that an output depends on, in order."""
+    variables = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
+    live_bindings = []
+    # Backwards: all readers of a binding come behind it.
+    for binding in reversed(bindings):
+        if binding.var in variables:
+            variables.update(each for each in operands(binding.value) if isinstance(each, relax.Var))
+            live_bindings.append(binding)
+    return live_bindings[::-1]
+
+
+def function(params: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[Any]) -> Any:
+    """Return a Relax function ``main`` in which each binding's variable is new and has the binding's name.
+
+    A variable that leaves the function is an output of its single dataflow block.
+    """
+    builder = relax.BlockBuilder()
+    leaving = {operand for output in outputs for operand in operands(output) if isinstance(operand, relax.Var)}
+    # Inputs in the middle of a model may have extents that only the model's inputs explain.
+    types = own_extents([param.ty for param in params])
+    new_variables = {param: relax.Var(param.name, ty) for param, ty in zip(params, types, strict=True)}
+    relax_bindings = []
+    for binding in bindings:
+        value = builder.normalize(replace(binding.value, lambda operand: new_variables.get(operand, operand)))
+        variable = (relax.Var if binding.var in leaving else relax.DataflowVar)(binding.name, value.ty)
+        new_variables[binding.var] = variable
+        relax_bindings.append(relax.VarBinding(variable, value))
+    results = [new_variables.get(output, output) for output in outputs]
+    body = results[0] if len(results) == 1 else builder.normalize(relax.Tuple(results))
+    blocks = [relax.DataflowBlock(relax_bindings)] if relax_bindings else []
+    return relax.Function([new_variables[param] for param in params], relax.SeqExpr(blocks, body), body.ty).with_attr(
+        "global_symbol", "main"
+    )

@@ -1,0 +1,52 @@
+"""Outputs that no input changes, made of one all the same: a stage makes its outputs of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from pipeline.model.passes.bindings import Binding, array
+
+
+def with_inputs(outputs: Mapping[str, Any], params: Sequence[Any]) -> tuple[dict[str, Any], list[Binding]]:
+    """Return outputs of which none is a constant, and the bindings that make those that were.
+
+    Parameters
+    ----------
+    outputs : mapping of str to tvm.relax.Expr
+        By name.
+    params : sequence of tvm.relax.Var
+        The model's inputs; without any, constants stay what they are.
+    """
+    variables: dict[str, Any] = {}
+    bindings: list[Binding] = []
+    for name, output in outputs.items():
+        if params and array(output) is not None:
+            steps = _bindings(output, params[0], name)
+            bindings += steps
+            variables[name] = steps[-1].var
+        else:
+            variables[name] = output
+    return variables, bindings
+
+
+def _bindings(value: Any, param: Any, name: str) -> list[Binding]:
+    """Return the bindings that choose between a constant and itself, by an element of an input."""
+    bindings: list[Binding] = []
+    builder = relax.BlockBuilder()
+
+    def emit(call: Any, step: str) -> Any:
+        call = builder.normalize(call)
+        bindings.append(Binding(relax.Var(step, call.ty), step, call))
+        return bindings[-1].var
+
+    element = param
+    if rank := len(param.ty.shape):
+        element = emit(relax.op.strided_slice(param, list(range(rank)), [0] * rank, [1] * rank), f"{name}_element")
+    condition = emit(relax.op.equal(element, element), f"{name}_is_same")
+    shape = [int(extent) for extent in value.ty.shape]
+    condition = emit(relax.op.reshape(condition, [1] * len(shape)), f"{name}_condition")
+    emit(relax.op.where(condition, value, value), name)
+    return bindings

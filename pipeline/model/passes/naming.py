@@ -1,0 +1,116 @@
+"""Names: a variable is called after the model's tensor that it holds, and no two are called the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from pipeline.model.imported_model import ImportedModel
+from pipeline.model.passes.bindings import Binding, kind
+
+
+def tensor_names(model: ImportedModel) -> set[str]:
+    """Return the names that the model gives to its tensors; all others are made up."""
+    return {*model.names.values(), *model.aliases, *model.outputs}
+
+
+def binding_names(model: ImportedModel, bindings: Sequence[Any]) -> dict[Any, str]:
+    """Name each binding after its tensor; an intermediate after the tensor it leads to, and its own operator."""
+    used_names = tensor_names(model)
+    names: dict[Any, str] = {}
+    # Until the first tensor with a name turns up: what follows it leads to the outputs.
+    tensor = model.outputs[0]
+    for binding in reversed(bindings):
+        if tensor_name := model.names.get(binding.var):
+            names[binding.var] = tensor = tensor_name
+        else:
+            names[binding.var] = unique(f"{tensor}:{kind(binding.value)}", used_names)
+    return names
+
+
+def name_bindings(
+    bindings: Sequence[Binding],
+    outputs: Mapping[str, Any],
+    model: ImportedModel,
+    equal_names: Mapping[str, str],
+    successors: Mapping[str, str],
+) -> dict[str, str]:
+    """Call each binding after an output, else after a tensor of the model that has its value.
+
+    Parameters
+    ----------
+    bindings : sequence of Binding
+        They are renamed in place.
+    outputs : mapping of str to relax.Var
+        The model's outputs.
+    model : ImportedModel
+    equal_names, successors : mapping of str to str
+        From a name that has no binding to one, which may have none either, of the same value, or of a value
+        that comes after it.
+
+    Returns
+    -------
+    dict of str to str
+        From each name that has gone to the binding, or the model input, that took its place.
+    """
+    bindings_by_name = {binding.name: binding for binding in bindings}
+    model_names = tensor_names(model)
+    # Outputs first: the caller asks for them by name.
+    _name_outputs(bindings, outputs)
+    for name in equal_names:
+        binding = bindings_by_name.get(_follow(name, equal_names))
+        if name in model_names and binding and binding.name not in model_names:
+            binding.name = name
+    heirs = {name: _follow(name, {**equal_names, **successors}) for name in {**equal_names, **successors}}
+    current_names = {name: binding.name for name, binding in bindings_by_name.items()}
+    aliases = current_names | {name: current_names.get(target, target) for name, target in heirs.items()}
+    return {name: target for name, target in aliases.items() if name != target and name in model_names}
+
+
+def _name_outputs(bindings: Iterable[Binding], outputs: Mapping[str, Any]) -> None:
+    names: dict[Any, list[str]] = {}
+    for name, var in outputs.items():
+        names.setdefault(var, []).append(name)
+    for binding in bindings:
+        if binding.name not in names.get(binding.var, [binding.name]):
+            binding.name = names[binding.var][0]
+
+
+def with_copies(bindings: Sequence[Binding], outputs: Mapping[str, Any]) -> tuple[list[Binding], list[Any]]:
+    """Give each output a binding of its own.
+
+    A second name for one tensor, or another name for a model input, becomes a copy: a stage returns each of its
+    tensors once, and never one that the caller owns.
+
+    Returns
+    -------
+    bindings : list of Binding
+    variables : list of relax.Var
+        In the order of `outputs`.
+    """
+    names_by_variable = {binding.var: binding.name for binding in bindings}
+    copies, variables = [], []
+    for name, var in outputs.items():
+        if isinstance(var, relax.Var) and names_by_variable.get(var, str(var.name)) != name:
+            copies.append(Binding(relax.Var(name, var.ty), name, relax.op.astype(var, var.ty.dtype)))
+            variables.append(copies[-1].var)
+        else:
+            variables.append(var)
+    return [*bindings, *copies], variables
+
+
+def _follow(name: str, heirs: Mapping[str, str]) -> str:
+    while name in heirs:
+        name = heirs[name]
+    return name
+
+
+def unique(name: str, used_names: set[str]) -> str:
+    """Return `name`, with a number if it is taken, and take it."""
+    candidate, count = name, 2
+    while candidate in used_names:
+        candidate, count = f"{name}{count}", count + 1
+    used_names.add(candidate)
+    return candidate

@@ -1,0 +1,1 @@
+"""Prediction: seconds and joules of a plan."""

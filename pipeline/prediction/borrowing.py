@@ -1,0 +1,89 @@
+"""Borrowing: what the steps of a heterogeneous stage borrow, and what each of them moves and computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.core.board.board import Board
+from pipeline.core.plan.moves import StageMoves, StageSet, find_moves
+from pipeline.core.plan.stage_plan import StagePlan, StepPlan, TensorSpec
+
+
+def borrowed_devices(board: Board, stage: StagePlan) -> tuple[str, ...]:
+    """Return the devices that a stage's steps borrow: those that are not its own, with whichever runtime."""
+    names = dict.fromkeys(step.device for step in stage.steps)
+    return tuple(name for name in names if not board.is_one_device(name, stage.device))
+
+
+@dataclass(frozen=True)
+class StagePart:
+    """What a worker does in one go: a stage in one piece, or one of its steps.
+
+    Attributes
+    ----------
+    device : str
+    moves : StageMoves
+    compute_s : float
+        Seconds without what is copied.
+    share : float
+        Of what the stage computes, 0 to 1.
+    """
+
+    device: str
+    moves: StageMoves
+    compute_s: float
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of a stage, as what moves are found from."""
+
+    board: Board
+    outputs: tuple[TensorSpec, ...]
+    stages: tuple[StepPlan, ...]
+    frames_in_flight: int = 1
+
+
+def step_moves(board: Board, stage: StagePlan) -> list[StageMoves]:
+    """Return the moves of each step; what comes from other stages, or goes there, is in the caller's memory."""
+    return find_moves(_Steps(board, stage.outputs, stage.steps))
+
+
+def stage_parts(plan: StageSet, moves: Sequence[StageMoves]) -> list[tuple[StagePart, ...]]:
+    """Return the parts of each stage; `moves` are those between stages."""
+    return [
+        _step_parts(plan.board, stage) if stage.steps else (_whole_stage(stage, stage_moves),)
+        for stage, stage_moves in zip(plan.stages, moves, strict=True)
+    ]
+
+
+def replica_parts(stage: StagePlan, parts: Sequence[StagePart], replica: int) -> list[StagePart]:
+    """Return the parts of a stage as one replica does them, counted from 0; what it borrows is the same for all."""
+    if not stage.replica_seconds:
+        return list(parts)
+    copy_s, compute_s = sum(part.moves.copy_s for part in parts), sum(part.compute_s for part in parts)
+    if not stage.steps:
+        factor = max(stage.replica_seconds[replica] - copy_s, 0.0) / compute_s if compute_s else 1.0
+        return [replace(part, compute_s=part.compute_s * factor) for part in parts]
+    steps = stage.at_replica(replica).steps
+    times = [max(step.seconds - part.moves.copy_s, 0.0) for step, part in zip(steps, parts, strict=True)]
+    total_s = sum(times) or 1.0
+    return [
+        replace(part, compute_s=seconds, share=seconds / total_s) for part, seconds in zip(parts, times, strict=True)
+    ]
+
+
+def _whole_stage(stage: StagePlan, moves: StageMoves) -> StagePart:
+    # All of it, also if only samples say how long it takes.
+    return StagePart(stage.device, moves, max(stage.mean_seconds - moves.copy_s, 0.0))
+
+
+def _step_parts(board: Board, stage: StagePlan) -> tuple[StagePart, ...]:
+    moves = step_moves(board, stage)
+    compute_s = [max(step.seconds - each.copy_s, 0.0) for step, each in zip(stage.steps, moves, strict=True)]
+    total_s = sum(compute_s)
+    shares = [seconds / total_s for seconds in compute_s] if total_s else [1 / len(moves)] * len(moves)
+    names = (step.device for step in stage.steps)
+    return tuple(map(StagePart, names, moves, compute_s, shares))

@@ -1,0 +1,161 @@
+"""Prediction: what a plan takes, in one place: the time between two frames, the latency, and what limits them.
+
+The time between two frames is the longest of
+
+- each stage's own: its replicas at work, each at its own pace, so that their rates add up;
+- each shared resource's: the seconds per frame for which all stages together use it, one after the other;
+- the frames' inside: as many as may be, each for as long as it takes;
+- of workers that wait for each other, that which following them frame by frame shows: those that need the same devices,
+  links or memory, and replicas that are not alike, since results leave in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.core.board.board import Board
+from pipeline.core.plan.moves import StageMoves, StageSet, find_moves
+from pipeline.core.plan.stage_plan import StagePlan
+from pipeline.prediction.borrowing import stage_parts
+from pipeline.prediction.contention import flow_interval, has_turns, worker_groups, worker_phases
+from pipeline.prediction.energy import frame_joules
+from pipeline.prediction.frame_flow import Phase, WorkerGroup
+from pipeline.prediction.shared_loads import serial_devices, shared_loads
+
+FRAMES_INSIDE = "frames in flight"
+"""What limits a plan with too few of them."""
+
+TURNS = "turns of devices and links"
+"""What limits a plan whose workers lose much time by waiting for each other, although no device is always busy."""
+
+NOTABLE = 1.02
+"""Waiting for each other is called the bottleneck if it makes the interval this much longer than all else."""
+
+COUNTING = 2e-3
+"""What the mean of some frames may be off: below, what nobody waits for stays what it is."""
+
+
+@dataclass(frozen=True)
+class StagePrediction:
+    """One stage alone.
+
+    Attributes
+    ----------
+    name : str
+    interval_s : float
+        Between two frames, all replicas together.
+    seconds : float
+        Of one frame, in the slowest replica.
+    """
+
+    name: str
+    interval_s: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a plan takes.
+
+    Attributes
+    ----------
+    interval_s : float
+        Between two frames.
+    latency_s : float
+        Of one frame when nothing waits, at most: where replicas differ, in the slowest one.
+    queued_latency_s : float
+        Of one frame where more come than are taken, so that as many as may be are inside (Little's law).
+    joules : float or None
+        Energy of one frame above rest; None where a device's power is unknown.
+    stages : tuple of StagePrediction
+    loads : mapping of str to float
+        Seconds per frame for which all stages together use what they share, by its name.
+    bottleneck : str
+        Name of the stage or of the resource that sets the pace, or `FRAMES_INSIDE`.
+    """
+
+    interval_s: float
+    latency_s: float
+    queued_latency_s: float
+    joules: float | None
+    stages: tuple[StagePrediction, ...]
+    loads: Mapping[str, float]
+    bottleneck: str
+
+    @property
+    def frames_per_s(self) -> float:
+        """Rate; 0 where no time is known."""
+        return 1 / self.interval_s if self.interval_s else 0.0
+
+
+def predict(plan: StageSet) -> Prediction:
+    """Return what a plan takes."""
+    board, moves = plan.board, find_moves(plan)
+    parts, devices = stage_parts(plan, moves), serial_devices(board, plan.stages)
+    workers = worker_phases(board, plan.stages, parts, devices)
+    stages = tuple(
+        _predict_stage(board, stage, stage_moves, phases)
+        for stage, stage_moves, phases in zip(plan.stages, moves, workers, strict=True)
+    )
+    loads = shared_loads(board, plan.stages, parts, devices)
+    # The first of several limits: a stage's own name says more than what it shares.
+    limits = {stage.name: stage.interval_s for stage in stages} | loads
+    limits[FRAMES_INSIDE] = _longest_path(plan.stages, _mean_seconds(plan)) / plan.frames_in_flight
+    bottleneck = max(limits, key=lambda name: limits[name])
+    interval_s, bottleneck = _wait(plan, worker_groups(plan.stages, workers), limits[bottleneck], bottleneck)
+    latency_s = _longest_path(plan.stages, [stage.seconds for stage in stages])
+    return Prediction(
+        interval_s=interval_s,
+        latency_s=latency_s,
+        queued_latency_s=max(latency_s, plan.frames_in_flight * interval_s),
+        joules=frame_joules(board, plan.stages),
+        stages=stages,
+        loads=loads,
+        bottleneck=bottleneck,
+    )
+
+
+def _wait(plan: StageSet, groups: tuple[WorkerGroup, ...], interval_s: float, bottleneck: str) -> tuple[float, str]:
+    """Return the interval and the bottleneck with what workers wait for each other, of those without it."""
+    is_shared = has_turns(groups)
+    # Alike workers that share nothing wait for the slowest stage only.
+    if not is_shared and not any(stage.replica_seconds for stage in plan.stages):
+        return interval_s, bottleneck
+    flow_s = flow_interval(groups, plan.frames_in_flight)
+    if flow_s <= interval_s * (1 + COUNTING):
+        return interval_s, bottleneck
+    if flow_s <= interval_s * NOTABLE:
+        return flow_s, bottleneck
+    return flow_s, TURNS if is_shared else FRAMES_INSIDE
+
+
+def _mean_seconds(plan: StageSet) -> list[float]:
+    return [stage.mean_seconds for stage in plan.stages]
+
+
+def _predict_stage(
+    board: Board, stage: StagePlan, moves: StageMoves, workers: Sequence[Sequence[Phase]]
+) -> StagePrediction:
+    """Return what a stage takes alone, where its bytes may take its memory longer than it computes."""
+    stalls = [sum(max(0.0, phase.memory_s - phase.seconds) for phase in phases) for phases in workers]
+    times = [seconds + stall_s for seconds, stall_s in zip(stage.replica_times, stalls, strict=True)]
+    interval_s = 1 / sum(1 / seconds for seconds in times) if min(times) else 0.0
+    if board.device(stage.device).overlaps:
+        # Each slot of a device computes one frame at a time, while other replicas move theirs.
+        compute_s = max(sum(times) / len(times) - moves.copy_s, 0.0)
+        slots = sum(board.device(name).slot_count for name in set(stage.replica_names))
+        interval_s = max(interval_s, compute_s / slots)
+    return StagePrediction(stage.name, interval_s, max(times))
+
+
+def _longest_path(stages: Sequence[StagePlan], seconds: Sequence[float]) -> float:
+    """Return the time of the longest path through the stages; those beside each other work at the same time."""
+    ends: dict[str, float] = {}
+    longest = 0.0
+    for stage, stage_s in zip(stages, seconds, strict=True):
+        # What no stage makes comes from the caller.
+        end = stage_s + max((ends.get(spec.name, 0.0) for spec in stage.inputs), default=0.0)
+        ends |= {spec.name: end for spec in stage.outputs}
+        longest = max(longest, end)
+    return longest

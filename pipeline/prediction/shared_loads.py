@@ -1,0 +1,82 @@
+"""Shared loads: the seconds per frame for which all stages together use what only one of them can at a time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from pipeline.core.board.board import Board
+from pipeline.core.plan.stage_plan import StagePlan
+from pipeline.prediction.borrowing import StagePart, borrowed_devices
+from pipeline.prediction.memory_pools import memory_pools
+
+
+def shared_loads(
+    board: Board, stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Mapping[str, int]
+) -> dict[str, float]:
+    """Return the seconds per frame of whatever stages share; each of the `devices` computes so many frames at once."""
+    loads: dict[str, float] = defaultdict(float)
+    for name, seconds in (
+        *_core_loads(board, stages),
+        *_device_loads(stages, parts, devices),
+        *_memory_loads(board, stages, parts),
+    ):
+        loads[name] += seconds
+    for move in (move for stage_parts in parts for part in stage_parts for move in part.moves.copies):
+        if move.ends:
+            loads[f"link {' - '.join(move.ends)}"] += move.seconds
+    return dict(loads)
+
+
+def shared_cores(board: Board, stages: Sequence[StagePlan]) -> set[int]:
+    """Return the cores that several stages keep busy in turns."""
+    # Where a run keeps no core busy, stages on the same core do not wait for each other.
+    busy = (stage for stage in stages if board.device(stage.device).capabilities.occupies_cores)
+    users = Counter(core for stage in busy for core in stage.cores)
+    return {core for core, count in users.items() if count > 1}
+
+
+def _core_loads(board: Board, stages: Sequence[StagePlan]) -> Iterator[tuple[str, float]]:
+    cores = shared_cores(board, stages)
+    for stage in stages:
+        for replica, seconds in enumerate(stage.replica_times):
+            for core in cores.intersection(stage.cores_of(replica)):
+                yield f"core {core}", seconds * stage.share(replica)
+
+
+def serial_devices(board: Board, stages: Sequence[StagePlan]) -> dict[str, int]:
+    """Return how many frames devices compute at once that take them in turns, of whichever replica asks first."""
+    # What overlaps is the moving of tensors.  A device that is its cores is shared by those.
+    takers = (device for device in board.devices if device.overlaps or (device.places > 1 and not device.cores))
+    slots = {device.name: device.slot_count for device in takers if device.capabilities.computes}
+    # What steps borrow is one worker's at a time.
+    return slots | dict.fromkeys(lent_devices(board, stages), 1)
+
+
+def lent_devices(board: Board, stages: Sequence[StagePlan]) -> set[str]:
+    """Return the devices that steps borrow, and that all stages therefore wait for in line."""
+    return {name for stage in stages for name in borrowed_devices(board, stage)}
+
+
+def _device_loads(
+    stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Mapping[str, int]
+) -> Iterator[tuple[str, float]]:
+    for stage, stage_parts in zip(stages, parts, strict=True):
+        if stage.steps:
+            # Others have a borrowed device while tensors move.
+            yield from ((f"device {part.device}", part.compute_s) for part in stage_parts if part.device in devices)
+            continue
+        for replica, seconds in enumerate(stage.replica_times):
+            if (name := stage.replica_names[replica]) in devices:
+                compute_s = max(0.0, seconds - stage_parts[0].moves.copy_s)
+                yield f"device {name}", compute_s * stage.share(replica) / devices[name]
+
+
+def _memory_loads(
+    board: Board, stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]]
+) -> Iterator[tuple[str, float]]:
+    pools = {name: pool for pool in memory_pools(board) if pool.bytes_per_s for name in pool.memories}
+    for stage, stage_parts in zip(stages, parts, strict=True) if pools else ():
+        for part in stage_parts if stage.memory_traffic else ():
+            if pool := pools.get(board.device(part.device).memory):
+                yield f"memory {pool.name}", stage.memory_traffic * part.share / pool.bytes_per_s

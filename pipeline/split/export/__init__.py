@@ -1,1 +1,0 @@
-"""Stages in forms that other runtimes and vendors' compilers take."""

@@ -1,0 +1,1 @@
+"""Advice: the reasons for a plan, and what would help."""

@@ -1,0 +1,292 @@
+"""Explanation: the times predicted for a plan, what limits them, what would help, and what else was considered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.plan.moves import find_moves
+from pipeline.core.plan.plan import Plan, StagePlan
+from pipeline.prediction.contention import WAKING_S
+from pipeline.prediction.predict import StagePrediction, predict
+from pipeline.split import offload
+from pipeline.split.graph import Graph
+from pipeline.split.planning.advice.advice import Alternative, advice, alternatives, goal_verdict, trade_offs, verdict
+from pipeline.split.planning.advice.stage_times import group_seconds, step_groups, with_times
+from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem import queues
+from pipeline.split.planning.problem.costs import fallback_share
+from pipeline.split.planning.problem.footprint import Footprint
+from pipeline.split.planning.problem.goals import resolve_goal
+from pipeline.split.planning.problem.group_work import groups
+from pipeline.split.planning.solver.bound import relaxed_interval
+from pipeline.split.unfused import DividedGroup, divided_groups
+
+SHORT_S = 20 * WAKING_S
+"""Seconds of a stage below which handing its frames on takes more than a twentieth of them."""
+
+
+@dataclass(frozen=True)
+class StepForecast:
+    """Predicted times of one step of a stage.
+
+    Attributes
+    ----------
+    device : str
+        The stage's own one, or one that its workers borrow.
+    operators : tuple of str
+        The first and the last one.
+    compute_s, transfer_s : float
+        Of one frame: computing, and its tensors coming in and going out.
+    weight_bytes : int
+        Of all workers, each of which has a copy of its weights.
+    """
+
+    device: str
+    operators: tuple[str, ...]
+    compute_s: float
+    transfer_s: float
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class StageForecast:
+    """Predicted times of one stage, and the bytes that it needs.
+
+    Attributes
+    ----------
+    name, device : str
+    cores : tuple of int
+    replicas : int
+    operators : tuple of str
+        The first and the last one.
+    compute_s, enter_s, leave_s : float
+        Of one frame: computing, and its tensors coming in and going out.
+    interval_s : float
+        Between two frames.
+    memory_bytes : int
+        Parameters, working tensors and waiting frames, of all replicas.
+    memory_share : float or None
+        Share of its memory; None where its size is unknown.
+    slowest_operator : str
+        First of the fused group that takes the longest.
+    slowest_share : float
+        That group's share of the computing.
+    queue_depth : int
+        How many frames may wait in front of it.
+    queue_cost : float
+        Share of the frame rate that this queue is expected to cost, as stages' times vary, 0 to 1.
+    steps : tuple of StepForecast
+        Of a heterogeneous stage, whose workers borrow other devices.
+    """
+
+    name: str
+    device: str
+    cores: tuple[int, ...]
+    replicas: int
+    operators: tuple[str, ...]
+    compute_s: float
+    enter_s: float
+    leave_s: float
+    interval_s: float
+    memory_bytes: int
+    memory_share: float | None
+    slowest_operator: str
+    slowest_share: float
+    queue_depth: int
+    queue_cost: float
+    steps: tuple[StepForecast, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Time of one frame, transfers included."""
+        return self.compute_s + self.enter_s + self.leave_s
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan, explained.
+
+    Attributes
+    ----------
+    stages : tuple of StageForecast
+    interval_s : float
+        Between two frames.
+    latency_s : float
+        Of one frame when nothing waits, at most: where replicas differ, in the slowest one.
+    joules : float or None
+        Energy of one frame above rest; None where the board's power is unknown.
+    bound_s : float
+        An interval that no plan can beat: proved by a complete search, for this order of operators, stages with cores
+        or a device of their own or in turns, and tensors that pass through all stages between maker and reader.
+    open_gap : float
+        Share of the bound by which the fastest plan takes longer that was found; if it is not 0, the bound is not
+        tight.
+    relaxed_s : float
+        One that none could beat even if work could be cut anywhere and nothing had to be moved.
+    bottleneck : str
+        What sets the pace, as `pipeline.prediction.predict.Prediction` calls it: a stage, or what several share.
+    loads : mapping of str to float
+        Seconds per frame for which all stages together use what they share, by its name.
+    alternatives : tuple of Alternative
+    verdict : str
+        ``"pipeline"``, ``"replicate instead"``, ``"do not pipeline"``, or for a plan of one stage ``"one stage"`` or
+        ``"replicas"``; for another goal than frames per second ``"least latency"`` or ``"least energy"``.
+    reason : str
+        The verdict as a sentence.
+    help : tuple of str
+        What would gain most.
+    measured : bool
+        Whether the times rest on measurements.
+    cv : float
+        Coefficient of variation of a stage's time, its standard deviation as a share of it, by which
+        queues were chosen.
+    unfused : tuple of DividedGroup
+        Fused groups that cuts divide, with what that costs.
+    pins : tuple of str
+        What had to run where, as sentences.
+    fallback_share : float
+        Share of the computing time, 0 to 1, of operators that the model's own runtime computes.
+    trade_offs : tuple of Alternative
+        The fastest way, the one with the least latency, and the knee between them.
+    """
+
+    stages: tuple[StageForecast, ...]
+    interval_s: float
+    latency_s: float
+    joules: float | None
+    bound_s: float
+    open_gap: float
+    relaxed_s: float
+    bottleneck: str
+    loads: Mapping[str, float]
+    alternatives: tuple[Alternative, ...]
+    verdict: str
+    reason: str
+    help: tuple[str, ...]
+    measured: bool
+    cv: float
+    unfused: tuple[DividedGroup, ...] = ()
+    pins: tuple[str, ...] = ()
+    fallback_share: float = 0.0
+    trade_offs: tuple[Alternative, ...] = ()
+
+    @property
+    def frames_per_s(self) -> float:
+        """Predicted rate."""
+        return 1 / self.interval_s if self.interval_s else 0.0
+
+    @property
+    def gap(self) -> float:
+        """Share of the bound by which the interval is longer."""
+        return self.interval_s / self.bound_s - 1 if self.bound_s else 0.0
+
+
+def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: float | None = None) -> Explanation:
+    """Explain a plan that `planner` made, or could have made, for an objective and a rate as those of `plan`."""
+    goal = resolve_goal(objective, fps)
+    # What an accelerator's own compiler said is remembered of the graph that it was asked of.
+    own_graph, refusals, planner = planner.graph, planner.refusals, planner.of_plan(plan)
+    spans = [span for _, span in queues.stage_groups(plan, planner.graph)]
+    group_s = [group_seconds(planner, stage, *span) for stage, span in zip(plan.stages, spans, strict=True)]
+    plan = with_times(planner, plan, spans, group_s)
+    prediction = predict(plan)
+    stages = tuple(_forecasts(planner, plan, group_s, prediction.stages))
+    interval, problem, best = prediction.interval_s, planner.problem(), planner.solve()
+    choices = alternatives(planner, problem)
+    ways = trade_offs(planner.problem(borrowing=True))
+    # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
+    kind, reason = (
+        verdict(
+            plan,
+            interval,
+            choices,
+            partial=bool(planner.pins),
+            least_latency=min((way.latency_s for way in ways), default=np.inf),
+        )
+        if goal == "throughput"
+        else goal_verdict(plan, goal, fps, prediction, ways)
+    )
+    # Whoever asked for another goal has what the planner chooses for it.
+    slow_s = interval if goal == "throughput" else best.interval
+    slowest = max(stages, key=lambda stage: stage.interval_s)
+    fastest = min([best.interval, *(1 / way.frames_per_s for way in ways if way.frames_per_s)])
+    return Explanation(
+        stages=stages,
+        interval_s=interval,
+        latency_s=prediction.latency_s,
+        joules=prediction.joules,
+        bound_s=min(best.bound, interval),
+        open_gap=best.open_gap,
+        relaxed_s=min(relaxed_interval(problem), interval),
+        bottleneck=prediction.bottleneck,
+        loads=prediction.loads,
+        alternatives=choices,
+        verdict=kind,
+        reason=reason,
+        help=(
+            *advice(planner, problem, slowest.slowest_operator, slow_s, best.interval, fastest),
+            *_hop_notes(slowest),
+            *offload.notes(own_graph, groups(own_graph), planner.board, refusals),
+        ),
+        measured=plan.measured,
+        cv=planner.cv,
+        unfused=tuple(divided_groups(planner.graph)),
+        pins=tuple(dict.fromkeys(pin.reason for pin in planner.pins.values())),
+        fallback_share=fallback_share(planner.graph, np.concatenate(group_s).tolist()),
+        trade_offs=ways,
+    )
+
+
+def _hop_notes(slowest: StageForecast) -> tuple[str, ...]:
+    """Return what to know where a stage is hardly longer than what it takes to wake the next one."""
+    if not 0 < slowest.interval_s * slowest.replicas < SHORT_S:
+        return ()
+    note = (
+        f"stages this short lose much of their time to handing frames on, about {WAKING_S * 1e6:.0f} us each, which no "
+        "prediction has: 'soc-pipeline simulate' and 'bench' count it"
+    )
+    return (note,)
+
+
+def _forecast_steps(graph: Graph, stage: StagePlan, footprint: Footprint) -> Iterator[StepForecast]:
+    for step, begin, end in step_groups(graph, stage):
+        weight_bytes = stage.replicas * int(footprint.parameters[begin:end].sum())
+        yield StepForecast(step.device, step.operators, step.seconds - step.transfer_s, step.transfer_s, weight_bytes)
+
+
+def _forecasts(
+    planner: Planner, plan: Plan, group_s: Sequence[np.ndarray], predictions: Sequence[StagePrediction]
+) -> Iterator[StageForecast]:
+    graph, board = planner.graph, planner.board
+    # Both are of the whole plan, and are the same for all of its stages.
+    footprint, stage_queues = Footprint.of(graph), queues.stage_queues(plan, graph)
+    all_moves = find_moves(plan)
+    for index, (stage, (begin, end)) in enumerate(queues.stage_groups(plan, graph)):
+        device, seconds, moves = board.device(stage.device), group_s[index], all_moves[index]
+        queue_bytes = stage.queue_depth * int(footprint.entry_bytes(begin, end))
+        nbytes = int(footprint.stage_bytes(begin, end, stage.replicas)) + queue_bytes
+        longest = begin + int(np.argmax(seconds))
+        yield StageForecast(
+            name=stage.name,
+            device=stage.device,
+            cores=stage.cores,
+            replicas=stage.replicas,
+            operators=stage.operators,
+            compute_s=stage.mean_seconds - stage.transfer_s
+            if stage.steps
+            else stage.mean_seconds - moves.enter_s - moves.leave_s,
+            # What moves between steps comes in as well.
+            enter_s=stage.transfer_s - moves.leave_s if stage.steps else moves.enter_s,
+            leave_s=moves.leave_s,
+            interval_s=predictions[index].interval_s,
+            memory_bytes=nbytes,
+            memory_share=nbytes / device.memory_bytes if device.memory_bytes else None,
+            slowest_operator=next(each.name for each in graph.operators if each.group == longest),
+            slowest_share=float(seconds.max() / seconds.sum()) if seconds.any() else 0.0,
+            queue_depth=stage.queue_depth,
+            queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
+            steps=tuple(_forecast_steps(graph, stage, footprint)),
+        )

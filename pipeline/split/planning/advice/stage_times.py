@@ -1,0 +1,91 @@
+"""Stage times: what the stages of a plan take by a planner's times, whichever times it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.core.board.board import Device
+from pipeline.core.plan.plan import Plan, StagePlan, StepPlan
+from pipeline.split.graph import Graph
+from pipeline.split.planning.borrowing.step_builder import add_step_transfers, with_steps
+from pipeline.split.planning.borrowing.worker_costs import STEP_S
+from pipeline.split.planning.plan_builder import add_transfers
+from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem.choice_builder import parallel_seconds
+from pipeline.split.planning.problem.group_work import group_traffic
+
+
+def group_seconds(planner: Planner, stage: StagePlan, begin: int, end: int) -> np.ndarray:
+    """Return the seconds of the stage's groups, which are ``[begin, end)``, on cores of the device's own speed."""
+    # A stage on a device without cores has none, and yet one thread that drives it.
+    threads = max(1, len(stage.cores) // stage.replicas)
+    if stage.steps:
+        spans = step_groups(planner.graph, stage)
+        return np.concatenate(
+            [
+                _device_seconds(planner, step.device, threads if step.device == stage.device else 1, first, last)
+                for step, first, last in spans
+            ]
+        )
+    return _device_seconds(planner, stage.device, threads, begin, end)
+
+
+def _device_seconds(planner: Planner, name: str, threads: int, begin: int, end: int) -> np.ndarray:
+    """Return the seconds of the groups ``[begin, end)`` on a device."""
+    device = planner.board.device(name)
+    seconds = np.asarray(planner.seconds(device), np.float64)[begin:end]
+    spans = planner.spans.get(device.name)
+    if spans is None:
+        return parallel_seconds(seconds, threads)
+    # A runtime that fuses over the stage has no times of groups: they are the span's, divided as they were estimated.
+    span_s: float = spans.matrix(threads, contended=len(device.cores) > 1)[end, begin]
+    share: float = span_s / seconds.sum()
+    return seconds * share
+
+
+def with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], group_s: Sequence[np.ndarray]) -> Plan:
+    """Return the plan with what its stages take by the planner's times."""
+    stages = []
+    for stage, (begin, _), seconds in zip(plan.stages, spans, group_s, strict=True):
+        compute_s = float(seconds.sum())
+        speeds = _speeds(planner.board.device(stage.device), stage)
+        times = tuple(compute_s / speed for speed in speeds) if len(set(speeds)) > 1 else ()
+        timed = replace(stage, seconds=compute_s / speeds[0], replica_seconds=times, memory_traffic=0.0)
+        if stage.steps:
+            steps = [
+                replace(
+                    step,
+                    seconds=_step_s(planner, stage, step, seconds[first - begin : last - begin], speeds[0]),
+                    transfer_s=0.0,
+                )
+                for step, first, last in step_groups(planner.graph, stage)
+            ]
+            factors = [speeds[0] / speed for speed in speeds] if times else []
+            timed = with_steps(timed, steps, factors)
+        stages.append(timed)
+    timed_plan = add_step_transfers(replace(plan, stages=tuple(stages)))
+    return add_transfers(timed_plan, group_traffic(planner.graph), spans)
+
+
+def _step_s(planner: Planner, stage: StagePlan, step: StepPlan, seconds: np.ndarray, speed: float) -> float:
+    if planner.board.is_one_device(step.device, stage.device):
+        return float(seconds.sum()) / speed
+    # What it borrows is as fast for all workers, and has to begin.
+    return float(seconds.sum()) + STEP_S
+
+
+def step_groups(graph: Graph, stage: StagePlan) -> Iterator[tuple[StepPlan, int, int]]:
+    """Yield each step of a stage with its first group, and the one behind its last."""
+    groups_by_name = {operator.name: operator.group for operator in graph.operators}
+    for step in stage.steps:
+        first, last = (groups_by_name[name] for name in step.operators)
+        yield step, first, last + 1
+
+
+def _speeds(device: Device, stage: StagePlan) -> list[float]:
+    """Return the speed of each replica's cores, which are alike, as a multiple of the device's."""
+    firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
+    return [device.speed(cores[0]) if cores else 1.0 for cores in firsts]

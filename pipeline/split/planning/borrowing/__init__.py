@@ -1,0 +1,1 @@
+"""Borrowing: stages that compute some steps on another device."""

@@ -1,0 +1,65 @@
+"""Borrowings of a board: which workers may borrow which devices, by the capabilities of their kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pipeline.core.board.board import Device
+from pipeline.split.planning.borrowing.heterogeneous_choices import Borrowing
+from pipeline.split.planning.problem.board_processors import BoardProcessor
+from pipeline.split.planning.problem.borrowable import is_borrowable, may_borrow
+from pipeline.split.planning.problem.request import PlanRequest
+
+MOST_DEVICES = 3
+"""That one stage borrows without being asked to: the time to look for paths grows with the square of their number."""
+
+
+def board_borrowings(
+    processors: Sequence[BoardProcessor], request: PlanRequest, *, replicas: bool
+) -> Iterator[Borrowing]:
+    """Yield what may be borrowed: what is asked for, or else each device, and all of them together."""
+    devices = [index for index, processor in enumerate(processors) if is_borrowable(processor.device)]
+    for own, processor in enumerate(processors):
+        if not may_borrow(processor.device):
+            continue
+        for group in _groups(processors, processor.device, devices, request):
+            names = [processors[index].device.name for index in group]
+            yield Borrowing(
+                own=own,
+                devices=group,
+                name="+".join((processor.device.name, *names)),
+                most_units=request.spare_units(processor.device),
+                others=tuple(
+                    index
+                    for index, other in enumerate(processors)
+                    if index != own and other.device is processor.device and other.cores
+                ),
+                replicas=replicas,
+                # Whoever asks for several such stages gets them, and may let them share a device.
+                exclusive=not request.devices,
+                on_request=bool(request.devices),
+            )
+
+
+def _groups(
+    processors: Sequence[BoardProcessor], own: Device, devices: Sequence[int], request: PlanRequest
+) -> list[tuple[int, ...]]:
+    if request.devices:
+        names = [processor.device.name for processor in processors]
+        return list(
+            dict.fromkeys(
+                tuple(names.index(name) for name in borrowed)
+                for stage, borrowed in zip(request.devices, request.borrowed, strict=False)
+                if borrowed and any(own.is_called(device.name) for device in stage)
+            )
+        )
+    # Of those that are alike, such as the cores of an NPU, one: a stage has what it borrows for itself.
+    unlike = list({_description(processors[index].device): index for index in reversed(devices)}.values())[::-1]
+    together = [tuple(unlike)] if 1 < len(unlike) <= MOST_DEVICES else []
+    return [*((device,) for device in unlike), *together]
+
+
+def _description(device: Device) -> str:
+    # As a text, since targets are no keys; which one of several it is, only options say.
+    return repr(replace(device, name="", index=0, target={**(device.target or {}), "options": None}))

@@ -1,0 +1,241 @@
+"""Heterogeneous search: divisions with stages that borrow devices, judged by what they take with all their waiting.
+
+The solver sees the waiting by a formula.  Several divisions, among them that without any such stage, are compared by
+following frames through them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from pipeline.errors import PlanError
+from pipeline.prediction.predict import Prediction
+from pipeline.split.planning.problem.border_kinds import Borders, Segment
+from pipeline.split.planning.problem.choice import Choice
+from pipeline.split.planning.problem.limits import ROUNDING
+from pipeline.split.planning.problem.problem import Problem
+from pipeline.split.planning.solver.bound import relaxed_interval
+from pipeline.split.planning.solver.candidates import Candidate
+from pipeline.split.planning.solver.solution import Solution, StageSolution, solution
+from pipeline.split.planning.solver.trade_off import LEAST_GAIN, MOST_LATENCY
+
+MOST_COUNTS = 4
+"""Numbers of workers of a heterogeneous stage that are tried one by one."""
+
+MOST_STATES = 64
+"""Combinations of units in use up to which stages may be on any processors beside heterogeneous ones."""
+
+_SHIFTS = (-2, -1, 1, 2)
+"""By how many items cuts are moved to look for something better nearby."""
+
+# A step that gains less than this share is the last one.
+_GAIN, _ROUNDS = 1e-3, 4
+
+# Candidates from which that begins, of all and of those of little latency.
+_STARTS = 2
+
+# Stages of the whole chain that are looked at, of all and of those of little latency.
+_SINGLES = 4
+
+# By which factor the formula for waiting may be off.
+_FORMULA = 1.1
+
+
+def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
+    """Yield smaller problems whose solutions are some of this problem's, and among them its best, or good ones.
+
+    What the formula says of few workers and of many is off by different shares, so that it cannot compare them: for the
+    rate, each number of workers has a problem of its own.
+    """
+    for part in _parts(problem):
+        counts = sorted({choice.replicas for choice in part.choices if choice.paths is not None})
+        step = -(-len(counts) // MOST_COUNTS) or 1
+        # From the most workers downwards.
+        for count in counts[::-step] if goal == "throughput" and len(counts) > 1 else ():
+            yield _select(part, [each for each in part.choices if each.paths is None or each.replicas == count])
+        yield part
+
+
+def has_many_workers(problem: Problem) -> bool:
+    """Return whether all stages of a problem that borrow have several workers."""
+    return min((choice.replicas for choice in problem.choices if choice.paths is not None), default=1) > 1
+
+
+def without_borrowing(problem: Problem) -> Problem:
+    """Return the problem without heterogeneous stages."""
+    return _select(problem, [choice for choice in problem.choices if choice.paths is None])
+
+
+def _parts(problem: Problem) -> Iterator[Problem]:
+    """Yield the problem, or where there are too many processors, one for each kind of workers with what they borrow."""
+    if _states(problem, range(len(problem.processors))) <= MOST_STATES:
+        yield problem
+        return
+    heterogeneous = {_processors(choice): None for choice in problem.choices if choice.paths is not None}
+    small = [each for each in heterogeneous if _states(problem, each) <= MOST_STATES]
+    # Workers on unlike cores need no more than those on each kind of them, if that is not too much.
+    for processors in (each for each in heterogeneous if not any(each < other for other in small)):
+        yield _select(problem, [choice for choice in problem.choices if _processors(choice) <= processors])
+
+
+def _states(problem: Problem, processors: Iterable[int]) -> int:
+    """Return how many combinations of units in use there are of some processors."""
+    return math.prod(problem.processors[index].units + 1 for index in processors)
+
+
+def _processors(choice: Choice) -> frozenset[int]:
+    return frozenset(index for index, units in enumerate(choice.use) if units)
+
+
+def _select(problem: Problem, choices: Iterable[Choice]) -> Problem:
+    return replace(problem, choices=tuple(choices))
+
+
+def refine(
+    problem: Problem, candidates: Sequence[Candidate], predict: Callable[[Solution], Prediction]
+) -> list[Candidate]:
+    """Return what is found near to the best candidates that borrow anything, and to the best of little latency."""
+    longest = MOST_LATENCY * min(each.prediction.latency_s for each in candidates)
+    slowest = slowest_useful(candidates, "throughput", None)
+    singles = _single_stages(problem, slowest, longest, predict)
+    borrowing = [each for each in candidates if any(stage.choice.paths for stage in each.solution.stages)]
+    # Those that take the same are most often the same, found in several problems.
+    distinct = {(each.prediction.interval_s, each.prediction.latency_s): each for each in (*borrowing, *singles)}
+    borrowing = sorted(distinct.values(), key=lambda each: each.prediction.interval_s)
+    prompt = [each for each in borrowing if each.prediction.latency_s <= longest]
+    starts = [*((each, np.inf) for each in borrowing[:_STARTS]), *((each, longest) for each in prompt[:_STARTS])]
+    return [*singles, *(_refine(problem, candidate, predict, latency) for candidate, latency in starts)]
+
+
+def _single_stages(
+    problem: Problem, slowest: float, longest: float, predict: Callable[[Solution], Prediction]
+) -> list[Candidate]:
+    """Return the best divisions of one stage that borrows, by the formula, and the best of little latency."""
+    borders, single = Borders(problem), list[Solution]()
+    for index, choice in enumerate(problem.choices):
+        if choice.paths is not None and np.isfinite(choice.compute_s(0, problem.items)):
+            enter = borders.enter_kind(len(problem.processors), choice.processor)
+            leave = len(borders.leave[choice.processor]) - 1
+            single.append(solution(problem, borders, [Segment(0, problem.items, index, enter, leave)]))
+    fast = sorted((each for each in single if each.interval <= slowest * _FORMULA), key=lambda each: each.interval)
+    prompt = [each for each in fast if each.latency <= longest]
+    chosen = [*fast[:_SINGLES], *(each for each in prompt[:_SINGLES] if each not in fast[:_SINGLES])]
+    predictions = [(each, predict(each)) for each in chosen if _fits(problem, each.stages)]
+    return [Candidate(replace(each, interval=prediction.interval_s), prediction) for each, prediction in predictions]
+
+
+def _refine(
+    problem: Problem, candidate: Candidate, predict: Callable[[Solution], Prediction], most_latency: float
+) -> Candidate:
+    """Return a division near to a candidate whose plan is the fastest, by moving cuts and trying other paths."""
+    best = candidate
+    for _ in range(_ROUNDS):
+        near = _neighbours(problem, best.solution)
+        neighbours = [Candidate(each, predict(each)) for each in near if each.latency <= most_latency * (1 + ROUNDING)]
+        nearest = min(neighbours, key=lambda each: each.prediction.interval_s, default=best)
+        if nearest.prediction.interval_s > best.prediction.interval_s * (1 - _GAIN):
+            break
+        best = nearest
+    return replace(best, solution=replace(best.solution, interval=best.prediction.interval_s))
+
+
+def _neighbours(problem: Problem, division: Solution) -> Iterator[Solution]:
+    stages = division.stages
+    for index, stage in enumerate(stages):
+        if stage.choice.paths is None:
+            continue
+        alike = (choice for choice in problem.choices if choice is not stage.choice and _is_alike(choice, stage.choice))
+        for choice in (*alike, *stage.choice.paths.variants(stage.choice, stage.begin, stage.end)):
+            yield from _replace_stages(problem, division, {index: (choice, stage.begin, stage.end)})
+    for index, (left, right) in enumerate(pairwise(stages)):
+        for shift in _SHIFTS:
+            cut = left.end + shift
+            if left.begin < cut < right.end:
+                changes = {index: (left.choice, left.begin, cut), index + 1: (right.choice, cut, right.end)}
+                yield from _replace_stages(problem, division, changes)
+
+
+def _is_alike(choice: Choice, other: Choice) -> bool:
+    """Check that two choices are of the same workers, which take other paths."""
+    return choice.paths is not None and (choice.use, choice.threads, choice.device, choice.replicas) == (
+        other.use, other.threads, other.device, other.replicas,
+    )  # fmt: skip
+
+
+def _replace_stages(
+    problem: Problem, division: Solution, changes: Mapping[int, tuple[Choice, int, int]]
+) -> Iterator[Solution]:
+    """Yield the solution with some stages changed, if these are possible and there is memory for all."""
+    stages = list(division.stages)
+    for index, (choice, begin, end) in changes.items():
+        compute = float(choice.span_seconds[end, begin])
+        if not np.isfinite(compute):
+            return
+        common, nbytes = choice.common_s(begin, end), float(problem.memory_bytes(choice)[end, begin])
+        stages[index] = replace(
+            stages[index], choice=choice, begin=begin, end=end, compute=compute, common=common, nbytes=nbytes
+        )
+    if _fits(problem, stages):
+        yield replace(division, stages=tuple(stages))
+
+
+def _fits(problem: Problem, stages: Sequence[StageSolution]) -> bool:
+    """Return whether there is memory for all stages, without what they keep on what they borrow."""
+    return all(
+        sum(stage.nbytes for stage in stages if stage.choice.processor in memory.processors) <= memory.nbytes
+        for memory in problem.memories
+    )
+
+
+def compare(
+    problems: Iterable[Problem],
+    solve: Callable[[Problem], tuple[Solution, ...]],
+    predict: Callable[[Solution], Prediction],
+    slowest: Callable[[Sequence[Candidate]], float],
+) -> list[Candidate]:
+    """Return the divisions of several problems with what their plans take.
+
+    Parameters
+    ----------
+    problems : iterable of Problem
+    solve : callable
+        Returns divisions of a problem, or raises `PlanError` if there is none.
+    predict : callable
+        Returns what the plan of a division takes.
+    slowest : callable
+        Returns the longest interval that is of use beside some candidates.
+
+    Raises
+    ------
+    PlanError
+        That of the first problem, if there is none of any.
+    """
+    candidates, errors = list[Candidate](), list[PlanError]()
+    for problem in problems:
+        if candidates and relaxed_interval(problem) > slowest(candidates):
+            continue
+        try:
+            solutions = solve(problem)
+        except PlanError as error:
+            errors.append(error)
+            continue
+        for division in solutions:
+            prediction = predict(division)
+            candidates.append(Candidate(replace(division, interval=prediction.interval_s), prediction))
+    if not candidates:
+        raise errors[0]
+    return candidates
+
+
+def slowest_useful(candidates: Sequence[Candidate], goal: str, fps: float | None) -> float:
+    """Return the longest interval of a division that may still be chosen."""
+    if fps:
+        return 1 / fps * (1 + ROUNDING)
+    # Less latency is worth some of the rate, and the other goals all of it.
+    fastest = min(candidate.prediction.interval_s for candidate in candidates)
+    return fastest * LEAST_GAIN if goal == "throughput" else np.inf

@@ -1,0 +1,90 @@
+"""Steps of the heterogeneous stages of a plan: from paths over fused groups to operators, tensors and seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pipeline.core.board.board import Board
+from pipeline.core.plan.moves import StageMoves
+from pipeline.core.plan.plan import Plan
+from pipeline.core.plan.stage_plan import StagePlan, StepPlan
+from pipeline.prediction.borrowing import step_moves
+from pipeline.split.extract import GraphPart, parts
+from pipeline.split.graph import Graph
+from pipeline.split.planning.problem.board_processors import board_processors
+from pipeline.split.planning.problem.choice import Paths, PathStep
+from pipeline.split.planning.solver.solution import StageSolution
+
+
+def add_steps(
+    plans: Sequence[StagePlan], stages: Sequence[StageSolution], graph: Graph, board: Board
+) -> Iterator[StagePlan]:
+    """Yield the stages, those of a heterogeneous choice with their steps; what these move is still to be added."""
+    paths = [() if stage.choice.paths is None else stage.choice.paths.steps(stage.begin, stage.end) for stage in stages]
+    names = [processor.device.name for processor in board_processors(board)]
+    pieces = iter(_pieces(graph, stages, paths))
+    for plan, stage, path in zip(plans, stages, paths, strict=True):
+        if stage.choice.paths is None:
+            next(pieces)
+            yield plan
+            continue
+        steps = [_step(step, names[step.processor], next(pieces), stage.choice.paths) for step in path]
+        yield with_steps(plan, steps, stage.choice.factors)
+
+
+def with_steps(stage: StagePlan, steps: Sequence[StepPlan], factors: Sequence[float]) -> StagePlan:
+    """Return the stage with steps that compute; on its own device, each replica takes them times its factor."""
+    own_s = sum(step.seconds for step in steps if step.device == stage.device)
+    seconds = sum(step.seconds for step in steps)
+    times = tuple(seconds + own_s * (factor - 1) for factor in factors)
+    return replace(stage, steps=tuple(steps), seconds=seconds, replica_seconds=times)
+
+
+def _pieces(graph: Graph, stages: Sequence[StageSolution], paths: Sequence[Sequence[PathStep]]) -> list[GraphPart]:
+    """Return the parts of the graph for all steps, and for the stages without any."""
+    ends = [
+        end for stage, path in zip(stages, paths, strict=True) for end in [step.end for step in path] or [stage.end]
+    ]
+    return parts(graph, [graph.group_ends[end - 1] for end in ends[:-1]])
+
+
+def _step(step: PathStep, device: str, piece: GraphPart, paths: Paths) -> StepPlan:
+    operators = (piece.operators[0].name, piece.operators[-1].name)
+    return StepPlan(device, operators, piece.inputs, piece.outputs, paths.step_seconds(step))
+
+
+def add_step_transfers(plan: Plan) -> Plan:
+    """Return the plan with what the tensors between steps take, and the bytes that they move."""
+    return replace(plan, stages=tuple(_with_transfers(plan, stage) if stage.steps else stage for stage in plan.stages))
+
+
+def _with_transfers(plan: Plan, stage: StagePlan) -> StagePlan:
+    moves = step_moves(plan.board, stage)
+    steps = tuple(_add_seconds(step, _seconds(each)) for step, each in zip(stage.steps, moves, strict=True))
+    transfer_s = sum(map(_seconds, moves))
+    return replace(
+        stage,
+        steps=steps,
+        seconds=sum(step.seconds for step in steps),
+        replica_seconds=tuple(seconds + transfer_s for seconds in stage.replica_seconds),
+        memory_traffic=float(sum(move.nbytes for each in moves for move in each.copies)),
+    )
+
+
+def _seconds(moves: StageMoves) -> float:
+    return moves.enter_s + moves.leave_s
+
+
+def _add_seconds(step: StepPlan, transfer_s: float) -> StepPlan:
+    return replace(step, seconds=step.seconds + transfer_s, transfer_s=step.transfer_s + transfer_s)
+
+
+def share_borders(stage: StagePlan, moves: StageMoves) -> StagePlan:
+    """Return a stage whose first and last steps on its own device bring in its inputs, and hand out its outputs."""
+    own = [index for index, step in enumerate(stage.steps) if step.device == stage.device]
+    first, last = (own[0], own[-1]) if own else (0, len(stage.steps) - 1)
+    steps = list(stage.steps)
+    steps[first] = _add_seconds(steps[first], moves.enter_s)
+    steps[last] = _add_seconds(steps[last], moves.leave_s)
+    return replace(stage, steps=tuple(steps), transfer_s=sum(step.transfer_s for step in steps))

@@ -1,0 +1,1 @@
+"""Orders: divisions of a graph whose branches can wait."""

@@ -1,0 +1,184 @@
+"""Enumeration: the best division of a small graph in any order, by what the plans of divisions take.
+
+The solver lets a tensor cross each stage between its maker and its reader, and sees nobody wait.  Where a graph is
+small, all divisions are gone through instead, stage by stage, as far as what they take at least leaves them a chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.split.planning.orders.division_prefix import Prefix, PrefixBuilder
+from pipeline.split.planning.problem.limits import ROUNDING
+from pipeline.split.planning.solver.candidates import UNIT_SIZE, Candidate
+
+Division = tuple[tuple[int, int], ...]
+"""The downset that each stage completes, and the index of its choice."""
+
+Evaluate = Callable[[Division], Candidate]
+"""Returns a division with what its plan takes."""
+
+TOLERANCE = 1e-3
+"""By what share the best division that was found may be missed."""
+
+_STEPS_OF_A_STAGE, _STEPS_OF_A_PLAN, _STEPS_OF_A_WORKER = 8, 200, 60
+"""What adding a stage takes, predicting a plan, and following a worker's frames through a stage, in times of looking at
+a choice."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What is to be the least, among divisions with at most some seconds between frames, and of latency.
+
+    Attributes
+    ----------
+    value : str
+        ``"interval"``, ``"latency"``, ``"joules"``, or ``"size"``.
+    interval, latency : float
+    """
+
+    value: str
+    interval: float = np.inf
+    latency: float = np.inf
+
+    def of(self, candidate: Candidate) -> float:
+        """Return the value of a candidate, infinite if it is beyond the limits."""
+        prediction = candidate.prediction
+        is_within = prediction.interval_s <= self.interval * (1 + ROUNDING)
+        if not is_within or prediction.latency_s > self.latency * (1 + ROUNDING):
+            return np.inf
+        if self.value == "size":
+            return candidate.size
+        if self.value == "joules":
+            return np.inf if prediction.joules is None else prediction.joules
+        return prediction.latency_s if self.value == "latency" else prediction.interval_s
+
+    def limit(self, best: Candidate) -> float:
+        """Return the value below which a candidate is better."""
+        # Sizes are whole numbers of stages and of units.
+        return self.of(best) - UNIT_SIZE / 2 if self.value == "size" else self.of(best) * (1 - TOLERANCE)
+
+
+class Enumeration:
+    """All divisions of a small graph.
+
+    Parameters
+    ----------
+    builder : PrefixBuilder
+    downsets : sequence of int
+        Where stages may end, none before one that it contains.
+    evaluate : callable
+        Returns a division with what its plan takes.
+    fits : callable
+        Returns whether there is memory for some stages.
+    steps : int
+        How many choices may be looked at in each search.
+
+    Attributes
+    ----------
+    is_complete : bool
+        Whether there were enough steps for all searches so far.
+    """
+
+    def __init__(
+        self,
+        builder: PrefixBuilder,
+        downsets: Sequence[int],
+        evaluate: Evaluate,
+        fits: Callable[[Prefix], bool] = lambda _: True,
+        steps: int = 250_000,
+    ) -> None:
+        self._builder, self._evaluate, self._fits, self._most_steps = builder, evaluate, fits, steps
+        self._stages = builder.problem.stages
+        self.is_complete, self._steps = True, steps
+        self._larger = {
+            downset: [larger for larger in downsets if larger != downset and not downset & ~larger]
+            for downset in downsets
+        }
+        self._all_groups = downsets[-1]
+        self._known: dict[Division, Candidate] = {}
+
+    def best(self, aim: Aim, incumbent: Candidate | None) -> Candidate | None:
+        """Return the best division by an aim: the incumbent, unless there is a better one."""
+        best = None if incumbent is None or np.isinf(aim.of(incumbent)) else incumbent
+        self._steps = self._most_steps
+        pending, choices = [(0.0, self._builder.start)], self._choices(aim)
+        while pending:
+            if self._steps <= 0:
+                self.is_complete = False
+                break
+            least, prefix = pending.pop()
+            limit = np.inf if best is None else aim.limit(best)
+            if least >= limit:
+                continue
+            if prefix.downset != self._all_groups:
+                extensions = self._extensions(prefix, choices, aim, limit)
+                # What promises most is looked at first.
+                pending += sorted(extensions, key=lambda each: (each[1].downset.bit_count(), -each[0]))
+            elif aim.of(candidate := self._candidate(prefix)) < limit:
+                best = candidate
+        return best
+
+    def _choices(self, aim: Aim) -> list[int]:
+        """Return the choices that may serve an aim."""
+        choices = self._builder.problem.choices
+        if aim.value not in {"latency", "joules"} or np.isfinite(aim.interval):
+            return list(range(len(choices)))
+        # Of one frame, replicas save neither time nor energy.
+        fewest: dict[tuple[int, int, str], int] = {}
+        for choice in choices:
+            key = choice.processor, choice.threads, choice.device
+            fewest[key] = min(choice.replicas, fewest.get(key, choice.replicas))
+        return [
+            index
+            for index, choice in enumerate(choices)
+            if choice.replicas == fewest[choice.processor, choice.threads, choice.device]
+        ]
+
+    def _extensions(
+        self, prefix: Prefix, choices: Sequence[int], aim: Aim, limit: float
+    ) -> Iterator[tuple[float, Prefix]]:
+        """Yield prefixes of one more stage that may lead below a limit, and what they lead to at least."""
+        number, problem = len(prefix.ends), self._builder.problem
+        longest = min(aim.interval * (1 + ROUNDING), limit if aim.value == "interval" else np.inf)
+        for end in self._larger[prefix.downset]:
+            if self._stages and (end == self._all_groups) != (number + 1 == len(self._stages)):
+                continue
+            for index in choices:
+                choice = problem.choices[index]
+                if self._stages and choice.processor not in self._stages[number]:
+                    continue
+                self._steps -= 1
+                # Most that is too slow is so without its tensors.
+                compute, _ = self._builder.work(index, end & ~prefix.downset)
+                if not problem.allows(number, choice) or compute / choice.rate > longest:
+                    continue
+                self._steps -= _STEPS_OF_A_STAGE
+                extended = self._builder.extend(prefix, end, index)
+                if extended is None or (least := self._least(extended, aim)) >= limit or not self._fits(extended):
+                    continue
+                yield least, extended
+
+    def _least(self, prefix: Prefix, aim: Aim) -> float:
+        """Return what a prefix leads to at least, infinite if it is beyond the aim's limits."""
+        builder = self._builder
+        interval = builder.interval(prefix)
+        if interval > aim.interval * (1 + ROUNDING):
+            return np.inf
+        latency = builder.latency(prefix)
+        if latency > aim.latency * (1 + ROUNDING):
+            return np.inf
+        if aim.value in {"size", "joules"}:
+            return builder.size(prefix) if aim.value == "size" else builder.joules(prefix)
+        return latency if aim.value == "latency" else interval
+
+    def _candidate(self, prefix: Prefix) -> Candidate:
+        division = tuple(zip(prefix.ends, prefix.choices, strict=True))
+        if division not in self._known:
+            workers = sum(self._builder.problem.choices[index].replicas for index in prefix.choices)
+            self._steps -= _STEPS_OF_A_PLAN + _STEPS_OF_A_WORKER * workers * len(prefix.choices)
+            self._known[division] = self._evaluate(division)
+        return self._known[division]

@@ -1,0 +1,1 @@
+"""Problem: graph, board and request as plain arrays."""

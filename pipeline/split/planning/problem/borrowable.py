@@ -1,0 +1,40 @@
+"""Borrowable devices: which devices workers with cores may borrow, by the capabilities of their kinds."""
+
+from __future__ import annotations
+
+from pipeline.core.board.board import Board, Device
+from pipeline.errors import PlanError, near
+
+
+def is_borrowable(device: Device) -> bool:
+    """Return whether workers with cores may borrow a device: one of this machine that computes beside its cores."""
+    kind = device.capabilities
+    return not device.cores and not device.address and kind.computes and not kind.occupies_cores
+
+
+def may_borrow(device: Device) -> bool:
+    """Return whether workers on a device may borrow others: it is made of cores of this machine."""
+    return bool(device.cores) and not device.address and device.capabilities.occupies_cores
+
+
+def split_name(board: Board, name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the own device of a stage and those that it borrows, from a name such as ``"cpu+vta"``.
+
+    Raises
+    ------
+    PlanError
+        If one of them cannot be borrowed, or the first one not borrow.
+    BoardError
+        If the board has no such device.
+    """
+    own, *borrowed = name.split("+")
+    if borrowed and not may_borrow(board.device(own)):
+        raise PlanError(f"{name!r}: {own!r} has no cores of this machine whose workers could borrow a device")
+    for device in borrowed:
+        if not is_borrowable(board.device(device)):
+            names = [each.name for each in board.devices if is_borrowable(each)]
+            raise PlanError(
+                f"{name!r}: {device!r} cannot be borrowed; board {board.name!r} has "
+                f"{', '.join(names) or 'nothing that can be'}{near(device, names)}"
+            )
+    return own, tuple(borrowed)

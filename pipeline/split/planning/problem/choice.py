@@ -1,0 +1,172 @@
+"""Choice: one way to run a stage, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.split.planning.problem.arrays import Array, span_sums
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """Consecutive items of a heterogeneous stage.
+
+    Attributes
+    ----------
+    processor : int
+        Index of the one that computes them: the stage's own, or one that it borrows.
+    begin, end : int
+        Items of the whole chain.
+    """
+
+    processor: int
+    begin: int
+    end: int
+
+
+class Paths(Protocol):
+    """Where a heterogeneous stage computes its items."""
+
+    def steps(self, begin: int, end: int) -> tuple[PathStep, ...]:
+        """Return the steps of the stage on the items ``[begin, end)`` of the whole chain."""
+
+    def step_seconds(self, step: PathStep) -> float:
+        """Return what a step computes, and what it takes to begin."""
+
+    def variants(self, choice: Choice, begin: int, end: int) -> Iterator[Choice]:
+        """Yield the choice with other paths for the stage on the items ``[begin, end)``, each good by some prices."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One way to run a stage.
+
+    Attributes
+    ----------
+    processor : int
+        Index of the processor; for replicas on several, of that where the transfers count.
+    use : tuple of int
+        Units that it takes of each processor; none at all only where the number of stages is fixed.
+    seconds : array of float, shape (items,)
+        Time of each item for one frame on one replica; infinite where it cannot run.
+    spans : array of float, shape (items + 1, items + 1), optional
+        Time of the items ``[i, j)`` as entry ``[j, i]``, where that is not the sum of their `seconds`, but never less.
+    device : str
+        How plans call the device with its runtime; empty for the processor's own name.
+    replicas : int
+    threads : int
+        Cores of each replica; 0 on a device without cores.
+    watts : float
+        Power that one replica takes while it works, above rest.
+    factors : tuple of float
+        Time that each replica computes, as a multiple of `seconds`, where they are not alike.  Each takes as
+        many frames as it can.
+    loads : mapping of int to array of float
+        By the index of a resource, for how many seconds a frame uses it: of each item, shape (items,), or of the
+        items ``[i, j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
+    waits : array of float, shape (items + 1, items + 1), optional
+        For how long a frame waits for what its stage's replicas share, while all of them work.
+    paths : Paths, optional
+        Of heterogeneous stages: where their items are computed.
+    common : array of float, shape (items + 1, items + 1), optional
+        How much of `spans` takes as long on each replica, where these are not alike: what they borrow and move.
+    """
+
+    processor: int
+    use: tuple[int, ...]
+    seconds: Array
+    replicas: int = 1
+    threads: int = 0
+    watts: float = 0.0
+    spans: Array | None = None
+    device: str = ""
+    factors: tuple[float, ...] = ()
+    loads: Mapping[int, Array] = field(default_factory=dict)
+    waits: Array | None = None
+    paths: Paths | None = None
+    common: Array | None = None
+
+    @cached_property
+    def rate(self) -> float:
+        """Frames that all replicas compute while one of factor 1 computes one."""
+        return sum(1 / factor for factor in self.factors) if self.factors else float(self.replicas)
+
+    @property
+    def slowest_factor(self) -> float:
+        """Factor of the replica that takes the longest."""
+        return max(self.factors, default=1.0)
+
+    def frame_interval(self, compute: Array, transfer: Array) -> Array:
+        """Return the seconds between two frames from those of one in one replica."""
+        if not self.factors:
+            return (compute + transfer) / self.replicas
+        # Each replica at its own pace: their rates add up.  A stage that takes no time has any rate.
+        with np.errstate(divide="ignore"):
+            rate = sum(1 / (compute * factor + transfer) for factor in self.factors)
+            return np.asarray(1 / rate)
+
+    @cached_property
+    def span_seconds(self) -> Array:
+        """Time of the items ``[i, j)`` as entry ``[j, i]``, once for all kinds of borders that a stage may have."""
+        return span_sums(self.seconds) if self.spans is None else self.spans
+
+    @cached_property
+    def span_loads(self) -> dict[int, Array]:
+        """Seconds for which the items ``[i, j)`` use each resource, as entry ``[j, i]``."""
+        return {index: load if load.ndim == 2 else span_sums(load) for index, load in self.loads.items()}
+
+    def common_s(self, begin: int, end: int) -> float:
+        """Return how much of the time of the items ``[begin, end)`` is the same on each replica."""
+        return 0.0 if self.common is None else float(self.common[end, begin])
+
+    def compute_s(self, begin: int, end: int) -> float:
+        """Return the time of the items ``[begin, end)``, also of a chain too long for all spans."""
+        return float(self.seconds[begin:end].sum() if self.spans is None else self.spans[end, begin])
+
+    def load_s(self, resource: int, begin: int, end: int) -> float:
+        """Return for how long the items ``[begin, end)`` use a resource."""
+        load = self.loads.get(resource)
+        if load is None:
+            return 0.0
+        return float(load[end, begin] if load.ndim == 2 else load[begin:end].sum())
+
+    def signature(self, order: Sequence[int]) -> tuple[object, ...]:
+        """Return all that a solver knows of the choice, with the processors in another order."""
+        loads = tuple((index, load.tobytes()) for index, load in sorted(self.loads.items()))
+        spans = b"" if self.spans is None else self.spans.tobytes()
+        use = tuple(self.use[index] for index in order)
+        common = b"" if self.common is None else self.common.tobytes()
+        rest = (self.replicas, self.threads, self.watts, self.factors, loads, common)
+        return order.index(self.processor), use, self.seconds.tobytes(), spans, rest
+
+    def merge_items(self, edges: Sequence[int]) -> Choice:
+        """Return the choice for items that begin and end at `edges` only."""
+        starts = list(edges[:-1])
+        return replace(
+            self,
+            seconds=np.add.reduceat(self.seconds, starts),
+            spans=None if self.spans is None else self.spans[np.ix_(edges, edges)],
+            waits=None if self.waits is None else self.waits[np.ix_(edges, edges)],
+            common=None if self.common is None else self.common[np.ix_(edges, edges)],
+            loads={
+                index: load[np.ix_(edges, edges)] if load.ndim == 2 else np.add.reduceat(load, starts)
+                for index, load in self.loads.items()
+            },
+        )
+
+    def scale_items(self, factors: Array, devices: Sequence[int] = ()) -> Choice:
+        """Return the choice with each item's time multiplied by a factor of at most 1, also on shared devices."""
+        spans, common = self.spans, self.common
+        if spans is not None:
+            saved = np.where(np.isfinite(self.seconds), self.seconds, 0.0) * (1 - factors)
+            spans = spans - np.where(np.isfinite(spans), span_sums(saved), 0.0)
+            common = None if common is None else np.minimum(common, spans)
+        loads = {
+            index: load * factors if index in devices and load.ndim == 1 else load for index, load in self.loads.items()
+        }
+        return replace(self, seconds=self.seconds * factors, spans=spans, common=common, loads=loads)

@@ -1,0 +1,187 @@
+"""Board -> choices: by how many threads and replicas on which cores a stage may run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.board.board import Board, Device
+from pipeline.split.planning.problem.arrays import Array, span_sums
+from pipeline.split.planning.problem.board_processors import BoardProcessor
+from pipeline.split.planning.problem.choice import Choice
+from pipeline.split.planning.problem.request import PlanRequest
+from pipeline.split.planning.problem.spans import SpanTimes
+
+# Amdahl's share of the work; the rest stands for what one thread does alone in each kernel.
+PARALLEL = 0.8
+"""Share of a fused group's time that several threads divide among them, for estimates."""
+
+BARRIER_S = 10e-6
+"""Seconds that several threads lose in each group by waiting for each other, for estimates."""
+
+MOST_MIXTURES = 24
+"""Ways to mix replicas on unlike cores up to which all are tried; above it, of each cluster powers of two, and all."""
+
+MOST_COUNTS = 12
+"""Numbers of cores up to which all are tried; above it, those that are powers of two."""
+
+Seconds = Callable[[Device], Sequence[float]]
+"""Returns the seconds of each fused group on one core of a device, or on the device if it has no cores."""
+
+Variants = Callable[[Device], Sequence[str]]
+"""Returns the names of a device with its runtimes."""
+
+Spans = Callable[[Device], SpanTimes | None]
+"""Returns the times of spans on a device, where they are not the sums of those of groups."""
+
+
+def parallel_seconds(seconds: Array, threads: int, groups: int = 1) -> Array:
+    """Return the estimated time with several threads of what takes `seconds` with one."""
+    if threads <= 1:
+        return seconds
+    # Amdahl's law, and a barrier at the end of each kernel.
+    return seconds * (1 - PARALLEL + PARALLEL / threads) + BARRIER_S * groups
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """The times on the devices of a board."""
+
+    seconds: Seconds
+    variants: Variants
+    spans: Spans
+
+
+@dataclass(frozen=True, eq=False)
+class _RuntimeTimes:
+    """The times of one runtime on a device's cores, by the number of threads.
+
+    Attributes
+    ----------
+    device : str
+        With the runtime, as plans call it.
+    seconds : array of float
+    spans : SpanTimes, optional
+    contended : bool
+        Whether there are other cores, which other stages keep busy.
+    """
+
+    device: str
+    seconds: Array
+    spans: SpanTimes | None
+    contended: bool
+
+    def choice(self, processor: int, use: tuple[int, ...], threads: int, scale: float = 1.0, **rest: Any) -> Choice:
+        """Return a way to run a stage on so many threads, whose times are a multiple of those of the fastest core."""
+        if self.spans is None:
+            seconds, spans = parallel_seconds(self.seconds, threads) * scale, None
+        else:
+            seconds = self.seconds * self.spans.thread_share(threads) * scale
+            # What is pinned elsewhere was measured all the same.
+            is_possible = np.isfinite(span_sums(self.seconds))
+            spans = np.where(is_possible, self.spans.matrix(threads, contended=self.contended) * scale, np.inf)
+        return Choice(processor, use, seconds, threads=threads, spans=spans, device=self.device, **rest)
+
+
+def board_choices(
+    board: Board, processors: Sequence[BoardProcessor], times: DeviceTimes, request: PlanRequest, *, replicas: bool
+) -> Iterator[Choice]:
+    """Yield all ways to run a stage on the devices of a board."""
+    requested = {device.name for devices in request.devices for device in devices}
+    # Of what is borrowed, the times are needed, too.
+    requested |= {name for names in request.borrowed for name in names}
+    # Those of a server are nobody else's: also stages whose number is fixed have all of them.
+    slots = replicas or bool(request.devices)
+    for device in board.devices:
+        indices = [index for index, processor in enumerate(processors) if processor.device.name == device.name]
+        # A fixed number of stages may need the same device: leave each of the others one unit.
+        spare = request.spare_units(device)
+        # Whoever asks for a runtime gets it, also if nothing is known of it.
+        names = dict.fromkeys((*times.variants(device), *(name for name in device.variants if name in requested)))
+        for name in names if not requested or any(map(device.is_called, requested)) else ():
+            runtime_times = _runtime_times(board.device(name), times)
+            if spare < 1:
+                yield _shared_choice(processors, indices, runtime_times)
+            else:
+                choices = _choices(processors, indices, runtime_times, replicas=replicas, slots=slots)
+                yield from (choice for choice in choices if sum(choice.use) <= spare)
+
+
+def _runtime_times(device: Device, times: DeviceTimes) -> _RuntimeTimes:
+    seconds = np.asarray(times.seconds(device), np.float64)
+    return _RuntimeTimes(device.name, seconds, times.spans(device), len(device.cores) > 1)
+
+
+def _shared_choice(processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes) -> Choice:
+    """Return the way to run a stage where there are more stages than cores: each as if it had the fastest alone."""
+    fastest = max(indices, key=lambda index: processors[index].speed)
+    processor = processors[fastest]
+    threads = 1 if processor.cores else 0
+    copies = processor.device.slot_count
+    return times.choice(
+        fastest, _use(processors, {}), threads, 1 / processor.speed, replicas=copies, watts=processor.watts
+    )
+
+
+def _choices(
+    processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes, *, replicas: bool, slots: bool
+) -> Iterator[Choice]:
+    first = indices[0]
+    if not processors[first].cores:
+        processor = processors[first]
+        count = processor.device.slot_count if slots else 1
+        yield times.choice(first, _use(processors, {first: 1}), 0, replicas=count, watts=processor.watts)
+        return
+    # Up to the largest cluster: one replica never spreads over unlike cores, which would wait for the slowest.
+    for threads in _counts(max(len(processors[index].cores) for index in indices)):
+        counts = [_counts(len(processors[index].cores) // threads) for index in indices]
+        for copies in _copies(counts):
+            # Replicas on unlike cores take what frames they can; together they are as fast as their rates' sum.
+            if sum(copies) == 1 or (replicas and sum(copies) > 1):
+                yield _replicated_choice(processors, dict(zip(indices, copies, strict=True)), threads, times)
+
+
+def _copies(counts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Return how many replicas may be on each cluster, given the numbers to try for each."""
+    copies = list(product(*([0, *each] for each in counts)))
+    mixtures = sum(min(each) > 0 for each in copies)
+    few = [{count for count in each if count.bit_count() == 1 or count == max(each)} for each in counts]
+    return [
+        each
+        for each in copies
+        if mixtures <= MOST_MIXTURES
+        or sum(map(bool, each)) == 1
+        or all(count in {0, *allowed} for count, allowed in zip(each, few, strict=True))
+    ]
+
+
+def _replicated_choice(
+    processors: Sequence[BoardProcessor], copies: Mapping[int, int], threads: int, times: _RuntimeTimes
+) -> Choice:
+    total = sum(copies.values())
+    speeds = [processors[index].speed for index, count in copies.items() for _ in range(count)]
+    watts = sum(count * processors[index].watts * threads for index, count in copies.items())
+    return times.choice(
+        next(index for index, count in copies.items() if count),
+        _use(processors, {index: count * threads for index, count in copies.items()}),
+        threads,
+        1 / max(speeds),
+        replicas=total,
+        watts=watts / total,
+        # In the order in which the plan gives them their cores.
+        factors=() if len(set(speeds)) == 1 else tuple(max(speeds) / speed for speed in speeds),
+    )
+
+
+def _use(processors: Sequence[BoardProcessor], units: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(units.get(index, 0) for index in range(len(processors)))
+
+
+def _counts(limit: int) -> list[int]:
+    """Return numbers from 1 to `limit`: all of them if they are few."""
+    lower = (count for count in range(1, limit) if count <= MOST_COUNTS or count.bit_count() == 1)
+    return [*lower, limit] if limit else []

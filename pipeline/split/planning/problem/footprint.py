@@ -1,0 +1,118 @@
+"""Footprint: the bytes that the fused groups of a graph need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.core.plan.plan import TensorSpec
+from pipeline.split.cuts import crossing_bytes
+from pipeline.split.graph import Graph
+from pipeline.split.planning.problem.arrays import Array
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorUse:
+    """When the tensors of a graph are made and read.
+
+    Attributes
+    ----------
+    makers, last_readers : array of int, shape (tensors,)
+        Groups; -1 where the caller gives it, and the number of groups where he gets it.
+    nbytes : array of float, shape (tensors,)
+    reads : array of int, shape (reads, 2)
+        A tensor, and a group that reads it.
+    """
+
+    makers: Indices
+    last_readers: Indices
+    nbytes: Array
+    reads: Indices
+
+    @staticmethod
+    def of(graph: Graph) -> TensorUse:
+        """Return the use of a graph's tensors."""
+        numbers = {spec.name: number for number, spec in enumerate(graph.inputs)}
+        makers = [-1] * len(numbers)
+        for operator in graph.operators:
+            for name in operator.outputs:
+                numbers[name] = len(makers)
+                makers.append(operator.group)
+        reads = [(numbers[name], each.group) for each in graph.operators for name in each.inputs if name in numbers]
+        last_readers, pairs = np.array(makers, np.int64), np.array(reads, np.int64).reshape(-1, 2)
+        np.maximum.at(last_readers, pairs[:, 0], pairs[:, 1])
+        last_readers[[numbers[spec.name] for spec in graph.outputs]] = len(graph.group_ends)
+        nbytes = np.array([graph.tensors[name].nbytes for name in numbers], np.float64)
+        return TensorUse(np.array(makers, np.int64), last_readers, nbytes, pairs)
+
+    def entries(self, begin: int, end: int) -> tuple[Indices, Indices]:
+        """Return the tensors that the groups ``[begin, end)`` read from others, and the last of them that does."""
+        inside = self.reads[(self.reads[:, 1] >= begin) & (self.reads[:, 1] < end)]
+        inside = inside[self.makers[inside[:, 0]] < begin]
+        last = np.full(len(self.makers), -1)
+        np.maximum.at(last, inside[:, 0], inside[:, 1])
+        tensors = np.flatnonzero(last >= 0)
+        return tensors, last[tensors]
+
+
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """The bytes that a graph needs.
+
+    Attributes
+    ----------
+    parameters, workspace : array of float, shape (groups,)
+        Of each fused group: its constants, and all tensors that are alive while it runs, whoever reads them.
+    border_bytes : array of float, shape (groups + 1,)
+        Of a frame at each position between groups, the ends included.
+    tensors : TensorUse
+    """
+
+    parameters: Array
+    workspace: Array
+    border_bytes: Array
+    tensors: TensorUse
+
+    @staticmethod
+    def of(graph: Graph) -> Footprint:
+        """Return the footprint of a graph."""
+        border_bytes = np.array([_bytes(graph.inputs), *crossing_bytes(graph), _bytes(graph.outputs)], np.float64)
+        results = [_bytes([graph.tensors[name] for name in operator.outputs]) for operator in graph.operators]
+        parameters = [operator.parameter_bytes for operator in graph.operators]
+        workspace = border_bytes[:-1] + _by_group(graph, results)
+        return Footprint(_by_group(graph, parameters), workspace, border_bytes, TensorUse.of(graph))
+
+    def stage_bytes(self, begin: int, end: int, replicas: int = 1) -> float:
+        """Return the bytes of a stage of the groups ``[begin, end)``, without the frames that wait in front of it."""
+        return float(replicas * (self.parameters[begin:end].sum() + self._most_alive(begin, end)))
+
+    def entry_bytes(self, begin: int, end: int) -> float:
+        """Return the bytes of a frame that waits in front of such a stage."""
+        return float(self.tensors.nbytes[self.tensors.entries(begin, end)[0]].sum())
+
+    def _most_alive(self, begin: int, end: int) -> float:
+        """Return the most bytes of tensors that some groups hold at once: without those that pass them by."""
+        tensors, last = self.tensors.entries(begin, end)
+        made = np.flatnonzero((self.tensors.makers >= begin) & (self.tensors.makers < end))
+        change = np.zeros(end - begin + 1)
+        change[0] = self.tensors.nbytes[tensors].sum()
+        np.subtract.at(change, last + 1 - begin, self.tensors.nbytes[tensors])
+        np.add.at(change, self.tensors.makers[made] - begin, self.tensors.nbytes[made])
+        # What others read, or the caller gets, is there until the stage is done.
+        gone = np.minimum(self.tensors.last_readers[made] + 1, end) - begin
+        np.subtract.at(change, gone, self.tensors.nbytes[made])
+        return float(np.cumsum(change)[:-1].max())
+
+
+def _by_group(graph: Graph, values: Sequence[int]) -> Array:
+    # Groups are numbered without gaps, so that the sums by number are the groups'.
+    return np.bincount([operator.group for operator in graph.operators], weights=values).astype(np.float64)
+
+
+def _bytes(specs: Sequence[TensorSpec]) -> int:
+    return sum(spec.nbytes for spec in specs)

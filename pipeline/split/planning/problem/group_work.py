@@ -1,0 +1,112 @@
+"""GroupWork: what a fused group computes and moves, whichever device runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from pipeline.core import packed_model
+from pipeline.core.board.board_checks import FAMILIES
+from pipeline.model.operators import operator_family
+from pipeline.split.graph import Graph, Operator
+
+# Whatever else is in a group takes longer, and is what its family says.
+_LIGHTEST = ("elementwise", "movement")
+
+_known: WeakKeyDictionary[Graph, tuple[GroupWork, ...]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class GroupWork:
+    """The work of a fused group.
+
+    Attributes
+    ----------
+    flops : int
+    traffic : int
+        Bytes that it reads and writes; what stays inside it does not count.
+    families : frozenset of str
+        Of all its operators.
+    family : str
+        Of its heaviest operator, whose loops the others join.
+    dtypes : frozenset of str
+        Of what crosses its borders.
+    reads_bytes : bool
+        Whether all that it reads is bytes: whatever is inside, sums of their products take the time.
+    has_islands : bool
+        Whether the model's own runtime computes some of it.
+    """
+
+    flops: int
+    traffic: int
+    families: frozenset[str]
+    family: str
+    dtypes: frozenset[str]
+    reads_bytes: bool
+    has_islands: bool
+
+    @staticmethod
+    def of(graph: Graph, group: Sequence[Operator]) -> GroupWork:
+        """Return the work of some operators of a graph."""
+        results = {name for operator in group for name in operator.outputs}
+        reads = {name for operator in group for name in operator.inputs}
+        # Kernels of a fused group keep what is between their operators in registers and caches.
+        borders = [graph.tensors[name] for name in results ^ reads]
+        families = group_families(group)
+        return GroupWork(
+            flops=sum(operator.flops for operator in group),
+            traffic=sum(tensor.nbytes for tensor in borders) + sum(operator.parameter_bytes for operator in group),
+            families=frozenset(families),
+            family=_heaviest(families),
+            dtypes=frozenset(_dtype_name(tensor.dtype) for tensor in borders),
+            reads_bytes=all(graph.tensors[name].dtype in {"int8", "uint8"} for name in reads - results),
+            has_islands=any(operator.kind in packed_model.KINDS for operator in group),
+        )
+
+
+def groups(graph: Graph) -> list[list[Operator]]:
+    """Return the operators of each fused group."""
+    operators: list[list[Operator]] = []
+    for operator in graph.operators:
+        if operator.group == len(operators):
+            operators.append([])
+        operators[operator.group].append(operator)
+    return operators
+
+
+def group_works(graph: Graph) -> tuple[GroupWork, ...]:
+    """Return the work of each fused group of a graph."""
+    # All devices of a board ask for it, and it takes a moment in a graph of thousands of operators.
+    if graph not in _known:
+        _known[graph] = tuple(GroupWork.of(graph, group) for group in groups(graph))
+    return _known[graph]
+
+
+def group_traffic(graph: Graph) -> np.ndarray:
+    """Return the bytes that each fused group reads and writes."""
+    return np.array([work.traffic for work in group_works(graph)], np.float64)
+
+
+def group_family(group: Sequence[Operator]) -> str:
+    """Return the family of a fused group: that of its heaviest operator, whose loops the others join."""
+    return _heaviest(group_families(group))
+
+
+def group_families(group: Sequence[Operator]) -> set[str]:
+    """Return the families of all operators of a fused group."""
+    return {operator_family(each.kind, each.lines[0].value if each.lines else None) for each in group}
+
+
+def _heaviest(families: set[str]) -> str:
+    return next((name for name in FAMILIES if name in families and name not in _LIGHTEST), None) or (
+        "elementwise" if "elementwise" in families else "movement"
+    )
+
+
+@lru_cache
+def _dtype_name(dtype: str) -> str:
+    return str(np.dtype(dtype).name)

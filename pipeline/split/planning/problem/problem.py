@@ -1,0 +1,276 @@
+"""Problem: a chain of items, the processors that can work on them, and what transfers cost, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from pipeline.split.planning.problem.arrays import Array, span_maxima, span_sums
+from pipeline.split.planning.problem.choice import Choice
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A cluster of cores that are alike, or one device.
+
+    Attributes
+    ----------
+    name : str
+    units : int
+        How much of it there is to give away: cores; stages on a device without cores.
+    overlaps : bool
+        Whether it computes while it brings tensors in and out.
+    """
+
+    name: str
+    units: int = 1
+    overlaps: bool = False
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What several stages use, one at a time: the times for which they do so for a frame add up.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        ``"device"`` on which stages take turns, or which they borrow; ``"link"``; or ``"memory"``, whose
+        bytes per second they share.
+    """
+
+    name: str
+    kind: str = "device"
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryLimit:
+    """A memory of limited size.
+
+    A stage of the items ``[i, j)`` needs
+    ``replicas * (parameters[i:j].sum() + workspace[i:j].max()) + queue_bytes[i]``.
+
+    Attributes
+    ----------
+    nbytes : float
+        Its size.
+    processors : tuple of int
+        Processors whose stages live in it.
+    """
+
+    nbytes: float
+    processors: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A chain of items to be divided among processors.
+
+    Attributes
+    ----------
+    processors : tuple of Processor
+    choices : tuple of Choice
+    enter : array of float, shape (processors + 1, processors, items + 1)
+        Seconds that a stage on the second processor spends to bring in what crosses at each position, made on the
+        first; the last "processor" is the caller.  Infinite where there is no way.
+    leave : array of float, shape (processors, processors + 1, items + 1)
+        Seconds that a stage on the first processor spends to hand it to the second.
+    memories : tuple of MemoryLimit
+    parameters, workspace : array of float, shape (items,)
+        Bytes of each item's constants, and of all tensors that are alive while it runs.
+    queue_bytes : array of float, shape (items + 1,)
+        Bytes of the frames that wait in front of a stage which begins at each position.
+    resources : tuple of Resource
+        What stages share; in the time between two frames, each is used for one frame by all stages together.
+    enter_loads, leave_loads : mapping of int to array of float
+        By the index of a resource, for how many of the seconds of `enter` and `leave` a border uses it; of the same
+        shapes.
+    stages : tuple of tuple of int
+        For each stage the processors that may run it, which fixes their number; empty for any number anywhere.
+    runtimes : tuple of set of str
+        For each of these stages the names of devices with their runtimes that its choice may have; empty for any.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or a number is negative or not a number.
+    """
+
+    processors: tuple[Processor, ...]
+    choices: tuple[Choice, ...]
+    enter: Array
+    leave: Array
+    memories: tuple[MemoryLimit, ...] = ()
+    parameters: Array | None = None
+    workspace: Array | None = None
+    queue_bytes: Array | None = None
+    stages: tuple[tuple[int, ...], ...] = ()
+    runtimes: tuple[frozenset[str], ...] = ()
+    resources: tuple[Resource, ...] = ()
+    enter_loads: Mapping[int, Array] = field(default_factory=dict)
+    leave_loads: Mapping[int, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count, items = len(self.processors), self.items
+        shapes = {"enter": (count + 1, count, items + 1), "leave": (count, count + 1, items + 1)}
+        for name, shape in shapes.items():
+            for values in (getattr(self, name), *getattr(self, f"{name}_loads").values()):
+                if values.shape != shape:
+                    raise ValueError(f"{name} has the shape {values.shape}, not {shape}")
+        used = {*self.enter_loads, *self.leave_loads, *(index for choice in self.choices for index in choice.loads)}
+        if not used <= set(range(len(self.resources))):
+            raise ValueError(f"there are {len(self.resources)} resources, but loads of {sorted(used)}")
+        for choice in self.choices:
+            # Without a fixed number of stages, only the units in use bound how many the search tries.
+            finite = any(choice.use) or self.stages
+            spans_fit = choice.spans is None or choice.spans.shape == (items + 1, items + 1)
+            loads_fit = all(load.shape in {(items,), (items + 1, items + 1)} for load in choice.loads.values())
+            factors_fit = not choice.factors or len(choice.factors) == choice.replicas
+            if len(choice.seconds) != items or len(choice.use) != count or not (finite and spans_fit and loads_fit):
+                raise ValueError(f"choice {choice} does not fit {items} items on {count} processors")
+            if not factors_fit:
+                raise ValueError(f"choice {choice} does not fit {items} items on {count} processors")
+        if not all(np.all(each >= 0) for each in (self.enter, self.leave, *(one.seconds for one in self.choices))):
+            raise ValueError("times must be numbers of at least 0")
+
+    @property
+    def items(self) -> int:
+        """Length of the chain."""
+        return len(self.choices[0].seconds) if self.choices else 0
+
+    def allows(self, stage: int, choice: Choice) -> bool:
+        """Return whether a stage, counted from 0, may be run so, by what is fixed of it."""
+        names = self.runtimes[stage] if 0 <= stage < len(self.runtimes) else ()
+        return not names or not choice.device or choice.device in names
+
+    @cached_property
+    def twins(self) -> list[tuple[int, int]]:
+        """Neighbouring processors that could change places: of each pair, the first one is used first."""
+        # Where stages are fixed, so is which of the two a stage may run on.
+        pairs = () if self.stages else pairwise(range(len(self.processors)))
+        return [pair for pair in pairs if self._signature() == self._signature(*pair)]
+
+    def _signature(self, *pair: int) -> tuple[object, ...]:
+        """Return all there is to know of the problem, with a pair of processors in each other's place."""
+        order = list(range(len(self.processors)))
+        if pair:
+            order[pair[0]], order[pair[1]] = pair[::-1]
+        ends = [*order, len(order)]
+        borders = (
+            *(values[np.ix_(ends, order)].tobytes() for values in (self.enter, *self.enter_loads.values())),
+            *(values[np.ix_(order, ends)].tobytes() for values in (self.leave, *self.leave_loads.values())),
+        )
+        processors = tuple((self.processors[index].units, self.processors[index].overlaps) for index in order)
+        memories = [(memory.nbytes, sorted(map(order.index, memory.processors))) for memory in self.memories]
+        return processors, borders, sorted(memories), sorted(choice.signature(order) for choice in self.choices)
+
+    def merge_items(self, positions: Sequence[int]) -> Problem:
+        """Return the problem in which stages begin and end at `positions` only; these include both ends."""
+        starts, edges = list(positions[:-1]), list(positions)
+        return replace(
+            self,
+            choices=tuple(choice.merge_items(edges) for choice in self.choices),
+            enter=self.enter[:, :, edges],
+            leave=self.leave[:, :, edges],
+            enter_loads={index: load[:, :, edges] for index, load in self.enter_loads.items()},
+            leave_loads={index: load[:, :, edges] for index, load in self.leave_loads.items()},
+            parameters=None if self.parameters is None else np.add.reduceat(self.parameters, starts),
+            workspace=None if self.workspace is None else np.maximum.reduceat(self.workspace, starts),
+            queue_bytes=None if self.queue_bytes is None else self.queue_bytes[edges],
+        )
+
+    def scale_items(self, factors: Array) -> Problem:
+        """Return the problem with each item's time multiplied by a factor of at most 1, wherever it runs."""
+        # A faster kernel moves as many bytes.
+        devices = [index for index, resource in enumerate(self.resources) if resource.kind == "device"]
+        return replace(self, choices=tuple(choice.scale_items(factors, devices) for choice in self.choices))
+
+    def spread_positions(self, count: int) -> list[int]:
+        """Return at most about `count` positions that divide the chain's work evenly; all of them if they are few.
+
+        Of those near to each other, it is the one that the least has to cross.
+        """
+        # Also what a chain of moderate length needs to be solved exactly.
+        if self.items <= count:
+            return list(range(self.items + 1))
+        work = np.min([choice.seconds / choice.rate for choice in self.choices], axis=0)
+        work = np.where(np.isfinite(work), work, 0.0)
+        # Half of the positions by work, half by number: a heavy item would otherwise take those of all light ones.
+        progress = np.concatenate([[0.0], np.cumsum(work + max(work.mean(), 1e-300))])
+        section = np.floor(progress[1:-1] / progress[-1] * (count - 1))
+        border_seconds = sum(np.where(np.isfinite(rows), rows, 0.0).sum((0, 1)) for rows in (self.enter, self.leave))
+        # Sorted by section, and within it by what crosses: the first of each section is the cheapest.
+        order = np.lexsort((np.asarray(border_seconds)[1:-1], section))
+        _, cheapest = np.unique(section[order], return_index=True)
+        return [0, *(order[cheapest] + 1).tolist(), self.items]
+
+    def intervals(self, choice: Choice, enter: Array, leave: Array) -> Array:
+        """Return the seconds between two frames of the stage on items ``[i, j)``, as entry ``[j, i]``.
+
+        Infinite where it is empty, cannot run, or does not fit into its memory.
+        """
+        compute, transfer = _split_times(choice, enter, leave)
+        if choice.waits is not None:
+            transfer += choice.waits
+        if self.processors[choice.processor].overlaps:
+            seconds = overlap_seconds(compute, transfer) / choice.replicas
+        else:
+            seconds = choice.frame_interval(compute, transfer)
+        for memory in self.memories:
+            if choice.processor in memory.processors and memory.nbytes < self.most_bytes:
+                seconds[self.memory_bytes(choice) > memory.nbytes] = np.inf
+        return seconds
+
+    def latencies(self, choice: Choice, enter: Array, leave: Array) -> Array:
+        """Return the seconds that one frame spends in the stage on items ``[i, j)``, as entry ``[j, i]``."""
+        # In the slowest replica: those behind its frame wait for it, since results leave in order.
+        compute, rest = _split_times(choice, enter, leave)
+        seconds: Array = compute * choice.slowest_factor + rest
+        return seconds
+
+    def busy_seconds(self, choice: Choice, enter: Array, leave: Array) -> Array:
+        """Return for how long one frame keeps the stage on items ``[i, j)`` busy, as entry ``[j, i]``: the mean."""
+        return choice.frame_interval(*_split_times(choice, enter, leave)) * choice.replicas
+
+    def memory_bytes(self, choice: Choice) -> Array:
+        """Return the bytes that the stage on items ``[i, j)`` keeps in its memory, as entry ``[j, i]``."""
+        queue_bytes = np.zeros(self.items + 1) if self.queue_bytes is None else self.queue_bytes
+        return choice.replicas * self._span_footprints + queue_bytes[None, :]
+
+    @cached_property
+    def most_bytes(self) -> float:
+        """Bytes that all stages together never exceed."""
+        parameters, workspace, queue_bytes = (
+            np.zeros(1) if values is None else values for values in (self.parameters, self.workspace, self.queue_bytes)
+        )
+        replicas = max(choice.replicas for choice in self.choices)
+        stages = len(self.stages) or min(self.items, sum(processor.units for processor in self.processors))
+        largest_stage = replicas * float(workspace.max()) + float(queue_bytes.max())
+        return replicas * float(parameters.sum()) + stages * largest_stage
+
+    @cached_property
+    def _span_footprints(self) -> Array:
+        """Bytes of one replica of the stage on items ``[i, j)``, as entry ``[j, i]``."""
+        parameters, workspace = (
+            np.zeros(self.items) if values is None else values for values in (self.parameters, self.workspace)
+        )
+        return span_sums(parameters) + span_maxima(workspace)
+
+
+def _split_times(choice: Choice, enter: Array, leave: Array) -> tuple[Array, Array]:
+    """Return what a stage on items ``[i, j)`` computes at its replicas' own pace, and the rest, as entry ``[j, i]``."""
+    compute, rest = choice.span_seconds, np.add.outer(leave, enter)
+    if choice.common is None:
+        return compute, rest
+    return compute - choice.common, rest + choice.common
+
+
+def overlap_seconds(compute: Array, transfer: Array) -> Array:
+    """Return the time between two frames where one is computed while the tensors of another one move."""
+    # Two replicas take turns at computing; each needs its own time for one frame, and there are two of them.
+    seconds: Array = np.maximum(compute, (compute + transfer) / 2)
+    return seconds

@@ -1,0 +1,1 @@
+"""Solver: divisions of a chain by dynamic programming, with a bound."""

@@ -1,0 +1,253 @@
+"""Reach: whether a chain can be divided so that each stage keeps up with an interval, in time linear in its length.
+
+A state is how many units are in use, and which kind of border is next.  It has for each position whether stages that
+keep up can end there.  A stage on the items ``[i, j)`` keeps up if ``a * (P[j] - P[i]) + b * (enter[i] + leave[j])`` is
+at most the interval, with the prefix sums ``P`` of its times.  So of all positions where it may begin, only the one
+with the largest ``a * P[i] - b * enter[i]`` has to be looked at.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import chain, product
+from operator import add, le
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.split.planning.problem.arrays import Array
+from pipeline.split.planning.problem.border_kinds import Border, Borders, Segment
+from pipeline.split.planning.problem.choice import Choice
+from pipeline.split.planning.problem.problem import Problem
+from pipeline.split.planning.solver.search import Use
+
+Reached = NDArray[np.bool_]
+"""For each position, whether stages can end there."""
+
+State = dict[Border, Reached]
+
+
+class _Form(NamedTuple):
+    """What of a stage has to be at most the interval: factors of computing and of transfers, and the prefix sums."""
+
+    compute: float
+    transfer: float
+    prefix: Array
+
+
+class ReachSearch:
+    """Searches for divisions that keep up, as if stages shared nothing and memories had no end.
+
+    What it does not find is impossible.  What it finds may be slower: spans that are no sums count as if they were,
+    and transfers of unlike replicas as if they were alike.
+
+    Parameters
+    ----------
+    problem : Problem
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self.borders = problem, Borders(problem)
+        count = len(problem.stages)
+        # A fixed number of stages is one more thing that each stage takes one of.
+        self._units = (*(processor.units for processor in problem.processors), *([count] if count else []))
+        self._uses: list[Use] = [choice.use + ((1,) if count else ()) for choice in problem.choices]
+        self._states: dict[Use, State] = {}
+        self._interval = 0.0
+
+    @cached_property
+    def longest(self) -> float:
+        """An interval that all stages keep that there can be."""
+        compute = max(_finite_sum(choice.seconds) for choice in self._problem.choices)
+        borders = (self._problem.enter, self._problem.leave)
+        transfers = (float(values.max(where=np.isfinite(values), initial=0.0)) for values in borders)
+        return max(compute + sum(transfers), 1e-300)
+
+    def division(self, interval: float) -> list[Segment] | None:
+        """Return a division whose stages keep up with an interval, None if there is none."""
+        self._states, self._interval = {}, interval
+        caller, start = len(self._problem.processors), (0,) * len(self._units)
+        fewer: dict[Use, State] = {}
+        for processor in self._processors(start):
+            self._state(start, (processor, self.borders.enter_kind(caller, processor)))[0] = True
+        # In lexicographic order each state comes after all with fewer units, from which alone it follows.
+        for use in product(*(range(units + 1) for units in self._units)):
+            self._drop_reached_with_fewer(use, fewer)
+            for border, reached in self._states.get(use, {}).items():
+                last = self._extend(border, reached, use)
+                if last is not None:
+                    return self._walk_back(last, border, use)
+        return None
+
+    def _processors(self, use: Use) -> tuple[int, ...]:
+        """Return the processors that may run the next stage."""
+        stages = self._problem.stages
+        if not stages:
+            return tuple(range(len(self._problem.processors)))
+        return stages[use[-1]] if use[-1] < len(stages) else ()
+
+    def _choices(self, use: Use, processor: int) -> list[tuple[int, Use]]:
+        """Return the choices for which there are units, by their place among those of the processor."""
+        choices = []
+        for place, index in enumerate(self._best_choices[processor]):
+            next_use = tuple(map(add, use, self._uses[index]))
+            if all(map(le, next_use, self._units)) and self._problem.allows(use[-1], self._problem.choices[index]):
+                choices.append((place, next_use))
+        twins = self._problem.twins
+        return [each for each in choices if all(each[1][one] >= each[1][other] for one, other in twins)]
+
+    @cached_property
+    def _best_choices(self) -> list[list[int]]:
+        """For each processor its choices, without those that are slower than one that takes as much of everything."""
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for index, choice in enumerate(self._problem.choices):
+            groups.setdefault((choice.processor, choice.use, choice.device), []).append(index)
+        best: list[list[int]] = [[] for _ in self._problem.processors]
+        for group in groups.values():
+            # The most replicas first: transfers of one frame beside those of others hurt the least.
+            group.sort(key=lambda index: -self._problem.choices[index].replicas)
+            kept: list[Array] = []
+            for index in group:
+                choice = self._problem.choices[index]
+                seconds = choice.seconds / choice.rate
+                if not any((faster <= seconds).all() for faster in kept):
+                    kept.append(seconds)
+                    best[choice.processor].append(index)
+        return best
+
+    def _extend(self, border: Border, reached: Reached, use: Use) -> int | None:
+        """Note where one more stage can end; return its choice if that is the end of the chain."""
+        processor, enter = border
+        choices = self._choices(use, processor)
+        if not choices:
+            return None
+        places, first = [place for place, _ in choices], int(reached.argmax())
+        # All choices at once: for each the best begin up to each position, of all where stages can end.
+        begins = np.where(reached[first:-1], self._begins[processor, enter][:, places, first:-1], -np.inf)
+        best = np.maximum.accumulate(begins, axis=2) + self._interval
+        *stage_borders, caller_border = range(len(self.borders.leave[processor]))
+        stages = self._problem.stages
+        if not stages or use[-1] + 1 == len(stages):
+            final = np.logical_and.reduce(best[..., -1] >= self._ends[processor, caller_border][:, places, -1])
+            if final.any():
+                return self._best_choices[processor][places[int(final.argmax())]]
+        for leave in stage_borders:
+            ends = self._ends[processor, leave][:, places, first + 1 : -1]
+            within: Reached = np.logical_and.reduce(best[..., :-1] >= ends)
+            for number in np.flatnonzero(np.logical_or.reduce(within, axis=1)).tolist():
+                self._offer(within[number], first + 1, processor, leave, choices[number][1])
+        return None
+
+    def _offer(self, within: Reached, first: int, processor: int, leave: int, use: Use) -> None:
+        candidates = self._processors(use)
+        for follower in self.borders.followers[processor][leave]:
+            if follower in candidates:
+                self._state(use, (follower, self.borders.enter_kind(processor, follower)))[first:-1] |= within
+
+    def _state(self, use: Use, border: Border) -> Reached:
+        state = self._states.setdefault(use, {})
+        if border not in state:
+            state[border] = np.zeros(self._problem.items + 1, np.bool_)
+        return state[border]
+
+    def _drop_reached_with_fewer(self, use: Use, fewer: dict[Use, State]) -> None:
+        """Forget what is reached with fewer units as well, and remember for states with more what is reached."""
+        smaller = [
+            fewer[smaller_use]
+            for axis in range(len(self._problem.processors))
+            if use[axis] and (smaller_use := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in fewer
+        ]
+        state, union = self._states.get(use, {}), State()
+        for border in {*state, *(border for other in smaller for border in other)}:
+            # Most states are empty, and hand the same rows on: each is counted once.
+            rows = list({id(other[border]): other[border] for other in smaller if border in other}.values())
+            if border in state:
+                for row in rows:
+                    state[border] &= ~row
+                rows.append(state[border])
+            union[border] = rows[0] if len(rows) == 1 else np.logical_or.reduce(rows)
+        fewer[use] = union
+        for border in [border for border, reached in state.items() if not reached.any()]:
+            del state[border]
+
+    def _walk_back(self, choice: int, border: Border, use: Use) -> list[Segment]:
+        """Return the stages that end with one at the end of the chain."""
+        leave, end = len(self.borders.leave[border[0]]) - 1, self._problem.items
+        path = [Segment(self._begin(choice, border, use, leave, end), end, choice, border[1], leave)]
+        while path[-1].begin:
+            choice, border, use, leave = self._predecessor(use, border, path[-1].begin)
+            begin = self._begin(choice, border, use, leave, path[-1].begin)
+            path.append(Segment(begin, path[-1].begin, choice, border[1], leave))
+        return path[::-1]
+
+    def _predecessor(self, use: Use, border: Border, end: int) -> tuple[int, Border, Use, int]:
+        """Return how the stage runs that led to a state: its choice, border, units in use before it, and leave."""
+        for index in chain.from_iterable(self._best_choices):
+            choice = self._problem.choices[index]
+            previous = tuple(count - taken for count, taken in zip(use, self._uses[index], strict=True))
+            if not self._problem.allows(previous[-1], choice):
+                continue
+            leave = self.borders.leave_kind(choice.processor, border)
+            for candidate in self._states.get(previous, {}):
+                if leave is None or candidate[0] != choice.processor:
+                    continue
+                if all(within.any() for within in self._within(index, candidate, previous, leave, end)):
+                    return index, candidate, previous, leave
+        raise AssertionError(f"no stage leads to {border} at {end} with {use}")
+
+    def _within(self, choice: int, border: Border, use: Use, leave: int, end: int) -> list[Reached]:
+        """Return for each form from which positions a stage to `end` keeps up."""
+        reached = self._states[use][border][:end]
+        place = self._best_choices[border[0]].index(choice)
+        begins, ends = self._begins[border][:, place, :end], self._ends[border[0], leave][:, place, end]
+        return list(reached & (begins + self._interval >= ends[:, None]))
+
+    def _begin(self, choice: int, border: Border, use: Use, leave: int, end: int) -> int:
+        within = self._within(choice, border, use, leave, end)
+        # With two forms, each is asked alone on the way there.
+        together = np.logical_and.reduce(within)
+        return int(np.flatnonzero(together if together.any() else within[-1])[-1])
+
+    @cached_property
+    def _forms(self) -> list[list[_Form]]:
+        # Instead of infinite times, such that no stage with one of them keeps up, and that sums are numbers.
+        return [self._forms_of(choice, 4 * self.longest) for choice in self._problem.choices]
+
+    def _forms_of(self, choice: Choice, never: float) -> list[_Form]:
+        seconds = np.where(np.isfinite(choice.seconds), choice.seconds, never * choice.replicas)
+        prefix = np.concatenate([[0.0], np.cumsum(seconds)])
+        copies = choice.replicas
+        if self._problem.processors[choice.processor].overlaps:
+            # As `overlap_seconds`.
+            return [_Form(1 / copies, 0.0, prefix), _Form(0.5 / copies, 0.5 / copies, prefix)]
+        # Of unlike replicas the rates add up: that is never faster than computing and moving one after the other, each
+        # on all of them.
+        return [_Form(1 / choice.rate, 1 / copies, prefix)]
+
+    @cached_property
+    def _begins(self) -> dict[tuple[int, int], Array]:
+        """How good it is to begin at each position: by processor and kind of border, of shape (forms, choices, n)."""
+        return self._rows(self.borders.enter, -1.0)
+
+    @cached_property
+    def _ends(self) -> dict[tuple[int, int], Array]:
+        """How good the begin has to be, less the interval, for an end at each position."""
+        return self._rows(self.borders.leave, 1.0)
+
+    def _rows(self, borders: list[list[Array]], sign: float) -> dict[tuple[int, int], Array]:
+        return {
+            (processor, kind): np.array(
+                [
+                    [form.compute * form.prefix + sign * form.transfer * row for form in self._forms[index]]
+                    for index in choices
+                ]
+            ).swapaxes(0, 1)
+            for processor, choices in enumerate(self._best_choices)
+            for kind, row in enumerate(borders[processor])
+            if choices
+        }
+
+
+def _finite_sum(values: Array) -> float:
+    return float(np.where(np.isfinite(values), values, 0.0).sum())

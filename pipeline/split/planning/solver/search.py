@@ -1,0 +1,310 @@
+"""Search: the best division of a chain by dynamic programming over positions, units in use, and borders.
+
+A state is how many units of each processor are in use, where the next stage is, and where their number is fixed, how
+many stages there are.  It has one number for each position: the best value of all divisions that end there.  A stage
+takes at least one unit, or is one more of a fixed number, so that a state only follows from states with fewer, and one
+step is a minimum over a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.split.planning.problem.arrays import Array
+from pipeline.split.planning.problem.border_kinds import Border, Borders, Key, Segment
+from pipeline.split.planning.problem.limits import ROUNDING
+from pipeline.split.planning.problem.problem import Problem
+from pipeline.split.planning.solver.stage_table import StageTable
+
+# So many times as wide as there are begins, a window is mostly empty.
+_SPARSE = 3
+
+# Positions up to which a call takes longer than the work that is in it.
+_SMALL = 150
+
+Use = tuple[int, ...]
+"""Units in use of each processor, and then, where the number of stages is fixed, how many there are."""
+
+Join = Callable[[Array, Array], Array]
+"""Combines the value of a stage with that of the stages before it: `numpy.maximum` or `numpy.add`."""
+
+
+def best_division(  # noqa: PLR0913, PLR0917 - what a search is about
+    problem: Problem,
+    borders: Borders,
+    table: StageTable,
+    join: Join,
+    ceiling: float = np.inf,
+    floor: float = 0.0,
+    rests: dict[Border, Array] | None = None,
+) -> list[Segment] | None:
+    """Return the division with the least value, None if none is possible with at most `ceiling`.
+
+    Values below `floor` are not told apart.  `rests` are of `least_rests`, for sums: they tell what cannot end below
+    the ceiling.
+    """
+    search = _DivisionSearch(problem, borders, table.values, join, ceiling, floor)
+    search.rests = rests or {}
+    search.run()
+    return search.segments()
+
+
+def least_rests(problem: Problem, borders: Borders, table: StageTable) -> dict[Border, Array]:
+    """Return for each border and position the least sum of stages to the end, whatever units are in use."""
+    items = problem.items
+    # Of all choices at once: how a stage runs does not matter to those that follow.
+    least: dict[Key, Array] = {}
+    for (index, enter, leave), values in table.values.items():
+        key = problem.choices[index].processor, enter, leave
+        least[key] = np.minimum(least[key], values) if key in least else values
+    rests = {(processor, enter): np.full(items + 1, np.inf) for processor, enter, _ in least}
+    followers = {
+        # A processor that no stage may run on follows nothing.
+        (processor, leave): [
+            border for each in group if (border := (each, borders.enter_kind(processor, each))) in rests
+        ]
+        for processor, groups in enumerate(borders.followers)
+        for leave, group in enumerate(groups)
+    }
+    for position in range(items - 1, -1, -1):
+        for (processor, enter, leave), values in least.items():
+            best = values[items, position]
+            if followers.get((processor, leave)):
+                # Where devices are fixed, some of the others have no choices.
+                rows = [rests[each][position + 1 : items] for each in followers[processor, leave] if each in rests]
+                behind = np.minimum.reduce(rows) if rows else np.inf
+                best = (values[position + 1 : items, position] + behind).min(initial=np.inf)
+            rests[processor, enter][position] = min(rests[processor, enter][position], best)
+    return rests
+
+
+class _Begins(NamedTuple):
+    """Positions where a stage may begin: the first one, all of them, and the values of what is before them."""
+
+    first: int
+    positions: slice | NDArray[np.intp]
+    values: Array
+
+
+class _Table(NamedTuple):
+    """Values of all stages on a processor with two kinds of borders, shape (choices, ends, begins)."""
+
+    values: Array
+    reach: NDArray[np.intp]
+
+    def take(self, places: Sequence[int], ends: slice, positions: slice | NDArray[np.intp]) -> Array:
+        """Return the values of some choices, without a copy of those of one, or of all."""
+        if len(places) == 1:
+            return self.values[places[0] : places[0] + 1, ends][..., positions]
+        if len(places) == len(self.values):
+            return self.values[:, ends][..., positions]
+        window: Array = (
+            self.values[places, ends, positions]
+            if isinstance(positions, slice)
+            else self.values[places, ends][..., positions]
+        )
+        return window
+
+
+class _DivisionSearch:
+    def __init__(  # noqa: PLR0913, PLR0917 - what a search is about
+        self,
+        problem: Problem,
+        borders: Borders,
+        values: dict[Key, Array],
+        join: Join,
+        ceiling: float,
+        floor: float,
+    ) -> None:
+        self._problem, self._borders, self._values = problem, borders, values
+        self.rests: dict[Border, Array] = {}
+        self._join, self._ceiling, self._floor = join, ceiling, floor
+        self._size = len(next(iter(values.values())))
+        count = len(problem.stages)
+        # A fixed number of stages is one more thing that each stage takes one of.
+        self._units = (*(processor.units for processor in problem.processors), *([count] if count else []))
+        # A table may be without some of the choices.
+        self._indices = sorted({key[0] for key in values})
+        self._choices_of = [
+            [index for index in self._indices if problem.choices[index].processor == processor]
+            for processor in range(len(problem.processors))
+        ]
+        self._uses = np.array([choice.use + ((1,) if count else ()) for choice in problem.choices])
+        self._tables: dict[tuple[int, int, int], _Table] = {}
+        self._is_small = self._size <= _SMALL
+        self._states: dict[Use, dict[Border, Array]] = {}
+        self._minima: dict[Use, dict[Border, Array]] = {}
+        self._ends: dict[Use, float] = {}
+        self._highest = min(ceiling, np.finfo(np.float64).max)
+
+    def run(self) -> None:
+        """Fill all states, those with fewer units in use first."""
+        caller, start = len(self._problem.processors), (0,) * len(self._units)
+        for processor in self._processors(start):
+            self._state(start, (processor, self._borders.enter_kind(caller, processor)))[0] = 0.0
+        # In lexicographic order each state comes after all with fewer units, from which alone it follows.
+        for use in product(*(range(units + 1) for units in self._units)):
+            # First, so that what is not better than with fewer units is never extended.
+            self._drop_dominated(use)
+            for border, values in self._states.get(use, {}).items():
+                self._extend(border, values, use)
+
+    def segments(self) -> list[Segment] | None:
+        """Walk back from the best end."""
+        if not self._ends or min(self._ends.values()) > self._ceiling:
+            return None
+        # Among equals the one with the fewest units.
+        use, value = min(self._ends.items(), key=lambda end: (end[1], sum(end[0])))
+        border: Border | None = None
+        end, path = self._size - 1, list[Segment]()
+        while end:
+            segment, use = self._predecessor(use, border, end, value)
+            path.append(segment)
+            border = (self._problem.choices[segment.choice].processor, segment.enter)
+            value, end = float(self._states[use][border][segment.begin]), segment.begin
+        return path[::-1]
+
+    def _processors(self, use: Use) -> Sequence[int]:
+        """Return the processors that may run the next stage."""
+        stages = self._problem.stages
+        if not stages:
+            return range(len(self._problem.processors))
+        return stages[use[-1]] if use[-1] < len(stages) else ()
+
+    def _choices(self, use: Use, processor: int) -> tuple[list[int], list[Use]]:
+        """Return the choices for which there are units, by their places in tables, and the units in use with them."""
+        indices = self._choices_of[processor]
+        uses = self._uses[indices] + use if indices else np.zeros((0, len(use)), int)
+        fits = (uses <= self._units).all(axis=1)
+        for one, other in self._problem.twins:
+            fits &= uses[:, one] >= uses[:, other]
+        places = fits.nonzero()[0].tolist()
+        if self._problem.runtimes:
+            places = [place for place in places if self._problem.allows(use[-1], self._problem.choices[indices[place]])]
+        return places, [tuple(next_use) for next_use in uses[places].tolist()]
+
+    def _extend(self, border: Border, values: Array, use: Use) -> None:
+        """Add one more stage to the divisions that end at a border, in all ways at once."""
+        processor = border[0]
+        places, next_uses = self._choices(use, processor)
+        hopeful = values + self.rests[border] if border in self.rests else values
+        reached = np.flatnonzero(hopeful <= self._highest)
+        if not places or not len(reached):
+            return
+        # A window is read as it lies in memory, unless most of it is empty.
+        window = slice(int(reached[0]), int(reached[-1]) + 1)
+        positions = reached if len(reached) * _SPARSE < window.stop - window.start else window
+        begins = _Begins(window.start, positions, values[positions])
+        *stage_borders, caller_border = range(len(self._borders.leave[processor]))
+        # Each stage takes one of a fixed number, in whichever way it runs.
+        stages_left = self._stages_left(next_uses[0])
+        # Where calls take longer than the work in them, all choices are looked at together.
+        step = len(places) if self._is_small else 1
+        for first in range(0, len(places), step):
+            group, uses = places[first : first + step], next_uses[first : first + step]
+            for leave in stage_borders if self._processors(uses[0]) else ():
+                table = self._table(border, leave)
+                # Each stage behind this one needs an item.
+                furthest = int(table.reach[group][:, positions].max())
+                ends = slice(begins.first + 1, min(furthest + 1, self._size - max(1, stages_left)))
+                if ends.stop > ends.start:
+                    joint = self._join(table.take(group, ends, positions), begins.values)
+                    best = np.maximum(np.minimum.reduce(joint, axis=2), self._floor)
+                    self._offer(best, uses, processor, leave, ends)
+            if not stages_left:
+                values_to_end = self._table(border, caller_border).take(group, slice(-1, None), positions)[:, 0]
+                self._finish(np.minimum.reduce(self._join(values_to_end, begins.values), axis=1), uses)
+
+    def _table(self, border: Border, leave: int) -> _Table:
+        """Return the stages of all choices of a processor with two kinds of borders."""
+        processor, enter = border
+        key = processor, enter, leave
+        if key not in self._tables:
+            values = np.stack([self._values[index, enter, leave] for index in self._choices_of[processor]])
+            self._tables[key] = _Table(values, _reach(values, self._highest))
+        return self._tables[key]
+
+    def _finish(self, values: Array, uses: Sequence[Use]) -> None:
+        for value, use in zip(values.tolist(), uses, strict=True):
+            if value <= self._highest:
+                self._ends[use] = min(self._ends.get(use, np.inf), max(value, self._floor))
+                # What takes more than a division that is known is not looked at any further.
+                self._highest = min(self._highest, self._ends[use] * (1 + ROUNDING))
+
+    def _stages_left(self, use: Use) -> int:
+        """Return the number of stages that are still to come, of a fixed one."""
+        return len(self._problem.stages) - use[-1] if self._problem.stages else 0
+
+    def _offer(self, best: Array, uses: Sequence[Use], processor: int, leave: int, ends: slice) -> None:
+        """Note what ends at a border, one row for each of some units in use."""
+        candidates = self._processors(uses[0])
+        # No later stage makes the slowest one faster, or a sum smaller.
+        hopeful = best <= self._highest
+        for follower in self._borders.followers[processor][leave] if hopeful.any() else ():
+            if follower not in candidates:
+                continue
+            border = follower, self._borders.enter_kind(processor, follower)
+            if border in self.rests:
+                hopeful = best + self.rests[border][ends] <= self._highest
+            rows = np.where(hopeful, best, np.inf)
+            for number in np.flatnonzero(np.logical_or.reduce(hopeful, axis=1)).tolist():
+                values = self._state(uses[number], border)[ends]
+                np.minimum(values, rows[number], out=values)
+
+    def _state(self, use: Use, border: Border) -> Array:
+        state = self._states.setdefault(use, {})
+        if border not in state:
+            state[border] = np.full(self._size, np.inf)
+        return state[border]
+
+    def _drop_dominated(self, use: Use) -> None:
+        """Forget what is as good with fewer units, and remember the best so far for states with more."""
+        fewer = [
+            self._minima[smaller_use]
+            for axis in range(len(self._problem.processors))
+            if use[axis] and (smaller_use := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in self._minima
+        ]
+        state, minima = self._states.get(use, {}), dict[Border, Array]()
+        for border in {*state, *(border for each in fewer for border in each)}:
+            # Most states are empty, and hand the same rows on: each is compared once.
+            rows = list({id(each[border]): each[border] for each in fewer if border in each}.values())
+            if rows and border in state:
+                best = np.minimum.reduce(rows)
+                state[border][state[border] >= best] = np.inf
+            if border in state:
+                rows.append(state[border])
+            minima[border] = rows[0] if len(rows) == 1 else np.minimum.reduce(rows)
+        self._minima[use] = minima
+        for border in [border for border, values in state.items() if not np.isfinite(values).any()]:
+            del state[border]
+
+    def _predecessor(self, use: Use, border: Border | None, end: int, value: float) -> tuple[Segment, Use]:
+        """Return the stage that led to a state, and the units in use before it."""
+        for index in self._indices:
+            choice = self._problem.choices[index]
+            previous_use = tuple((np.array(use) - self._uses[index]).tolist())
+            if not self._problem.allows(previous_use[-1], choice):
+                continue
+            leave = self._borders.leave_kind(choice.processor, border)
+            for (processor, enter), values in self._states.get(previous_use, {}).items():
+                if processor != choice.processor or leave is None:
+                    continue
+                joint = self._join(self._values[index, enter, leave][end, :end], values[:end])
+                # The same operations on the same floats as on the way there give the same bits, so that they may be
+                # compared.
+                begins = np.flatnonzero(np.maximum(joint, self._floor) == value)
+                if len(begins):
+                    return Segment(int(begins[-1]), end, index, enter, leave), previous_use
+        raise AssertionError(f"no stage leads to {border} at {end} with {use}")
+
+
+def _reach(values: Array, ceiling: float) -> NDArray[np.intp]:
+    """Return for each choice and begin the last end whose value is at most `ceiling`; 0 if there is none."""
+    fits = values <= ceiling
+    last: NDArray[np.intp] = values.shape[1] - 1 - np.argmax(fits[:, ::-1], axis=1)
+    return np.where(fits.any(axis=1), last, 0)

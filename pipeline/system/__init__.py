@@ -1,0 +1,1 @@
+"""Processes, threads, files and packages: nothing of neural networks."""
