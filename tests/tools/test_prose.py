@@ -63,7 +63,7 @@ def test_vague_names_are_found_wherever_they_are_bound(findings: list[prose.Find
 @pytest.mark.parametrize(
     ("path", "room"),
     [
-        ("pipeline/split/planning/solver.py", "split"),
+        ("pipeline/split/planning/solver/solver.py", "split"),
         ("pipeline/errors.py", "errors"),
         ("pipeline/__init__.py", "__init__"),
         ("boards/vta/isa/opcodes.py", "boards"),
