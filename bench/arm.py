@@ -24,23 +24,23 @@ from __future__ import annotations
 
 import argparse
 import functools
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import arm_analyser
-import arm_kernels
-import arm_memory
-import arm_networks
-import arm_wheels
-from arm_analyser import Unavailable
-from arm_kernels import LoopUse, NetworkEstimate
-from arm_memory import MemoryUse
-from arm_wheels import MainLoops
 from report import Row, median, parser, report
 
 from pipeline.core.numerics import EXACT, Numerics
+
+# Both folders of scripts lie in the repository's root.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tools.arm import analyser, kernels, memory, networks, wheels
+from tools.arm.analyser import Unavailable
+from tools.arm.kernels import LoopUse, NetworkEstimate
+from tools.arm.memory import MemoryUse
+from tools.arm.wheels import MainLoops
 
 CORES = {
     "neoverse-n1": ("+dotprod", "+fullfp16"),
@@ -66,17 +66,17 @@ _NOTABLE = 0.02
 def main() -> None:
     options = arguments()
     cores = options.core or (QUICK if options.quick else USUAL)
-    networks = options.network or (arm_networks.NAMES[:1] if options.quick else arm_networks.NAMES)
+    names = options.network or (networks.NAMES[:1] if options.quick else networks.NAMES)
     try:
-        version = f"Estimates of LLVM {arm_analyser.version()}, not measurements.\n"
+        version = f"Estimates of LLVM {analyser.version()}, not measurements.\n"
     except Unavailable as error:
         report("Loops on Arm cores", [{"code": "all", "skipped": str(error)}], "", options.json)
         return
-    baselines = [row for core in cores for name in arm_wheels.WHEELS for row in library_rows(name, core)]
+    baselines = [row for core in cores for name in wheels.WHEELS for row in library_rows(name, core)]
     rows: list[Row] = [*baselines]
     with tempfile.TemporaryDirectory() as folder:
-        for network in networks:
-            stage = arm_networks.module(network, Path(folder))
+        for network in names:
+            stage = networks.module(network, Path(folder))
             for core in cores:
                 for numerics in numerics_of(network, core):
                     work = functools.partial(network_rows, network, stage, core, Path(folder), baselines, numerics)
@@ -87,8 +87,8 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("--network", nargs="+", choices=arm_networks.NAMES, metavar="NAME",
-                         help=", ".join(arm_networks.NAMES))  # fmt: skip
+    options.add_argument("--network", nargs="+", choices=networks.NAMES, metavar="NAME",
+                         help=", ".join(networks.NAMES))  # fmt: skip
     options.add_argument("--core", nargs="+", choices=CORES, metavar="NAME", help=", ".join(CORES))
     return options.parse_args()
 
@@ -114,7 +114,7 @@ def kinds_of(core: str) -> list[str]:
 
 def numerics_of(network: str, core: str) -> list[Numerics]:
     """Return how a network's numbers are multiplied on a core: in float16 as well, if it has that."""
-    has_halves = _KINDS.get("+fullfp16") in kinds_of(core) and not network.endswith(arm_networks.INT8)
+    has_halves = _KINDS.get("+fullfp16") in kinds_of(core) and not network.endswith(networks.INT8)
     return [EXACT, Numerics(arithmetic="float16")] if has_halves else [EXACT]
 
 
@@ -122,9 +122,9 @@ def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what
     network: str, stage: Any, core: str, folder: Path, baselines: Sequence[Row], numerics: Numerics
 ) -> list[Row]:
     """Compile a network for a core and return the row of its figures."""
-    compiled = arm_networks.compile_network(stage, target_of(core), folder / f"{network}-{core}.o", numerics)
-    row = describe_network(arm_kernels.estimate(compiled, core))
-    is_int8 = network.endswith(arm_networks.INT8)
+    compiled = networks.compile_network(stage, target_of(core), folder / f"{network}-{core}.o", numerics)
+    row = describe_network(kernels.estimate(compiled, core))
+    is_int8 = network.endswith(networks.INT8)
     kind = "int8" if is_int8 else numerics.arithmetic
     best = best_of_onnxruntime(baselines, core, _INT8 if is_int8 else (kind,))
     rate = row["macs_per_cycle"]
@@ -136,14 +136,14 @@ def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what
             "fmla_per_cycle": rate / _LANES[kind] if rate and kind in _LANES else None,
             "ratio": rate / best if best and rate else None,
             **row,
-            **describe_memory(list(arm_memory.memory_uses(compiled, 1 if is_int8 else 4))),
+            **describe_memory(list(memory.memory_uses(compiled, 1 if is_int8 else 4))),
         }
     ]
 
 
 def best_of_onnxruntime(baselines: Sequence[Row], core: str, kinds: Sequence[str]) -> float | None:
     """Return the most products per cycle among loops of some kinds; None if there are none."""
-    name = arm_wheels.WHEELS["onnxruntime"][0]
+    name = wheels.WHEELS["onnxruntime"][0]
     rows = [row for row in baselines if (row["core"], row["code"]) == (core, name) and row.get("kind") in kinds]
     return max((row["best"] for row in rows), default=None)
 
@@ -183,10 +183,10 @@ def _share(uses: Sequence[LoopUse], cycles: float) -> float:
 
 def library_rows(name: str, core: str) -> list[Row]:
     """Return the figures of a library's main loops on a core, by kind of their products."""
-    code = arm_wheels.WHEELS[name][0]
+    code = wheels.WHEELS[name][0]
 
     def work() -> list[Row]:
-        return [describe_main_loops(code, core, each) for each in arm_wheels.main_loops(name, core, kinds_of(core))]
+        return [describe_main_loops(code, core, each) for each in wheels.main_loops(name, core, kinds_of(core))]
 
     return rows_or_reason(code, core, work)
 

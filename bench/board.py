@@ -13,7 +13,7 @@ ratio              ONNX Runtime's time over ours
 ghz                the core's clock while it worked, as Linux tells it
 products_per_cycle multiply-adds of the network over time and clock; in vectors of four float32, 1 is the most on
                    Cortex-A53, A55 and A72, and 2 on Cortex-A76
-estimated          the same as bench/arm_table.py estimates it for this core, the mean over networks
+estimated          the same as tools/arm/table.py estimates it for this core, the mean over networks
 other_code_ms      one frame by the code for the board's first kind of core, where this one has code of its own
 """
 
@@ -23,12 +23,12 @@ import argparse
 import functools
 import json
 import platform
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import arm_networks
 import numpy as np
 from cpu import Run, by_onnxruntime, time_sides
 from report import Row, environment, installed_version, parser, text
@@ -39,6 +39,10 @@ from pipeline.executor import core_estimates, core_kinds, host, host_target
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
 from pipeline.system.threads import run_in_thread
+
+# Both folders of scripts lie in the repository's root.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tools.arm import networks
 
 QUICK = ("squeezenet",)
 SYSTEM = Path("/sys/devices/system/cpu")
@@ -54,7 +58,7 @@ class CoreKind(NamedTuple):
 
 def main() -> None:
     options = arguments()
-    names = options.network or (QUICK if options.quick else arm_networks.NAMES)
+    names = options.network or (QUICK if options.quick else networks.NAMES)
     rows: list[Row] = []
     kinds = core_kinds_here()
     with tempfile.TemporaryDirectory() as folder:
@@ -70,8 +74,8 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("--network", nargs="+", choices=arm_networks.NAMES, metavar="NAME",
-                         help=", ".join(arm_networks.NAMES))  # fmt: skip
+    options.add_argument("--network", nargs="+", choices=networks.NAMES, metavar="NAME",
+                         help=", ".join(networks.NAMES))  # fmt: skip
     return options.parse_args()
 
 
@@ -90,7 +94,7 @@ def _mcpu(device: Device) -> str:
 
 def measure(name: str, kind: CoreKind, main_kind: CoreKind, folder: Path, seconds: float) -> Row:
     """Return the row of a network on one core."""
-    stage = arm_networks.module(name, folder)
+    stage = networks.module(name, folder)
     shape = [int(extent) for extent in stage["main"].params[0].ty.shape]
     frame = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     sides: dict[str, Run] = {"ours": load(stage, kind, kind.core, frame)}
@@ -101,7 +105,7 @@ def measure(name: str, kind: CoreKind, main_kind: CoreKind, folder: Path, second
     times = time_sides(sides, frame, seconds)
     hertz = clock(kind.core)
     products = count_products(stage, kind.device, folder)
-    kind_of_products = "int8" if name.endswith(arm_networks.INT8) else "float32"
+    kind_of_products = "int8" if name.endswith(networks.INT8) else "float32"
     return {
         "network": name,
         "core": kind.name,
@@ -124,7 +128,7 @@ def load(stage: Any, kind: CoreKind, core: int, frame: np.ndarray) -> Run:
 
 def count_products(stage: Any, device: Device, folder: Path) -> float:
     """Return the multiply-adds of a frame."""
-    network = arm_networks.compile_network(stage, host_target.target(device.target), folder / "kernels.o")
+    network = networks.compile_network(stage, host_target.target(device.target), folder / "kernels.o")
     return sum(operations / 2 * network.calls[name] for name, operations in network.operations.items())
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import arm_analyser
 import pytest
-from arm_epilogues import epilogue, read_functions
-from arm_kernels import estimate
-from arm_loops import innermost_loops
-from arm_networks import compile_network
 
 import pipeline
 from pipeline.split import extract
-from tests.bench.test_arm_loops import NESTED
 from tests.support.quantized_models import convolution
+from tests.tools.arm.test_loops import NESTED
+from tools.arm import analyser
+from tools.arm.epilogues import epilogue, read_functions
+from tools.arm.kernels import estimate
+from tools.arm.loops import innermost_loops
+from tools.arm.networks import compile_network
 
 TILES = """
 0000000000000100 <kernel_compute_>:
@@ -49,9 +49,9 @@ def test_there_is_none_without_a_store_but_to_the_stack() -> None:
 def test_bytes_have_one(tmp_path: Path) -> None:
     """Each sum is scaled, rounded and cut to what a byte holds."""
     try:
-        arm_analyser.tool("llvm-mca")
-        arm_analyser.tool("llvm-objdump")
-    except arm_analyser.Unavailable as error:
+        analyser.tool("llvm-mca")
+        analyser.tool("llvm-objdump")
+    except analyser.Unavailable as error:
         pytest.skip(f"this system: {error}")
     product = convolution(random.Random("convolution1"))
     module = extract.module(extract.parts(pipeline.read(product.save(tmp_path / "m.onnx")), [])[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from arm_loops import Instruction, Loop, is_product
+from tools.arm.loops import Instruction, Loop, is_product
 
 _REGISTER = re.compile(r"\b([vqdshbwx])(\d+)\b")
 # What writes no register, beside memory and flags.

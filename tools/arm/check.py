@@ -16,12 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import arm_analyser
-import arm_kernels
-import arm_networks
 import fma
 import numpy as np
-from arm_analyser import Unavailable
 from report import Row, parser, report, usable_cores
 
 from pipeline.core.board.board import Device
@@ -33,6 +29,8 @@ from pipeline.executor.kernels import microarchitecture
 from pipeline.executor.tuning.kernel_times import by_function, call_seconds
 from pipeline.system.threads import run_in_thread
 from pipeline.tvm.access import compiler_lock
+from tools.arm import analyser, kernels, networks
+from tools.arm.analyser import Unavailable
 
 NETWORK, KERNELS = "squeezenet", 5
 # Vectors of 256 bits, and what comes with them.
@@ -46,7 +44,7 @@ def main() -> None:
     try:
         # A thread of its own: TVM's pool and the core it is pinned to belong to the caller.
         rows: list[Row] = run_in_thread(check, "bench")
-        version = f"Estimates of LLVM {arm_analyser.version()}.\n"
+        version = f"Estimates of LLVM {analyser.version()}.\n"
     except Unavailable as error:
         rows, version = [{"kernel": "all", "skipped": str(error)}], ""
     report("Estimates beside measurements", rows, version + (__doc__ or "").partition("\n\n")[2], options.json)
@@ -60,9 +58,9 @@ def check() -> list[Row]:
     hertz = clock(processor)
     target: dict[str, object] = {"kind": "llvm", "mtriple": str(processor.attrs["mtriple"]), "mcpu": _LEVEL}
     with tempfile.TemporaryDirectory() as folder:
-        stage = arm_networks.module(NETWORK, Path(folder))
-        network = arm_networks.compile_network(stage, target, Path(folder) / "kernels.o")
-        estimate = arm_kernels.estimate(network, str(processor.attrs["mcpu"]), "x86_64-linux-gnu")
+        stage = networks.module(NETWORK, Path(folder))
+        network = networks.compile_network(stage, target, Path(folder) / "kernels.o")
+        estimate = kernels.estimate(network, str(processor.attrs["mcpu"]), "x86_64-linux-gnu")
         seconds = measure(stage, target)
     names = sorted(network.operations, key=lambda name: network.operations[name], reverse=True)[:KERNELS]
     return [kernel_row(name, network, estimate, seconds[name], hertz) for name in names]
@@ -90,8 +88,8 @@ def measure(stage: Any, target: dict[str, object]) -> dict[str, float]:
 
 def kernel_row(
     name: str,
-    network: arm_networks.CompiledNetwork,
-    estimate: arm_kernels.NetworkEstimate,
+    network: networks.CompiledNetwork,
+    estimate: kernels.NetworkEstimate,
     seconds: float,
     hertz: float,
 ) -> Row:

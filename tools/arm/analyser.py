@@ -10,9 +10,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from arm_loops import Loop, innermost_loops
-
 from pipeline.executor.kernels.microarchitecture import SCHEDULED_AS
+from tools.arm.loops import Loop, innermost_loops
 
 # Turns that are simulated.  The first ones fill the pipeline; among 100 they are hardly seen.
 ITERATIONS = 100

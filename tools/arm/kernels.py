@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import arm_analyser
-import arm_epilogues
-from arm_loops import Loop
-from arm_networks import CompiledNetwork
-from arm_slices import products_part
-
 from pipeline.tvm.access import tvm
+from tools.arm import analyser, epilogues
+from tools.arm.loops import Loop
+from tools.arm.networks import CompiledNetwork
+from tools.arm.slices import products_part
 
 _PRODUCTS = {"sdot": 4, "usdot": 4, "vpdpbusd": 4, "smull": 1, "smmla": 8, "usmmla": 8}
 """Products that an intrinsic adds up in each lane."""
@@ -109,9 +107,9 @@ class NetworkEstimate(NamedTuple):
 def estimate(network: CompiledNetwork, cpu: str, triple: str = "aarch64-linux-gnu") -> NetworkEstimate:
     """Return the estimate of one frame."""
     # An epilogue is in the loop of its tile where all terms are written out, and outside of the loop elsewhere.
-    whole_loops = arm_analyser.loops_of(network.library)
+    whole_loops = analyser.loops_of(network.library)
     loops = [products_part(loop) for loop in whole_loops]
-    cycles = arm_analyser.cycles(loops, cpu, triple)
+    cycles = analyser.cycles(loops, cpu, triple)
     epilogues = _epilogues(network, whole_loops, loops, cpu, triple)
     uses, total = list[LoopUse](), 0.0
     for name, operations in network.operations.items():
@@ -152,13 +150,13 @@ def _epilogues(
     network: CompiledNetwork, whole_loops: Sequence[Loop], parts: Sequence[Loop], cpu: str, triple: str
 ) -> dict[int, Epilogue]:
     """Return what is done with one tile's sums, by the address of the innermost loop's products."""
-    functions = arm_epilogues.functions_of(network.library)
+    functions = epilogues.functions_of(network.library)
     codes = [
-        (part, whole if part is not whole else arm_epilogues.epilogue(functions[whole.function], whole))
+        (part, whole if part is not whole else epilogues.epilogue(functions[whole.function], whole))
         for whole, part in zip(whole_loops, parts, strict=True)
     ]
     known = [(part, code) for part, code in codes if code is not None]
-    cycles = arm_analyser.cycles([code for _, code in known], cpu, triple)
+    cycles = analyser.cycles([code for _, code in known], cpu, triple)
     return {
         part.start: Epilogue(estimate, code.start <= part.start <= part.end <= code.end and code.macs == part.macs)
         for (part, code), estimate in zip(known, cycles, strict=True)

@@ -12,11 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import arm_analyser
-from arm_analyser import Unavailable
-from arm_loops import Loop
-
 from pipeline.system.files import cache_folder
+from tools.arm import analyser
+from tools.arm.analyser import Unavailable
+from tools.arm.loops import Loop
 
 # Newest releases when this was written; pinned, so that a figure can be found again.
 WHEELS = {
@@ -66,7 +65,7 @@ def loops(name: str) -> list[Loop]:
         if member is None:
             raise Unavailable(f"{wheel.name} has no {pattern}")
         library = Path(archive.extract(member, folder))
-        return [loop for loop in arm_analyser.loops_of(library) if loop.multipliers >= FEWEST]
+        return [loop for loop in analyser.loops_of(library) if loop.multipliers >= FEWEST]
 
 
 def _fetch(requirement: str) -> Path:
@@ -91,7 +90,7 @@ def main_loops(name: str, cpu: str, kinds: Sequence[str]) -> list[MainLoops]:
     selections = {kind: dense_loops(loops(name), kind) for kind in kinds}
     estimates = []
     for kind, selection in selections.items():
-        cycles = arm_analyser.cycles(selection, cpu)
+        cycles = analyser.cycles(selection, cpu)
         rates = [(loop.macs / turn, loop) for loop, turn in zip(selection, cycles, strict=True) if turn]
         if rates:
             estimates.append(MainLoops(kind, sorted(rates, key=lambda rate: -rate[0])))

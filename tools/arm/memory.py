@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from arm_networks import CompiledNetwork
+
+from tools.arm.networks import CompiledNetwork
 
 # Operations for each byte from which a kernel is not bound by memory; a core has some ten times as many operations as
 # bytes that arrive from memory.

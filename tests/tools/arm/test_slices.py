@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from arm_loops import Loop, innermost_loops
-from arm_slices import products_part
+from tools.arm.loops import Loop, innermost_loops
+from tools.arm.slices import products_part
 
 TILE = [
     "ldr\tq0, [x1], #16", "movi\tv8.2d, #0000000000000000", "ldp\tq1, q2, [x2]", "eor\tv0.16b, v0.16b, v3.16b",

@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from arm_memory import memory_uses
-from arm_networks import compile_network
 
 import pipeline
 from pipeline.split import extract
 from tests.support.quantized_models import depthwise
+from tools.arm.memory import memory_uses
+from tools.arm.networks import compile_network
 
 
 @pytest.mark.parametrize(("mcpu", "least", "most"), [("cortex-a72", 1.0, 1.05), ("x86-64", 1.3, 5.0)])

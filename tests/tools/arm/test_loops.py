@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from arm_loops import Loop, branch_target, innermost_loops, parse
+
+from tools.arm.loops import Loop, branch_target, innermost_loops, parse
 
 NESTED = """
 lib0.o:	file format elf64-littleaarch64

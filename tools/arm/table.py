@@ -1,7 +1,7 @@
 """Table of the estimates of arm.py for the cores of boards, and the boards' figures that follow from it.
 
 The table is part of the package: builds read from it whether two kinds of cores need code of their own.  Boards' files
-have comments such as "A Cortex-A76 of 2.4 GHz, by bench/arm_table.py:", and what is behind them is written anew: the
+have comments such as "A Cortex-A76 of 2.4 GHz, by tools/arm/table.py:", and what is behind them is written anew: the
 products per cycle, `flops` and `int8_flops` of one core (two operations for each product, at that clock), and the
 `speed` of smaller cores.  Loops alone are estimated, with all data in the first-level cache; see docs/arm.md.
 
@@ -19,36 +19,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
-import arm_analyser
-import arm_kernels
-import arm_networks
-from arm import describe_network, target_of
 from report import Row, parser, report
 
 import boards
+from arm import describe_network, target_of
 from pipeline.executor import core_estimates
 from pipeline.executor.core_estimates import CoreEstimates, Rates
+from tools.arm import analyser, kernels, networks
 
-COMMAND = "python bench/arm_table.py"
+COMMAND = "python -m tools.arm.table"
 
 CORES = ("cortex-a76", "cortex-a78ae", "cortex-a72", "cortex-a57", "cortex-a55", "cortex-a53")
 PAIRS = (("cortex-a76", "cortex-a55"), ("cortex-a72", "cortex-a53"))
 """Big and LITTLE cores of one processor: the first one's code on the second, and the other way round."""
 
-NETWORKS = ("squeezenet", f"squeezenet{arm_networks.INT8}")
+NETWORKS = ("squeezenet", f"squeezenet{networks.INT8}")
 """Small ones: larger networks are within a few percent of them, and take five times as long to analyse."""
 
 FLOAT, INT8 = "float32", "int8"
 _NAME = r"A (?P<core>Cortex-[AX]\d+\w*) of (?P<clock>[\d.]+) GHz"
-_FIGURES = re.compile(rf"# {_NAME}, by bench/arm_table\.py:.*\nflops = \S+\nint8_flops = \S+\n")
-_SPEED = re.compile(rf"# {_NAME}, by bench/arm_table\.py:.*\n")
+_FIGURES = re.compile(rf"# {_NAME}, by tools/arm/table\.py:.*\nflops = \S+\nint8_flops = \S+\n")
+_SPEED = re.compile(rf"# {_NAME}, by tools/arm/table\.py:.*\n")
 _SPEED_KEY = re.compile(r"^speed = \S+$", re.MULTILINE)
 
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--network", nargs="+", choices=arm_networks.NAMES, default=NETWORKS, metavar="NAME",
-                         help=", ".join(arm_networks.NAMES))  # fmt: skip
+    options.add_argument("--network", nargs="+", choices=networks.NAMES, default=NETWORKS, metavar="NAME",
+                         help=", ".join(networks.NAMES))  # fmt: skip
     options.add_argument("--boards-only", action="store_true", help="write boards' figures from the table as it is")
     arguments = options.parse_args()
     if not arguments.boards_only:
@@ -64,12 +62,12 @@ def board_files() -> list[Path]:
     return [boards.board_path(name) for name in boards.names() if name != boards.HOST]
 
 
-def estimate(networks: Sequence[str]) -> CoreEstimates:
+def estimate(names: Sequence[str]) -> CoreEstimates:
     """Return the estimates over some networks."""
     rates: dict[tuple[str, str], dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for network in networks:
-            kind = INT8 if network.endswith(arm_networks.INT8) else FLOAT
+        for network in names:
+            kind = INT8 if network.endswith(networks.INT8) else FLOAT
             for pair, rate in network_rates(network, Path(folder)):
                 rates.setdefault(pair, {}).setdefault(kind, []).append(rate)
     means = {pair: {kind: mean(values) for kind, values in kinds.items()} for pair, kinds in rates.items()}
@@ -79,15 +77,15 @@ def estimate(networks: Sequence[str]) -> CoreEstimates:
         if code != runner:
             shares = {kind: rate / means[runner, runner][kind] for kind, rate in foreign_rates.items()}
             foreign.setdefault(runner, {})[code] = _rounded(shares)
-    return CoreEstimates(COMMAND, arm_analyser.version(), own, foreign)
+    return CoreEstimates(COMMAND, analyser.version(), own, foreign)
 
 
 def network_rates(network: str, folder: Path) -> Iterator[tuple[tuple[str, str], float]]:
     """Yield cores that a network is compiled for and run on, with the products per cycle."""
-    stage = arm_networks.module(network, folder)
+    stage = networks.module(network, folder)
     for code, runner in [pair for core in CORES for pair in _pairs_of(core)]:
-        compiled = arm_networks.compile_network(stage, target_of(code), folder / "kernels.o")
-        rate = describe_network(arm_kernels.estimate(compiled, runner))["macs_per_cycle"]
+        compiled = networks.compile_network(stage, target_of(code), folder / "kernels.o")
+        rate = describe_network(kernels.estimate(compiled, runner))["macs_per_cycle"]
         print(f"{network}, code for {code} on {runner}: {rate:.2f} products per cycle", flush=True)
         yield (code, runner), rate
 
@@ -131,7 +129,7 @@ def with_figures(text: str, rates: Mapping[str, Rates]) -> str:
         rate = rates[core.lower()]
         main[:] = [(core, clock)]
         return (
-            f"# A {core} of {clock:g} GHz, by bench/arm_table.py: {rate[FLOAT]:.1f} products per cycle in float32, "
+            f"# A {core} of {clock:g} GHz, by tools/arm/table.py: {rate[FLOAT]:.1f} products per cycle in float32, "
             f"{rate[INT8]:.1f} in int8.\n"
             f"flops = {_number(2e9 * clock * rate[FLOAT])}\nint8_flops = {_number(2e9 * clock * rate[INT8])}\n"
         )
@@ -148,7 +146,7 @@ def _slower(match: re.Match[str], rest: str, main: tuple[str, float], rates: Map
     """Return the comment on smaller cores, and what follows it with their speed."""
     (core, clock), (big, big_clock) = (match["core"], float(match["clock"])), main
     speed = clock * rates[core.lower()][FLOAT] / (big_clock * rates[big.lower()][FLOAT])
-    comment = f"# A {core} of {clock:g} GHz, by bench/arm_table.py: {speed:.2g} times a {big} in float32.\n"
+    comment = f"# A {core} of {clock:g} GHz, by tools/arm/table.py: {speed:.2g} times a {big} in float32.\n"
     return comment + _SPEED_KEY.sub(f"speed = {speed:.2g}", rest, count=1)
 
 

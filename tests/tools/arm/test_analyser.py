@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from arm_analyser import Unavailable, cycles, tool, version
-from arm_loops import Loop, innermost_loops
+
+from tools.arm.analyser import Unavailable, cycles, tool, version
+from tools.arm.loops import Loop, innermost_loops
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import arm_analyser
-from arm_loops import Instruction, Loop, branch_target, parse
+from tools.arm import analyser
+from tools.arm.loops import Instruction, Loop, branch_target, parse
 
 _SYMBOL = re.compile(r"[0-9a-f]+ <(.+)>:$")
 _STORE = re.compile(r"st(r|p|ur|1|nt1)b?h?$")
@@ -16,7 +16,7 @@ _STORE = re.compile(r"st(r|p|ur|1|nt1)b?h?$")
 
 def functions_of(library: Path) -> dict[str, list[Instruction]]:
     """Return the instructions of an object file's functions by name."""
-    command = [arm_analyser.tool("llvm-objdump"), "--disassemble", "--no-show-raw-insn", str(library)]
+    command = [analyser.tool("llvm-objdump"), "--disassemble", "--no-show-raw-insn", str(library)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return read_functions(text.splitlines())
 

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import arm
-import arm_analyser
-import arm_networks
 import numpy as np
 import onnx
 import pytest
-from arm_kernels import LoopNode, estimate, loop_tree, match
-from arm_loops import Instruction, Loop
-from arm_wheels import dense_loops
 from onnx import TensorProto, helper, numpy_helper
 
 import pipeline
 from pipeline.split import extract
+from tools.arm import analyser, networks
+from tools.arm.kernels import LoopNode, estimate, loop_tree, match
+from tools.arm.loops import Instruction, Loop
+from tools.arm.wheels import dense_loops
 
 
 def product_loop(vectors: int, others: int = 0) -> Loop:
@@ -57,11 +56,11 @@ def stage(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("core", ["neoverse-n1", "cortex-a53"])
 def test_every_product_of_a_network_is_in_a_loop(core: str, stage: Any, tmp_path: Path) -> None:
     try:
-        arm_analyser.tool("llvm-mca")
-        arm_analyser.tool("llvm-objdump")
-    except arm_analyser.Unavailable as error:
+        analyser.tool("llvm-mca")
+        analyser.tool("llvm-objdump")
+    except analyser.Unavailable as error:
         pytest.skip(f"this system: {error}")
-    network = arm_networks.compile_network(stage, arm.target_of(core), tmp_path / "small.o")
+    network = networks.compile_network(stage, arm.target_of(core), tmp_path / "small.o")
     uses, coverage = estimate(network, core)
     assert coverage == pytest.approx(1)
     # 20 x 20 pixels of 24 channels, each of 16 x 9 and of 9 products; the matrix has 12 columns.
@@ -71,7 +70,7 @@ def test_every_product_of_a_network_is_in_a_loop(core: str, stage: Any, tmp_path
 
 
 def test_loops_in_tir_count_the_products_of_kernels(stage: Any, tmp_path: Path) -> None:
-    network = arm_networks.compile_network(stage, arm.target_of("cortex-a72"), tmp_path / "small.o")
+    network = networks.compile_network(stage, arm.target_of("cortex-a72"), tmp_path / "small.o")
     trees = {name: loop_tree(network.functions[name]) for name in network.operations}
     counted = {name: 2 * tree.turn_macs for name, tree in trees.items() if tree.turn_macs}
     assert counted == {name: network.operations[name] for name in counted}
@@ -109,7 +108,7 @@ def test_main_loops_of_a_library_are_the_dense_ones() -> None:
 
 
 def test_a_network_like_mobilenet_is_one() -> None:
-    model = onnx.shape_inference.infer_shapes(arm_networks.mobilenet(), strict_mode=True)
+    model = onnx.shape_inference.infer_shapes(networks.mobilenet(), strict_mode=True)
     onnx.checker.check_model(model)
     groups = [attribute.i for node in model.graph.node for attribute in node.attribute if attribute.name == "group"]
     assert len(groups) == 27
