@@ -1,4 +1,4 @@
-"""Boards, one TOML file for each; ``host`` is found out by looking."""
+"""Boards: one TOML file per board, and the detected ``host``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pipeline.errors import BoardError, near
 PROJECT = "soc-pipeline"
 HOST = "host"
 EXAMPLE = "example"
-"""A board that is none, with a comment on each key."""
+"""Template board: explains every key, describes no real board."""
 
 _FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Return the names of the boards that come along, this machine first."""
+    """Return the names of the shipped boards, ``host`` first."""
     # Sorted: a folder lists its entries in an order of its own.
     return [HOST, *sorted(path.stem for path in _FOLDER.glob(f"*{board_file.SUFFIX}") if path.stem != EXAMPLE)]
 
 
 def get(name: str) -> Board:
-    """Return the board called `name`, or that of the TOML file at this path.
+    """Return the board of a name or of a TOML file.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def get(name: str) -> Board:
 
 
 def board_path(name: str) -> Path:
-    """Return the TOML file of a board; anything with a suffix or a folder is a path.
+    """Return the TOML file of a board's name or path.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""VTA, the open int8 accelerator for Zynq boards: its instructions, its simulator."""
+"""VTA, the open int8 accelerator: instruction set, compiler, simulator, driver."""
 
 from boards.vta.isa.config import Config
 from boards.vta.isa.program import VtaProgram

@@ -1,4 +1,4 @@
-"""The int8 accelerator VTA, on a Zynq board with pynq, or simulated where the device's target says so."""
+"""VTA device: on a Zynq board with pynq, or simulated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _VtaStage:
 
 
 class VtaRuntime(NullRuntime, OwnCompiler):
-    """Runs each stage as one program; tensors are arrays, which are packed on their way into VTA's memory."""
+    """Runs each stage as one program, packing tensors for VTA."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -46,7 +46,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
 
     @staticmethod
     def is_here(device: Device) -> bool:
-        """Return True if stages for a device can run on this machine."""
+        """Test if this machine can run stages of a device."""
         from boards.vta import target
 
         # Looked for, not imported: whoever asks may build for another machine.
@@ -54,7 +54,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
 
     @staticmethod
     def scale_limits() -> ScaleLimits:
-        """Return powers of two, as far as VTA's shifts and sums reach."""
+        """Powers of two within VTA's shifts and sums."""
         from boards.vta.compiler.layers import LIMITS
 
         return LIMITS
@@ -110,7 +110,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
     def run_in_turn(
         self, program: _VtaStage, inputs: Sequence[Any], turn: AbstractContextManager[object]
     ) -> Sequence[Any]:
-        """Pack the inputs, run in turn with others, and unpack the outputs."""
+        """Pack the inputs, run in turn, and unpack the outputs."""
         driver = self._open_driver()
         memory, config = program.image.memory.array, driver.config
         # Inputs are always copied: VTA's layout has blocks of channels, which no array of the model has.

@@ -1,4 +1,4 @@
-"""Target: the keys of a VTA in a board's file, such as ``{kind = "vta", board = "ultra96"}``."""
+"""Target: keys of a VTA board file, such as ``{kind = "vta", board = "ultra96"}``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from boards.vta.isa.config import Config
 from pipeline.errors import BoardError, near
 
 TEXTS = ("kind", "board", "version", "config", "bitstream")
-"""Which board's clock and bus, which instruction set, a ``vta_config.json`` for other sizes, what to load."""
+"""Keys of text: clock and bus, instruction set, ``vta_config.json`` for other sizes, bitstream."""
 
 FEWEST_CHANNELS = "fewest_channels"
-"""Of the input of a convolution that VTA runs; what has fewer goes to other devices."""
+"""Key for the fewest input channels of a convolution on VTA. Others go to other devices."""
 
 SIMULATED = "simulated"
-"""Whether the device is the simulator; else it is a board's own."""
+"""Key for the simulator in place of a board."""
 
 _USUAL_CHANNELS = 4
-"""With fewer, most of VTA's lanes multiply zeros, and the CPU is better at it."""
+"""Default of the fewest channels. With fewer, most of VTA's lanes multiply zeros, and the CPU is better at it."""
 
 
 def config(target: Mapping[str, object] | None) -> Config:
@@ -41,7 +41,7 @@ def config(target: Mapping[str, object] | None) -> Config:
 
 
 def fewest_channels(target: Mapping[str, object] | None) -> int:
-    """Fewest channels of the input of a convolution that VTA runs."""
+    """Fewest input channels of a convolution for VTA."""
     value = (target or {}).get(FEWEST_CHANNELS, _USUAL_CHANNELS)
     _check(FEWEST_CHANNELS, value)
     # By way of text, since values of a target are plain objects; `_check` has seen that it is a number.
@@ -49,14 +49,14 @@ def fewest_channels(target: Mapping[str, object] | None) -> int:
 
 
 def is_simulated(target: Mapping[str, object] | None) -> bool:
-    """Test if the device is the simulator on this machine, and no board is needed."""
+    """Test if the device is this machine's simulator."""
     value = (target or {}).get(SIMULATED, False)
     _check(SIMULATED, value)
     return value is True
 
 
 def bitstream(target: Mapping[str, object] | None) -> Path | None:
-    """Return the bitstream to load; None if it is loaded already."""
+    """Return the bitstream to load; None if already loaded."""
     path = (target or {}).get("bitstream")
     return None if path is None else Path(str(path))
 

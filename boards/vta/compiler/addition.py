@@ -1,4 +1,4 @@
-"""The schedule of an addition: both inputs come into ACC as products with a multiple of the identity matrix."""
+"""Schedule of an addition: inputs scaled into ACC by diagonal matrices."""
 
 from __future__ import annotations
 

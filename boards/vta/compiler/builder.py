@@ -1,4 +1,4 @@
-"""ProgramBuilder: collects instructions, micro-ops and memory, and makes a program of them."""
+"""ProgramBuilder: assembles instructions, micro-ops and memory into a program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from boards.vta.simulator.accesses import Access
 
 
 class ProgramBuilder:
-    """Appends instructions in a serial order; tokens are added in the end.
+    """Appends instructions in serial order; `program` adds the tokens.
 
     Memory begins at byte address `PAGE`, because the functional simulator refuses the address 0.
 
@@ -38,7 +38,7 @@ class ProgramBuilder:
         self._words: list[Uops] = []
 
     def room(self, nbytes: int) -> int:
-        """Reserve memory, and return its address; whole pages, so that any element is aligned."""
+        """Reserve whole pages of memory and return their address."""
         address = PAGE + self._size
         self._size += -(-nbytes // PAGE) * PAGE
         return address
@@ -73,11 +73,11 @@ class ProgramBuilder:
         return UnlinkedInstruction(transfer, tuple(accesses.transfer_accesses(self.config, transfer, start)))
 
     def compute(self, instruction: Gemm | Alu, *touches: Access) -> None:
-        """Append a GEMM or ALU instruction, and what it touches."""
+        """Append a GEMM or ALU instruction with its accesses."""
         self._works.append(UnlinkedInstruction(instruction, touches))
 
     def uops(self, words: Uops) -> int:
-        """Place micro-ops in UOP, and return the index of the first.
+        """Place micro-ops in UOP and return the first index.
 
         As many as UOP holds are loaded at once, before the first of them is used: that waits for the bus only once.
         """
@@ -93,7 +93,7 @@ class ProgramBuilder:
         return self._begins[key]
 
     def _load_uops(self) -> None:
-        """Load what has been collected where that begins, and begin anew."""
+        """Load the collected micro-ops and start a new collection."""
         if self._words:
             words = np.concatenate(self._words)
             dram = self.element(MemoryType.UOP, self.constant(words))
@@ -106,7 +106,7 @@ class ProgramBuilder:
         self._section, self._begins, self._words = len(self._works), {}, []
 
     def program(self) -> VtaProgram:
-        """Return the program; what nobody has put into memory is 0."""
+        """Return the program; unassigned memory is 0."""
         self._load_uops()
         # Inputs and results are zeros, and so are the channels that fill up a last block.
         memory = np.zeros(self._size, np.uint8)

@@ -1,4 +1,4 @@
-"""The schedule of a convolution: tiles through two slots of each scratchpad, each summed by one GEMM per step."""
+"""Schedule of a convolution: double-buffered tiles, one GEMM per step."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _ConvolutionSchedule:
             yield from (OutputTile(block_range, *ranges) for *ranges, block_range in product(rows, columns, outputs))
 
     def _sum(self, tile: OutputTile, inputs: range, start: int) -> None:
-        """Append the loads of some blocks of input channels, and their products."""
+        """Append loads and products of some input channel blocks."""
         rows, columns = field(self.shape, (len(tile.rows), len(tile.columns)))
         inp, is_loaded = self.inp.find((tile.rows, tile.columns, inputs))
         if not is_loaded:
@@ -109,7 +109,7 @@ class _ConvolutionSchedule:
             self.builder.load(MemoryType.INP, start + position * size[0] * size[1], first, loaded_shape, width, **pads)
 
     def _gemms(self, tile: OutputTile, inputs: int, starts: tuple[int, int, int]) -> Iterator[Gemm]:
-        """Yield the products: in one instruction if enough micro-ops are between two with one destination."""
+        """Yield the products, in one instruction where hazards allow it."""
         rows, columns = field(self.shape, (len(tile.rows), len(tile.columns)))
         taps = self.shape.kernel[0] * self.shape.kernel[1]
         # Between two taps of one result are the rows and blocks of the tile: far enough for one loop over all.
@@ -138,7 +138,7 @@ class _ConvolutionSchedule:
                 yield Gemm(uop_bgn=begin, uop_end=begin + len(part))
 
     def _uops(self, tile: OutputTile, inputs: int, starts: tuple[int, int, int], part: tuple[int, int]) -> Uops:
-        """Return a micro-op for each tap, row, column (of `part[0]`) and block of results, the last innermost."""
+        """Return micro-ops per tap, row, column and result block, innermost last."""
         uop_columns, block = part
         rows, columns = field(self.shape, (len(tile.rows), len(tile.columns)))
         taps = self.shape.kernel[0] * self.shape.kernel[1]
@@ -163,5 +163,5 @@ class _ConvolutionSchedule:
 
 
 def cut_extent(extent: int, size: int) -> list[range]:
-    """Return ranges of `size`, the last one of what is left."""
+    """Divide an extent into ranges of `size` and a remainder."""
     return [range(start, min(start + size, extent)) for start in range(0, extent, size)]

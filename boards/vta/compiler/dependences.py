@@ -1,4 +1,4 @@
-"""Dependence tokens for instructions in a valid order: exactly those that their accesses to memory need."""
+"""Dependence tokens for ordered instructions, derived from their memory accesses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NOTHING = LoadInstruction(memory_type=MemoryType.UOP)
 
 @dataclass(frozen=True)
 class UnlinkedInstruction:
-    """An instruction without tokens, and what it touches of the memories that modules share."""
+    """Instruction without tokens, and its accesses to shared memories."""
 
     instruction: Instruction
     accesses: tuple[Access, ...] = ()
 
 
 def link_dependences(works: Iterable[UnlinkedInstruction], sizes: dict[str, int]) -> tuple[Instruction, ...]:
-    """Return a whole stream: the works with tokens, ended by FINISH.
+    """Return the linked instruction stream, ended by FINISH.
 
     Of two conflicting accesses the later one's instruction waits for the earlier one's, unless other tokens already
     tell that it is over.  What one module waits for in another only ever becomes later, so that each queue's tokens
@@ -55,7 +55,7 @@ class _TokenLinker:
         self._clocks_after: dict[HardwareModule, list[tuple[int, ...]]] = {module: [] for module in HardwareModule}
 
     def add(self, work: UnlinkedInstruction) -> None:
-        """Append an instruction that waits for whatever its accesses conflict with."""
+        """Append an instruction behind all accesses it conflicts with."""
         module = work.instruction.module
         minimum_clock = [0, 0, 0]
         for access in work.accesses:
@@ -91,7 +91,7 @@ class _TokenLinker:
         self.instructions.append(replace(instruction, **flags))
 
     def _pass_on(self, module: HardwareModule, far_module: HardwareModule, minimum_clock: list[int]) -> None:
-        """Let compute tell what a module that has no queue to this one has done."""
+        """Make compute relay a token between unconnected modules."""
         if minimum_clock[far_module] <= self._clocks[module][far_module]:
             return
         # Compute may not know it either yet: an instruction of no work waits for it.

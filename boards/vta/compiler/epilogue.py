@@ -1,4 +1,4 @@
-"""Epilogue: reset and bias before the sum of a tile, shift and clipping after it."""
+"""Epilogue: reset and bias before a tile's sum, shift and clip after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST_WEIGHT = 127
 
 
 class Epilogue:
-    """The constants of a layer, at the ends of the scratchpads, and the instructions that use them.
+    """Constants of a layer in the scratchpads, and their instructions.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Epilogue:
             self._load(MemoryType.WGT, self._wgt, weights)
 
     def _alu_constants(self) -> list[npt.NDArray[np.int32]]:
-        """Return the operands in ACC: the bias, the shifts, and those that find parities; each where it is needed."""
+        """Return the ACC operands: bias, shifts, and parity constants where needed."""
         config, requantization = self._builder.config, self._requantization
         constants = [pack_constants(config, requantization.bias)] if self._adds else []
         shifts = requantization.shift.astype(np.int32)
@@ -82,7 +82,7 @@ class Epilogue:
         self._builder.load(memory, sram, dram, (1, len(values)))
 
     def begin(self, tile: OutputTile, start: int) -> None:
-        """Append the reset of a tile at element `start` of ACC, and the bias if it is a product."""
+        """Append a tile's reset at `start`, with the bias as product."""
         begin = self._uop(start)
         reset = Gemm(reset_reg=True, uop_bgn=begin, uop_end=begin + 1, iter_in=tile.count, dst_factor_in=1)
         self._compute(tile, start, reset)
@@ -96,7 +96,7 @@ class Epilogue:
         self._compute(tile, start, Gemm(wgt_factor_out=1, **self._by_block(tile, begin)), *reads)
 
     def finish(self, tile: OutputTile, start: int) -> None:
-        """Append bias, shift and clipping of a tile at element `start` of ACC."""
+        """Append bias, shift and clipping of a tile at `start`."""
         if self._adds:
             self._with_constants(tile, start, AluOpcode.ADD, self._acc)
         if self._requantization.even:
@@ -112,7 +112,7 @@ class Epilogue:
         self._with_number(tile, start, AluOpcode.MIN, self._requantization.high)
 
     def _to_even(self, tile: OutputTile, start: int) -> None:
-        """Append what takes 1 from the sums whose results would be odd.
+        """Subtract 1 from sums with odd results.
 
         Half a result is in the sums already.  So what lay halfway is a multiple of a result now, and becomes the even
         one below; all others remain within theirs.
@@ -145,7 +145,7 @@ class Epilogue:
         self._compute(tile, start, Alu(alu_opcode=opcode, use_imm=True, imm=number, **loops))
 
     def _with_constants(self, tile: OutputTile, start: int, opcode: AluOpcode, constants: int) -> None:
-        """Append an operation with one element for each block of channels."""
+        """Append an operation with one constant per channel block."""
         begin = self._uop(start, constants + tile.outputs.start)
         self._compute(tile, start, Alu(alu_opcode=opcode, src_factor_out=1, **self._by_block(tile, begin)))
 
@@ -161,7 +161,7 @@ class Epilogue:
 
 
 def _lefts(shifts: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Shifts right, after 16 to the left, that make the lowest bit of a result the sign.
+    """Right shifts, after 16 to the left, from a result's lowest bit to the sign.
 
     Without a shift there are no halves, and nothing shall remain.
     """
@@ -169,14 +169,14 @@ def _lefts(shifts: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 
 def bias_inputs(config: Config) -> npt.NDArray[np.int8]:
-    """Return the input element, ``int8[block]``, that the weights of `bias_weights` are for."""
+    """Return the input element ``int8[block]`` for the weights of `bias_weights`."""
     values = np.full(config.block, _LARGEST_WEIGHT, np.int8)
     values[-1] = 1
     return values
 
 
 def bias_weights(config: Config, bias: npt.NDArray[np.int32]) -> npt.NDArray[np.int8] | None:
-    """Return ``int8[blocks, block, block]`` whose products with `bias_inputs` are the bias, or None.
+    """Return the bias as ``int8[blocks, block, block]`` weights, if representable.
 
     A product takes GEMM one cycle, where adding a constant takes ALU two.
     """

@@ -1,4 +1,4 @@
-"""Convolutions of groups as ones of all their channels, which is what VTA's matrices of 16 x 16 multiply."""
+"""Grouped convolutions as dense ones, for VTA's matrices of 16 x 16."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConvolutionPart:
 
 
 def split_groups(layer: Convolution, block: int) -> Iterator[ConvolutionPart]:
-    """Yield convolutions of one group that together are a convolution.
+    """Divide a grouped convolution into convolutions of one group.
 
     Groups of whole blocks are computed one after the other.  Of groups that share a block, as in a depthwise
     convolution, each block has a matrix of its own with zeros beside the diagonal.  Others become one convolution that
@@ -65,7 +65,7 @@ def _group_part(layer: Convolution, groups: range, block: int) -> ConvolutionPar
 
 
 def expand_groups(weights: npt.NDArray[np.int8], groups: int) -> npt.NDArray[np.int8]:
-    """Return the weights of groups with zeros for the channels of all other groups."""
+    """Return grouped weights with zeros for other groups' channels."""
     results, channels, height, width = weights.shape
     matrix = np.zeros((groups, results // groups, groups, channels, height, width), np.int8)
     diagonal = np.arange(groups)

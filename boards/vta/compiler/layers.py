@@ -1,4 +1,4 @@
-"""Convolution, Addition, MaxPool and Concatenation: int8 layers as VTA computes them, as immutable values."""
+"""Convolution, Addition, MaxPool and Concatenation: int8 layers as immutable values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.core.scale_limits import ScaleLimits
 from pipeline.errors import BuildError
 
 LIMITS = ScaleLimits(shift=15, factor=6, sum_bits=32)
-"""Of what follows sums: boards shift by at most 15 bits at once, and weights, 2^6 among them, have eight bits."""
+"""Limits after sums. Boards shift by at most 15 bits at once, and weights, 2^6 among them, have eight bits."""
 
 # Four bits of a LOAD hold a padding: VTA_MEMOP_PAD_BIT_WIDTH of hw_spec.h.
 _LONGEST_PAD = 15
@@ -21,7 +21,7 @@ _LONGEST_SHIFT = 31
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """Result = clip((sum of products + bias) >> shift), rounded to the nearest; a dense layer is one of 1 x 1.
+    """Result = clip((sum of products + bias) >> shift), rounded to nearest.
 
     Attributes
     ----------
@@ -100,13 +100,13 @@ class Convolution:
 
     @property
     def macs(self) -> int:
-        """Products of one frame, without those of padded channels."""
+        """Products per frame, without padded channels."""
         return int(self.weights.size) * self.outputs[1] * self.outputs[2]
 
 
 @dataclass(frozen=True)
 class Addition:
-    """Result = clip(((left << left_shift) + (right << right_shift)) >> shift), rounded to the nearest.
+    """Result = clip(((left << left_shift) + (right << right_shift)) >> shift), rounded.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Addition:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """Result = the largest value of each window; what lies outside of the input does not count.
+    """Result = the largest value per window, padding excluded.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class Concatenation:
-    """Result = all channels of several tensors, one tensor behind the other.
+    """Result = the channels of several tensors, concatenated.
 
     Attributes
     ----------
@@ -237,7 +237,7 @@ def _check_range(low: int, high: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Requantization:
-    """Bias, shift and clipping that make int8 of a layer's sums.
+    """Bias, shift and clipping from a layer's sums to int8.
 
     Attributes
     ----------
@@ -261,7 +261,7 @@ class Requantization:
     def of(
         cls, bias: npt.NDArray[np.int32], shift: npt.NDArray[np.int8], low: int, high: int, *, even: bool = False
     ) -> Requantization:
-        """Return the values whose bias has the constants that round, modulo 2^32."""
+        """Return the values with rounding constants in the bias, modulo 2^32."""
         # 0 where nothing is shifted.
         half = (1 << shift.astype(np.int64)) >> 1
         # By way of numbers without sign, whose casts are modulo a power of two.
@@ -270,7 +270,7 @@ class Requantization:
 
 
 def halfway(layer: Convolution) -> npt.NDArray[np.bool_]:
-    """Return for each channel of results whether a sum may lie halfway between two of them.
+    """Test per channel for sums halfway between two results.
 
     If all weights of a channel are multiples of 2^n, its sums are the bias plus multiples of 2^n.
     """

@@ -1,4 +1,4 @@
-"""Network: layers that read each other's results, compiled to one program."""
+"""Network: connected layers, compiled to one program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Layer: TypeAlias = Convolution | Addition | MaxPool | Concatenation
 
 @dataclass(frozen=True)
 class LayerStep:
-    """A layer and what it reads.
+    """A layer and its input tensors.
 
     Attributes
     ----------
@@ -46,14 +46,14 @@ class LayerStep:
 
     @property
     def inputs(self) -> tuple[Shape, ...]:
-        """The shapes that the layer reads."""
+        """The shapes of the layer's inputs."""
         if isinstance(self.layer, Concatenation):
             return self.layer.shapes
         return (self.layer.shape,) * 2 if isinstance(self.layer, Addition) else (self.layer.inputs,)
 
     @property
     def outputs(self) -> Shape:
-        """The shape that it makes."""
+        """The shape of the layer's output."""
         return self.layer.shape if isinstance(self.layer, Addition) else self.layer.outputs
 
 
@@ -189,7 +189,7 @@ def _append_groups(builder: ProgramBuilder, layer: Convolution, source: int, tar
 
 
 def _append_concatenation(builder: ProgramBuilder, layer: Concatenation, sources: list[int], target: int) -> None:
-    """Append copies of the tensors to one behind the other, as products with the identity matrix."""
+    """Append copies of tensors into one, as products with the identity."""
     block = builder.config.block
     # A tensor that ends inside of a block would leave the next one's channels in other lanes.
     if any(channels % block for channels, _, _ in layer.shapes[:-1]):

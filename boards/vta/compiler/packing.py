@@ -1,4 +1,4 @@
-"""Tensors in VTA's blocked layouts, and back; channels are filled up with zeros."""
+"""Tensors in VTA's blocked layouts, channels padded with zeros, and back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from boards.vta.isa.config import Config
 
 
 def blocks(config: Config, channels: int) -> int:
-    """Count the elements that hold so many channels."""
+    """Count the elements for a number of channels."""
     return -(-channels // config.block)
 
 
 def pack(config: Config, tensor: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    """Return ``int8[channels, height, width]`` as ``int8[channel blocks, height, width, block]``."""
+    """Pack ``int8[channels, height, width]`` as ``int8[channel blocks, height, width, block]``."""
     channels, height, width = tensor.shape
     # Zeros add nothing to sums, whatever the weights of these channels.
     elements = np.zeros((blocks(config, channels) * config.block, height, width), np.int8)
@@ -23,13 +23,13 @@ def pack(config: Config, tensor: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
 
 
 def unpack(elements: npt.NDArray[np.int8], channels: int) -> npt.NDArray[np.int8]:
-    """Return the first channels of what `pack` makes, as ``int8[channels, height, width]``."""
+    """Unpack the first channels as ``int8[channels, height, width]``."""
     count, height, width, block = elements.shape
     return np.ascontiguousarray(elements.transpose(0, 3, 1, 2).reshape(count * block, height, width)[:channels])
 
 
 def pack_weights(config: Config, weights: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    """Return ``int8[o, i, height, width]`` as ``int8[o blocks, i blocks, height, width, block of o, block of i]``."""
+    """Pack ``int8[o, i, height, width]`` into blocks of output and input channels."""
     outputs, inputs, height, width = weights.shape
     block = config.block
     matrix = np.zeros((blocks(config, outputs) * block, blocks(config, inputs) * block, height, width), np.int8)
@@ -40,7 +40,7 @@ def pack_weights(config: Config, weights: npt.NDArray[np.int8]) -> npt.NDArray[n
 
 
 def pack_constants(config: Config, values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Return one number per channel as ACC elements, ``int32[blocks, block]``."""
+    """Pack one number per channel as ACC elements, ``int32[blocks, block]``."""
     elements = np.zeros((blocks(config, len(values)), config.block), np.int32)
     elements.reshape(-1)[: len(values)] = values
     return elements

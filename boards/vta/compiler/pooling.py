@@ -1,4 +1,4 @@
-"""The schedule of a max pool: the input comes into ACC through the identity matrix, then one MAX for each tap."""
+"""Schedule of a max pool: identity product into ACC, then MAX per tap."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST = -128
 
 @dataclass(frozen=True)
 class _WindowAxis:
-    """The results and the inputs of a tile along one axis; inputs are those inside of the tensor."""
+    """Results and inputs of a tile along one axis, without padding."""
 
     results: range
     inputs: range
@@ -33,7 +33,7 @@ class _WindowAxis:
     pad: int
 
     def of_tap(self, tap: int) -> tuple[int, int, int]:
-        """Return the first result whose input at `tap` is inside, that input, and how many there are."""
+        """Return first result, first input and count of a tap inside the tensor."""
         positions = [each for each in self.results if each * self.stride - self.pad + tap in self.inputs]
         if not positions:
             return 0, 0, 0
@@ -90,7 +90,7 @@ def _tiles(builder: ProgramBuilder, layer: MaxPool) -> Iterator[tuple[int, _Wind
 
 
 def _size(builder: ProgramBuilder, layer: MaxPool) -> tuple[int, int]:
-    """Return the extents of the largest tile of whole rows, or of parts of one row."""
+    """Return the extents of the largest tile, in whole rows if possible."""
     # A slot of ACC has the widened inputs beside the results; INP, with the inputs alone, needs less.
     limit = min(builder.config.depth(MemoryType.ACC), builder.config.depth(MemoryType.INP)) // SLOTS
     # Whole rows first, since each row of a transfer is a burst of its own.
@@ -112,7 +112,7 @@ def _window(layer: MaxPool, axis: int, part: range) -> _WindowAxis:
 def _compute(
     builder: ProgramBuilder, layer: MaxPool, windows: tuple[_WindowAxis, _WindowAxis], starts: tuple[int, int]
 ) -> None:
-    """Append all computing of a tile: results begin at `starts[0]` of ACC, followed by the inputs."""
+    """Append a tile's computation: results at `starts[0]` of ACC, inputs behind."""
     rows, columns = windows
     start, inp_start = starts
     results, inputs = len(rows.results) * len(columns.results), len(rows.inputs) * len(columns.inputs)

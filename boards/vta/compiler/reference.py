@@ -1,4 +1,4 @@
-"""Reference: the layers in NumPy's integers of 64 bits, with which every result is compared."""
+"""Reference: the layers in NumPy's int64, baseline of every comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boards.vta.compiler.network import Layer
 
 
 def compute_convolution(layer: Convolution, values: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    """Compute a convolution of ``int8[channels, height, width]``; sums are modulo 2^32."""
+    """Compute a convolution of ``int8[channels, height, width]``, sums modulo 2^32."""
     top, left, bottom, right = layer.padding
     image = np.pad(values.astype(np.int64), ((0, 0), (top, bottom), (left, right)))
     row_stride, column_stride = layer.strides
@@ -32,7 +32,7 @@ def compute_convolution(layer: Convolution, values: npt.NDArray[np.int8]) -> npt
 
 
 def _shift_right(sums: npt.NDArray[np.int64], shift: Any, *, even: bool) -> npt.NDArray[np.int64]:
-    """Return sums divided by 2^shift and rounded, as 32 bits hold them."""
+    """Divide 32-bit sums by 2^shift, rounded."""
     # As `Requantization`, half a result is added first: what lay halfway is a multiple of a result then.
     sums_and_half = _wrap_int32(sums + ((np.int64(1) << shift) >> 1))
     quotients: npt.NDArray[np.int64] = sums_and_half >> shift
@@ -56,7 +56,7 @@ def compute_addition(
 
 
 def compute_max_pool(layer: MaxPool, values: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    """Pool a tensor; what lies outside is the least int8, which never wins."""
+    """Pool a tensor, padded with the least int8."""
     top, left, bottom, right = layer.padding
     image = np.pad(values, ((0, 0), (top, bottom), (left, right)), constant_values=-128)
     windows = np.lib.stride_tricks.sliding_window_view(image, layer.kernel, (1, 2))

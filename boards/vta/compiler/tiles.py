@@ -1,4 +1,4 @@
-"""The values of tiling: a layer's shape, a tiling, a tile; and what limits them."""
+"""Values of tiling: a layer's shape, a tiling, a tile, and their limits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from boards.vta.isa.config import Config
 
 # More would make tiles smaller, and with them the share of the time that multiplies.
 SLOTS = 2
-"""Of each scratchpad, so that one is filled or emptied while the other is used."""
+"""Slots per scratchpad: one is filled or emptied while the other is used."""
 
 # As strict as the simulator; see `HAZARD_DISTANCE` there.
 DISTANCE = 8
-"""Micro-ops between two that use the same element of ACC, at least."""
+"""Least distance of two micro-ops on the same element of ACC."""
 
 LISTS = 4
 """Lists of micro-ops that fit UOP at once."""
@@ -49,7 +49,7 @@ class BlockedShape:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The extents of a tile; those at the far ends are smaller.
+    """Extents of a tile; tiles at the far ends are smaller.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class ReservedElements:
-    """Elements at the ends of scratchpads that tiles must leave alone."""
+    """Elements at the ends of scratchpads, reserved from tiles."""
 
     acc: int = 0
     inp: int = 0
@@ -103,7 +103,7 @@ class OutputTile:
 
 
 def field(shape: BlockedShape, tile: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of the input that a tile of results needs."""
+    """Rows and columns of the input under a tile of results."""
     height, width = (
         (extent - 1) * stride + size for extent, stride, size in zip(tile, shape.strides, shape.kernel, strict=True)
     )
@@ -111,7 +111,7 @@ def field(shape: BlockedShape, tile: tuple[int, int]) -> tuple[int, int]:
 
 
 class ScratchpadSlots:
-    """Equal parts of a scratchpad, each of which remembers what it holds.
+    """Equal parts of a scratchpad, with their contents.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class ScratchpadSlots:
         self._contents: dict[int, Hashable] = dict.fromkeys(range(0, depth // count * count, depth // count))
 
     def find(self, content: Hashable) -> tuple[int, bool]:
-        """Return the first element of the slot for `content`, and whether it is there already."""
+        """Return the slot for `content` and if it is loaded."""
         start = next((start for start, slot_content in self._contents.items() if slot_content == content), None)
         is_loaded = start is not None
         # Not by truth: the first slot begins at 0.

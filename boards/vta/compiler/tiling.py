@@ -1,4 +1,4 @@
-"""Tiling: the division of a convolution that fits the scratchpads in the least estimated time."""
+"""Tiling: the fastest estimated division of a convolution into scratchpad tiles."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def _candidates(config: Config, shape: BlockedShape, reservation: ReservedElemen
 
 
 def _parts(extent: int) -> list[int]:
-    """Return the sizes of the largest of n even parts, for every n."""
+    """Return the largest size of n even parts, for every n."""
     return sorted({-(-extent // number) for number in range(1, extent + 1)})
 
 
 def _cycles(config: Config, shape: BlockedShape, tiling: Tiling) -> float:
-    """Return the estimated time: of the slower of compute and load, and of what nothing overlaps."""
+    """Estimate the cycles: the slower of compute and load, plus serial parts."""
     # Ceilings of divisions: tiles at the far ends are smaller, but cost an instruction as well.
     steps = -(-shape.inputs[0] // tiling.inputs)
     outputs = -(-shape.outputs[0] // tiling.outputs)
@@ -88,18 +88,18 @@ def _cycles(config: Config, shape: BlockedShape, tiling: Tiling) -> float:
 
 
 def _once(steps: int, tiles: int, total_steps: int) -> int:
-    """Count the loads of something that stays in its slots while their number allows."""
+    """Count the loads of reusable content while enough slots exist."""
     return steps * tiles if steps <= SLOTS else total_steps
 
 
 def _epilogues(shape: BlockedShape, tiles: int) -> int:
-    """Return the time for what is done once per tile: to reset, add the bias, shift and clip twice."""
+    """Estimate the cycles per tile for reset, bias, shift and clipping."""
     # Five instructions; four of them by ALU, with two cycles for each element.
     return tiles * 5 * STARTING + 8 * shape.outputs[0] * shape.outputs[1] * shape.outputs[2]
 
 
 def _instructions(shape: BlockedShape, tiling: Tiling) -> int:
-    """Return the GEMM instructions of one step; many where hazards forbid to have the whole sum in one."""
+    """Count the GEMM instructions of a step, more under hazards."""
     if tiling.height * tiling.outputs >= DISTANCE:
         return 1
     taps = shape.kernel[0] * shape.kernel[1]
@@ -114,7 +114,7 @@ def _words(shape: BlockedShape, tiling: Tiling) -> int:
 
 
 def _uop_cycles(config: Config, shape: BlockedShape, tiling: Tiling, total_steps: int) -> float:
-    """Return the time to load micro-ops: a list for each set of slots, and again and again if they do not fit."""
+    """Estimate the cycles for loading micro-ops, repeated where they do not fit."""
     words = _words(shape, tiling)
     # Micro-ops hold addresses, which differ with the slots of ACC, INP and WGT.
     lists = SLOTS**3 * (1 if tiling.height * tiling.outputs >= DISTANCE else tiling.inputs)

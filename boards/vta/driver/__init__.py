@@ -1,1 +1,1 @@
-"""Driving VTA: registers, memory, start and end, on a board or on the simulator behind the same interface."""
+"""Driver of VTA: registers, memory, start and end, real or simulated."""

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 # ap_done bit 1 and cleared on reading, auto_restart bit 7).
 CONTROL = 0x00
 COUNT, STREAM = 0x10, 0x18
-"""Of fetch."""
+"""Registers of fetch: instruction count and stream address."""
 DONE = 0x18
-"""Of compute: 1 after FINISH."""
+"""Register of compute: 1 after FINISH."""
 BASES = (("load", 0x10), ("load", 0x18), ("compute", 0x20), ("compute", 0x28), ("store", 0x10))
-"""What is added to each address; 0, because programs have whole addresses."""
+"""Registers of base addresses, left 0: programs have whole addresses."""
 
 START, OVER, RESTART = 0x01, 0x02, 0x80
 """Bits of the control register."""
@@ -105,7 +105,7 @@ class Driver:
         return buffer
 
     def run(self, program: LoadedProgram) -> None:
-        """Run a program on what its memory holds.
+        """Run a program on its memory.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class Driver:
         )
 
     def close(self) -> None:
-        """Stop the modules from restarting, and give the memory and the board back."""
+        """Stop the modules and release memory and board."""
         with self.hardware.turn:
             for module in MODULES[1:]:
                 # Without auto_restart (bit 7), a module stops with the instruction that it has.

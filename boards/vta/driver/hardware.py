@@ -1,4 +1,4 @@
-"""Hardware: the registers and memory of a board, an interface that the simulator has, too."""
+"""Hardware: interface to registers and memory, real or simulated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REACH = {"pynq": 1 << 30, "ultra96": 1 << 31, "zcu104": 1 << 31, "sim": 1 << 30
 
 
 class Buffer(Protocol):
-    """Memory that both sides see, each through its own caches."""
+    """Memory shared by both sides, through separate caches."""
 
     @property
     def address(self) -> int:
@@ -39,17 +39,17 @@ class Buffer(Protocol):
         """The bytes as the processor sees them."""
 
     def flush(self) -> None:
-        """Let the accelerator see what the processor has written."""
+        """Make the processor's writes visible to the accelerator."""
 
     def invalidate(self) -> None:
-        """Let the processor see what the accelerator has written."""
+        """Make the accelerator's writes visible to the processor."""
 
     def free(self) -> None:
         """Give the memory back."""
 
 
 class Registers(Protocol):
-    """The registers of one module, of 32 bits, by their offset in bytes."""
+    """Registers of one module, 32 bits wide, by byte offset."""
 
     def read(self, offset: int) -> int:
         """Return a register's value."""
@@ -63,16 +63,16 @@ class Hardware(Protocol):
 
     @property
     def turn(self) -> AbstractContextManager[object]:
-        """Held by whoever uses the registers: several stages may drive the one accelerator."""
+        """Lock of the registers: several stages may drive one accelerator."""
 
     def registers(self, module: str) -> Registers:
         """Return the registers of one of `MODULES`."""
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Return contiguous memory that the accelerator reaches, on a page's border."""
+        """Allocate contiguous, page-aligned memory in the accelerator's reach."""
 
     def power(self) -> dict[str, float]:
-        """Return the watts of each supply that the board measures."""
+        """Return the measured watts per supply."""
 
     def close(self) -> None:
         """Give the board back."""
@@ -94,6 +94,6 @@ def check_address(config: Config, address: int, nbytes: int) -> None:
 
 
 def check_size(nbytes: int) -> None:
-    """Raise `BoardError` if a buffer is larger than there are any."""
+    """Raise `BoardError` if a buffer exceeds the address space."""
     if nbytes > LARGEST:
         raise BoardError(f"a buffer of {nbytes} bytes is more than VTA's largest, {LARGEST}; use more stages")

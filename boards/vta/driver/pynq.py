@@ -1,4 +1,4 @@
-"""A board with pynq, Xilinx's Python library for Zynq boards.  This has never run on one: none was at hand."""
+"""Board with pynq, Xilinx's Python library for Zynq. Never tried on hardware."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pipeline.errors import BoardError
 from pipeline.system.optional import require
 
 FABRIC_MHZ = 100
-"""Of the processor's clock that the accelerator's own is made of."""
+"""Clock of the programmable logic in MHz, divided from the processor's."""
 
 
 class PynqBoard:
-    """The accelerator of this board; stages that share it take turns, and only the first loads the bitstream.
+    """Accelerator of this board, shared in turn; loads the bitstream once.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class PynqBoard:
         return PynqBuffer(self._pynq.allocate(shape=(nbytes,), dtype=np.uint8))
 
     def power(self) -> dict[str, float]:
-        """Return the watts of each supply that pynq knows; boards without sensors have none."""
+        """Return watts per supply, empty on boards without sensors."""
         rails = self._pynq.get_rails()
         # A rail may have sensors of voltage or current only.
         sensors = {name: getattr(rail, "power", None) for name, rail in rails.items()}
@@ -101,7 +101,7 @@ class PynqBuffer:
         self._buffer.flush()
 
     def invalidate(self) -> None:
-        """Forget what the processor's caches hold."""
+        """Drop the processor's cached lines."""
         self._buffer.invalidate()
 
     def free(self) -> None:

@@ -1,4 +1,4 @@
-"""Self-test: small programs on a board, whose results are compared with NumPy's, bit for bit."""
+"""Self-test: small programs on a board, compared bit for bit with NumPy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from boards.vta.simulator.timing import estimate
 
 # More than one: memory that keeps the results of the run before would pass a single round.
 ROUNDS = 3
-"""How often each program runs, each time on other numbers."""
+"""Runs per program, with new numbers in every run."""
 
 _PAD = (1, 1, 1, 1)
 
@@ -50,7 +50,7 @@ class SelfTestOutcome:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """A test: the layers of one program, and what they are in words."""
+    """A test: the layers of one program, and their description."""
 
     name: str
     about: str
@@ -138,7 +138,7 @@ def _runner(
 
 
 def expected_output(steps: Sequence[LayerStep], inputs: list[npt.NDArray[np.int8]]) -> npt.NDArray[np.int8]:
-    """Return the last result that the steps should give."""
+    """Compute the expected last result of the steps."""
     tensors = list(inputs)
     for step in steps:
         tensors.append(compute_layer(step.layer, *(tensors[source] for source in step.sources)))

@@ -1,4 +1,4 @@
-"""The simulator behind a board's registers and memory, caches included."""
+"""Simulated registers and memory of a board, with caches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIZE = 1 << 28
 
 
 class SimulatedBoard:
-    """A board whose accelerator is the simulator, as strict as hardware is.
+    """Board with a simulated accelerator, as strict as hardware.
 
     What the processor writes reaches the accelerator only when it is flushed, and the reverse.  A program that
     deadlocks never ends.  A program that does what a board leaves undefined is refused.
@@ -66,7 +66,7 @@ class SimulatedBoard:
         """Forget everything."""
 
     def read(self, module: str, offset: int) -> int:
-        """Return a register's value; that a module is over is said once."""
+        """Return a register's value; reading a module's done flag clears it."""
         value = self._values[module, offset]
         # As ap_done of Vivado HLS (UG902), which is cleared on reading.
         if offset == CONTROL:
@@ -74,7 +74,7 @@ class SimulatedBoard:
         return value
 
     def write(self, module: str, offset: int, value: int) -> None:
-        """Change a register, and run as soon as all modules are started."""
+        """Write a register; run as soon as all modules are started."""
         self._values[module, offset] = value
         # VTA's driver starts fetch before the modules, and nothing runs until all are started.
         modules_started = all(self._values[each, CONTROL] & RESTART for each in MODULES[1:])
@@ -83,7 +83,7 @@ class SimulatedBoard:
             self._values["compute", DONE] = int(self.run_program())
 
     def run_program(self) -> bool:
-        """Run what fetch points at, and return whether it ends."""
+        """Run fetch's program and return if it ends."""
         start = self._values["fetch", STREAM] - _FIRST
         stream = self._memory[start : start + self._values["fetch", COUNT] * INSTRUCTION_BYTES].tobytes()
         # With the end of memory: a program sees the memory up to there, and its bounds are checked against that.
@@ -118,7 +118,7 @@ class _SimulatedRegisters:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedBuffer:
-    """Some pages: as the processor sees them, and as the accelerator does."""
+    """Pages in two views: the processor's and the accelerator's."""
 
     address: int
     array: npt.NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""Config: the sizes and widths that one build of the accelerator has, as an immutable value."""
+"""Config: sizes and widths of one accelerator build, immutable."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pipeline.errors import BoardError, near
 from pipeline.system.files import check_regular
 
 VERSIONS = ("0.0.1", "0.0.2")
-"""Of the instruction set, oldest first."""
+"""Versions of the instruction set, oldest first."""
 
 # VTA_INS_WIDTH and VTA_UOP_WIDTH of hw_spec_const.h: 128 and 32 bits in every configuration.
 INSTRUCTION_BYTES = 16
 UOP_BYTES = 4
 
 LARGEST_LOG = 32
-"""Of the logarithms of sizes: addresses have 32 bits, and larger ones would be powers without end."""
+"""Largest logarithm of a size. Addresses have 32 bits, and larger ones would be powers without end."""
 
 
 class MemoryType(IntEnum):
-    """The scratchpads, by their code in a LOAD or STORE; ACC_8BIT is a way of loading ACC from int8."""
+    """Scratchpads by their code in LOAD and STORE; ACC_8BIT loads int8 into ACC."""
 
     # VTA_MEM_ID_* of hw_spec_const.h.
     UOP = 0
@@ -36,7 +36,7 @@ class MemoryType(IntEnum):
 
 @dataclass(frozen=True)
 class BoardTiming:
-    """The clock and the bus of a board, which limit the time of a program.
+    """Clock and bus of a board, which limit a program's time.
 
     Attributes
     ----------
@@ -57,12 +57,12 @@ BOARDS = {
     "zcu104": BoardTiming(333e6, 16),
     "sim": BoardTiming(100e6, 8),
 }
-"""By the TARGET of VTA's configuration files; ``sim`` is timed as a PYNQ."""
+"""Boards by the TARGET of VTA's configuration files; ``sim`` is timed as a PYNQ."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """The sizes of one accelerator; the logarithms are to the base of 2.
+    """Sizes of one accelerator, as logarithms to base 2.
 
     The defaults are those of every configuration file that VTA comes with.
 
@@ -164,7 +164,7 @@ class Config:
         return f"{self.batch}x{self.block}_i8w8a32_{'_'.join(map(str, sizes))}"
 
     def element_bytes(self, memory: MemoryType) -> int:
-        """Return the bytes in DRAM of what one scratchpad index and one unit of ``dram_base`` stand for."""
+        """Return the DRAM bytes of one scratchpad element."""
         row = self.batch * self.block
         matrix = self.block * self.block
         sizes = {MemoryType.UOP: UOP_BYTES, MemoryType.WGT: matrix, MemoryType.ACC: 4 * row}
@@ -172,7 +172,7 @@ class Config:
         return sizes.get(memory, row)
 
     def log_depth(self, memory: MemoryType) -> int:
-        """Return the logarithm of how many elements a scratchpad holds; OUT has the indices of ACC."""
+        """Logarithm of a scratchpad's elements; OUT has ACC's indices."""
         holder = MemoryType.ACC if memory in (MemoryType.OUT, MemoryType.ACC_8BIT) else memory
         size: int = getattr(self, f"log_{holder.name.lower()}_buff_size")
         # Elements are powers of two, whose bit length is the logarithm plus 1.
@@ -222,7 +222,7 @@ class Config:
 
 
 ULTRA96 = Config("ultra96", "0.0.1")
-"""Of the only published Ultra96 bitstream."""
+"""Configuration of the only published Ultra96 bitstream."""
 
 PYNQ = Config("pynq", "0.0.2")
-"""Of the newest published PYNQ bitstream."""
+"""Configuration of the newest published PYNQ bitstream."""

@@ -1,4 +1,4 @@
-"""Instructions and micro-ops as text, one per line, and as plain values."""
+"""Instructions and micro-ops as text lines and as plain values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NONE = "outside"
 
 
 def line(config: Config, index: int, instruction: Instruction) -> str:
-    """Return an instruction with its index and the module that executes it."""
+    """Return an instruction as text, with index and module."""
     return f"{index:6}  {instruction.module.name.lower():7}  {text(config, instruction)}".rstrip()
 
 
@@ -29,7 +29,7 @@ def uop_line(index: int, uop: Uop) -> str:
 
 
 def facts(config: Config, index: int, instruction: Instruction) -> dict[str, object]:
-    """Return an instruction as plain values: its index, its module, and every field by name."""
+    """Return an instruction as plain values: index, module, fields."""
     values = {field.name: _plain(getattr(instruction, field.name)) for field in fields(config, instruction.opcode)}
     return {"index": index, "module": instruction.module.name.lower(), **values}
 

@@ -1,4 +1,4 @@
-"""Instructions and micro-ops to the words that the accelerator reads, and back."""
+"""Encoding of instructions and micro-ops as machine words, and back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Code = TypeVar("_Code", Opcode, MemoryType, AluOpcode)
 
 
 def encode(config: Config, instructions: Iterable[Instruction]) -> Words:
-    """Return a stream, ``uint64[n, 2]``: of each instruction the low word and the high word.
+    """Encode a stream as ``uint64[n, 2]``, low word first.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def encode(config: Config, instructions: Iterable[Instruction]) -> Words:
 
 
 def decode(config: Config, stream: Words) -> tuple[Instruction, ...]:
-    """Return the instructions of a stream ``uint64[n, 2]``; unused bits may have any value.
+    """Decode a stream ``uint64[n, 2]``; unused bits may have any value.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def decode(config: Config, stream: Words) -> tuple[Instruction, ...]:
 
 
 def read_stream(data: bytes) -> Words:
-    """Return the stream of a file: 16 bytes per instruction, little-endian.
+    """Read a stream file: 16 bytes per instruction, little-endian.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def read_stream(data: bytes) -> Words:
 
 
 def read_uops(data: bytes) -> Uops:
-    """Return the micro-ops of a file: 4 bytes each, little-endian; raises as `read_stream` does."""
+    """Read a micro-op file: 4 bytes per micro-op, little-endian."""
     return _split_bytes(data, UOP_BYTES, "micro-ops").view("<u4").astype(np.uint32)
 
 
@@ -108,7 +108,7 @@ def decode_uops(config: Config, uops: Uops) -> tuple[Uop, ...]:
 
 
 def uop_indices(config: Config, uops: Uops) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return the three indices of ``uint32[n]`` micro-ops (dst, src, wgt), each as ``int64[n]``."""
+    """Split micro-ops ``uint32[n]`` into indices dst, src, wgt as ``int64[n]``."""
     words = uops.astype(np.int64)
     return tuple(words >> field.bit & field.high for field in uop_fields(config))
 
@@ -125,7 +125,7 @@ def _encode_bits(config: Config, instruction: Instruction) -> int:
 
 
 def _has_no_code(config: Config, instruction: Instruction) -> bool:
-    """Recognise a STORE of the old version, whose two bits cannot hold the code 4 of OUT."""
+    """Recognise the old version's STORE, two bits short of OUT's code 4."""
     return (
         isinstance(instruction, StoreInstruction)
         and config.hw_ver == "0.0.1"

@@ -1,4 +1,4 @@
-"""The instructions and the micro-op, as immutable values with the fields that the accelerator knows."""
+"""Instructions and micro-op, as immutable values with the hardware's fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Opcode(IntEnum):
 
 
 class AluOpcode(IntEnum):
-    """The operations of an ALU instruction; boards have no MUL."""
+    """Operations of an ALU instruction; boards lack MUL."""
 
     MIN = 0
     MAX = 1
@@ -31,7 +31,7 @@ class AluOpcode(IntEnum):
 
 
 class HardwareModule(IntEnum):
-    """The modules that execute instructions, in the order in which tensors pass them."""
+    """Modules of the accelerator, in the order of the dataflow."""
 
     LOAD = 0
     COMPUTE = 1
@@ -40,7 +40,7 @@ class HardwareModule(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instruction:
-    """The dependences that every instruction has.
+    """Dependence flags of every instruction.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Instruction:
 
     @property
     def module(self) -> HardwareModule:
-        """The module that executes it."""
+        """The executing module."""
         return HardwareModule.COMPUTE
 
 
@@ -112,27 +112,27 @@ class _Transfer(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadInstruction(_Transfer):
-    """From DRAM to a scratchpad; without elements, it only passes tokens on."""
+    """From DRAM to a scratchpad; without elements, only passes tokens."""
 
     opcode: ClassVar[Opcode] = Opcode.LOAD
 
     @property
     def module(self) -> HardwareModule:
-        """The module that executes it."""
+        """The executing module."""
         # As fetch in vta.cc routes them: micro-ops and sums belong to compute, which alone uses them.
         return HardwareModule.LOAD if self.memory_type in (MemoryType.INP, MemoryType.WGT) else HardwareModule.COMPUTE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreInstruction(_Transfer):
-    """From OUT to DRAM; without elements, it only passes tokens on."""
+    """From OUT to DRAM; without elements, only passes tokens."""
 
     opcode: ClassVar[Opcode] = Opcode.STORE
     memory_type: MemoryType = MemoryType.OUT
 
     @property
     def module(self) -> HardwareModule:
-        """The module that executes it."""
+        """The executing module."""
         return HardwareModule.STORE
 
 
@@ -187,7 +187,7 @@ class Gemm(_Loops):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alu(_Loops):
-    """ACC[dst] = ACC[dst] and an immediate, or ACC[src], combined by `alu_opcode`.
+    """ACC[dst] = ACC[dst] `alu_opcode` (immediate or ACC[src]).
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ class Alu(_Loops):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finish(Instruction):
-    """Tells the host that all is done."""
+    """Signals the end to the host."""
 
     opcode: ClassVar[Opcode] = Opcode.FINISH
 

@@ -1,4 +1,4 @@
-"""Layout: the bits of each field of an instruction, by configuration and version."""
+"""Layout: the bits of an instruction's fields, by configuration and version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECOND_WORD = 64
 
 @dataclass(frozen=True)
 class BitField:
-    """The bits of one value, counted from the lowest of 128 (of 32 in a micro-op)."""
+    """Bits of one value, from the lowest of 128 (micro-op: 32)."""
 
     name: str
     bit: int
@@ -37,14 +37,14 @@ class BitField:
 
 @lru_cache
 def fields(config: Config, opcode: Opcode) -> tuple[BitField, ...]:
-    """Return the fields of an instruction, beginning with its opcode; the bits between them are unused."""
+    """Return an instruction's fields, opcode first, without unused bits."""
     first, second = _WORDS[opcode](config)
     return (*_place_fields(0, (*_FLAGS, *first)), *_place_fields(_SECOND_WORD, second))
 
 
 @lru_cache
 def uop_fields(config: Config) -> tuple[BitField, ...]:
-    """Return the fields of a micro-op, which fill it."""
+    """Return the fields of a micro-op, without gaps."""
     # VTAUop of hw_spec.h.
     depths = (("dst_idx", MemoryType.ACC), ("src_idx", MemoryType.INP), ("wgt_idx", MemoryType.WGT))
     return tuple(_place_fields(0, tuple((name, config.log_depth(memory)) for name, memory in depths)))

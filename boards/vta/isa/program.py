@@ -1,4 +1,4 @@
-"""VtaProgram: a stream of instructions and the memory that it works on."""
+"""VtaProgram: an instruction stream and its memory."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class VtaProgram:
         return encode(self.config, self.instructions)
 
     def start_of(self, instruction: Instruction) -> int:
-        """Return the byte of the memory at which a transfer begins; 0 for any other instruction."""
+        """First byte of a transfer in memory, else 0."""
         if not isinstance(instruction, LoadInstruction | StoreInstruction):
             return 0
         memory = MemoryType.OUT if isinstance(instruction, StoreInstruction) else instruction.memory_type
         return instruction.dram_base * self.config.element_bytes(memory) - self.base
 
     def relocate(self, base: int) -> VtaProgram:
-        """Return the program for memory that begins at another byte address, as a board's allocator gives it.
+        """Return the program for memory at another byte address.
 
         Raises
         ------

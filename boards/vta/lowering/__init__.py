@@ -1,1 +1,1 @@
-"""Lowering: from Relax operators to the layers that VTA can run."""
+"""Lowering: from Relax operators to VTA's layers."""

@@ -37,7 +37,7 @@ def add(builder: StepBuilder, call: Any) -> UnroundedSums:
 
 
 def _addend(builder: StepBuilder, sums: UnroundedSums) -> UnroundedSums:
-    """Return a tensor times a power of two; one that was divided and rounded becomes a tensor of its own."""
+    """Return a scaled tensor, rounded into its own tensor if divided."""
     if not isinstance(sums.origin, TensorCopy) or sums.is_clipped or (sums.offset.any() and not sums.is_floored):
         raise Unsupported("it adds what is not quantised")
     if not sums.is_floored:
@@ -48,7 +48,7 @@ def _addend(builder: StepBuilder, sums: UnroundedSums) -> UnroundedSums:
 
 
 def clip_to(low: float, high: float) -> Callable[[StepBuilder, Any], UnroundedSums]:
-    """Return the rule of an operator that clips to what it is called for."""
+    """Return the rule of an operator with fixed bounds."""
     return lambda builder, call: builder.sums(call.args[0]).clip(low, high)
 
 
@@ -59,7 +59,7 @@ def clip(builder: StepBuilder, call: Any) -> UnroundedSums:
 
 
 def limit(name: str) -> Callable[[StepBuilder, Any], UnroundedSums]:
-    """Return the rule of the larger or the smaller of a tensor and a constant, the ``low`` or ``high`` bound."""
+    """Return the rule of a minimum or maximum with a constant."""
 
     def rule(builder: StepBuilder, call: Any) -> UnroundedSums:
         limit_value = constants.array(call.args[1])
@@ -97,7 +97,7 @@ def _scale_sums(call: Any, sums: UnroundedSums, exponent: Any) -> UnroundedSums:
 
 
 def right_shift(builder: StepBuilder, call: Any) -> UnroundedSums:
-    """Divide by two to the power of constants, and round down."""
+    """Divide by constant powers of two and round down."""
     sums = builder.sums(call.args[0])
     if sums.is_floored:
         raise Unsupported("it shifts right twice")

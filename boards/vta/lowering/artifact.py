@@ -1,4 +1,4 @@
-"""Artifact: a compiled stage with what its tensors are, in memory or as a file beside its arrays."""
+"""Artifact: a compiled stage with its tensors, in memory or in files."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Artifact:
         return cls(network.program, inputs, _slots(network.outputs, stage.outputs, base))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the instructions, and the memory with weights and micro-ops."""
+        """Return the instructions and the memory with weights and micro-ops."""
         return {STREAM: self.program.stream(), MEMORY: self.program.memory}
 
     def export_library(self, path: str, **_: Any) -> None:
-        """Write all but the arrays, where a bundle has a stage's code."""
+        """Write all but the arrays to the stage's code file."""
         config = msgspec.Raw(self.program.config.to_json().encode())
         facts = _StageFacts(FORMAT, config, self.program.base, self.inputs, self.outputs)
         Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1) + b"\n")

@@ -1,4 +1,4 @@
-"""The constants of a stage: scales, powers of two, numbers per channel."""
+"""Constants of a stage: scales, powers of two, numbers per channel."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _AXIS = 1
 _REMEDY = "`soc-pipeline quantize --power-of-two` changes it"
 
 _OUTPUT_AXES = {4: 0, 2: 1}
-"""By the rank of weights: which axis has the channels of results."""
+"""Axis of the output channels by the rank of weights."""
 
 
 def array(value: Any) -> npt.NDArray[Any] | None:
-    """Return the array behind a constant; None for anything else."""
+    """Return a constant's array, else None."""
     from tvm.ir import GenericConst
 
     return np.asarray(value.value.numpy()) if isinstance(value, GenericConst) else None
@@ -41,7 +41,7 @@ def exponents(scales: npt.NDArray[Any]) -> Numbers:
 
 
 def exponent(scale: Any) -> float:
-    """Return the logarithm of the one scale of a tensor."""
+    """Return the logarithm of a tensor's single scale."""
     values = array(scale)
     if values is None or values.size != 1:
         raise Unsupported("the scale of a tensor is no single constant")
@@ -49,7 +49,7 @@ def exponent(scale: Any) -> float:
 
 
 def zero_point(value: Any, dtype: str) -> int:
-    """Return the zero point of a tensor, after checking that VTA can have it: 0 of int8, 128 of uint8."""
+    """Return a tensor's zero point: 0 for int8, 128 for uint8."""
     # Any other zero point would add its products with all weights to every sum.
     values, expected_zero = array(value), {"int8": 0, "uint8": 128}.get(dtype)
     if expected_zero is None:
@@ -61,7 +61,7 @@ def zero_point(value: Any, dtype: str) -> int:
 
 
 def per_channel(value: Any, extents: tuple[int, ...], channels: int) -> Numbers | None:
-    """Return a constant as one number for each channel of a tensor; None if it is none.
+    """Return a constant as one number per channel, else None.
 
     Raises
     ------
@@ -100,7 +100,7 @@ class ProductWeights:
 
 
 def int8_weights(value: Any) -> ProductWeights:
-    """Return a constant of int8 as weights in units of 1."""
+    """Return an int8 constant as weights in units of 1."""
     values = array(value)
     if values is None or values.dtype != np.int8 or values.ndim not in _OUTPUT_AXES:
         raise Unsupported("its weights are no constants of int8")
@@ -108,7 +108,7 @@ def int8_weights(value: Any) -> ProductWeights:
 
 
 def dequantized_weights(call: Any) -> ProductWeights:
-    """Return weights that are dequantised."""
+    """Return dequantised weights."""
     values, scale, zero = (array(each) for each in call.args)
     if values is None or scale is None or zero is None or values.ndim not in _OUTPUT_AXES:
         raise Unsupported("its weights are no constants")

@@ -10,7 +10,7 @@ from boards.vta.lowering.values import HALF, MemoryTensor, TensorCopy, Unsupport
 
 
 def dequantize(builder: StepBuilder, call: Any) -> Any:
-    """Return weights, if the bytes are constant, or else sums."""
+    """Return constant bytes as weights, others as sums."""
     if str(call.attrs.out_dtype) != "float32":
         raise Unsupported(f"it dequantises to {call.attrs.out_dtype}")
     if constants.array(call.args[0]) is not None:
@@ -28,7 +28,7 @@ def quantize(builder: StepBuilder, call: Any) -> MemoryTensor:
 
 
 def astype(builder: StepBuilder, call: Any) -> Any:
-    """Widen, or narrow what was clipped to what int8 holds."""
+    """Widen, or narrow clipped values to int8."""
     target, sums = str(call.attrs.dtype), builder.sums(call.args[0])
     if not str(call.args[0].ty.dtype).startswith("int"):
         raise Unsupported("it cuts fractions off")

@@ -1,4 +1,4 @@
-"""Operators: those that VTA can have a part in, each with the rule that follows it."""
+"""Operators in VTA's reach, with their lowering rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boards.vta.lowering.step_builder import StepBuilder
 from boards.vta.lowering.values import UnroundedSums, Unsupported
 
 CLIPPING = {"nn.relu", "clip", "maximum", "minimum", "reshape", "squeeze", "expand_dims"}
-"""What bytes remain bytes by."""
+"""Operators from bytes to bytes: they clip or reshape."""
 
 RULES: dict[str, Callable[[StepBuilder, Any], Any]] = {
     "dequantize": conversions.dequantize,

@@ -1,4 +1,4 @@
-"""Planning: the time of a group of operators on VTA, or the reason why it cannot run them."""
+"""Planning: an operator group's time on VTA, or its reason against it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def verdict(
     outputs: Sequence[Any],
     device_target: Mapping[str, object] | None,
 ) -> tuple[float, str]:
-    """Return the seconds that some operators take by the estimate of cycles, and why VTA shall not run them.
+    """Return the estimated seconds of operators, and a reason against VTA.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Pooling: the largest value of each window, or its mean."""
+"""Pooling: maximum or mean per window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.errors import BuildError
 
 
 def max_pool2d(builder: StepBuilder, call: Any) -> MemoryTensor | UnroundedSums:
-    """Return the pooled tensor, in the units that it had."""
+    """Return the pooled tensor in unchanged units."""
     attrs, value = call.attrs, builder.value_of(call.args[0])
     source, exponent = (value, 0.0) if isinstance(value, MemoryTensor) else builder.scaled_tensor(call.args[0])
     if str(attrs.layout) != "NCHW" or any(int(each) != 1 for each in attrs.dilation):
@@ -73,7 +73,7 @@ def _average(
     kernel: tuple[int, int],
     window: tuple[tuple[int, int], tuple[int, int, int, int]],
 ) -> UnroundedSums:
-    """Return sums of windows, a depthwise convolution with ones, in units that are their counts' parts."""
+    """Return window sums as a depthwise convolution with ones, scaled by count."""
     count = prod(kernel)
     if not str(call.ty.dtype).startswith("float"):
         raise Unsupported("it averages whole numbers, whose quotient is cut off and not rounded")

@@ -26,7 +26,7 @@ def conv2d(builder: StepBuilder, call: Any) -> UnroundedSums:
 
 
 def matmul(builder: StepBuilder, call: Any) -> UnroundedSums:
-    """Return the sums of a dense layer: a convolution whose kernel is as large as the image that was flattened."""
+    """Lower a dense layer as a convolution over the unflattened image."""
     (tensor, exponent), weights = builder.scaled_tensor(call.args[0]), builder.weights(call.args[1])
     extents = tuple(int(each) for each in call.ty.shape)
     if len(extents) != 2 or weights.values.ndim != 2:

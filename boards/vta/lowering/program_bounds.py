@@ -1,4 +1,4 @@
-"""Bounds of a program from a file: what its addresses and its instructions may reach."""
+"""Bounds of a loaded program: its reach in addresses and instructions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from boards.vta.isa.program import PAGE, VtaProgram
 from boards.vta.simulator.checks import instruction_violations
 
 _ADDRESSES = 1 << 32
-"""Bytes that a program may address: the registers for addresses have 32 bits."""
+"""Addressable bytes of a program: address registers have 32 bits."""
 
 
 def describe_misfit(program: VtaProgram) -> str:
-    """Say which number of a program points outside of the memory or of a scratchpad; empty if none does.
+    """Describe a number out of memory or scratchpad bounds, else empty.
 
     A board checks no address: what a program stores outside of its memory lands in that of another process.
     """

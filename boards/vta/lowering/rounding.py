@@ -1,4 +1,4 @@
-"""Rounding: sums become bytes, and with that a layer."""
+"""Rounding: a layer from sums to bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INT32 = 2.0 ** (LIMITS.sum_bits - 1)
 
 
 def layer(sums: UnroundedSums, exponent: float) -> Convolution | Addition:
-    """Return the layer that makes int8 of sums.
+    """Return the layer from sums to int8.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def layer(sums: UnroundedSums, exponent: float) -> Convolution | Addition:
 
 
 def bounds(sums: UnroundedSums, exponent: float) -> tuple[int, int]:
-    """Return to what the bytes are clipped."""
+    """Return the clipping bounds of the bytes."""
     # Rounding never changes an order, so that clipping may as well follow it.
     ends = [np.clip(np.rint(each * np.exp2(-exponent)), -128, 127) for each in (sums.low, sums.high)]
     if any(np.ptp(each) for each in ends):

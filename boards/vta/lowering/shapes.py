@@ -1,4 +1,4 @@
-"""Shapes: the same values under other extents, or behind each other."""
+"""Shapes: values under other extents, or concatenated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.errors import BuildError
 
 
 def reshape(builder: StepBuilder, call: Any) -> Any:
-    """Take the channels, rows and columns of one image as one row, or give a row of channels two more axes."""
+    """Flatten one image to a row, or expand channels by two axes."""
     extents, value = tuple(int(each) for each in call.ty.shape), builder.value_of(call.args[0])
     if not isinstance(value, MemoryTensor | UnroundedSums):
         raise Unsupported("it gives constants another shape")
@@ -29,7 +29,7 @@ def reshape(builder: StepBuilder, call: Any) -> Any:
 
 
 def concat(builder: StepBuilder, call: Any) -> MemoryTensor | UnroundedSums:
-    """Put the channels of several tensors behind each other, each in its own unit."""
+    """Concatenate the channels of tensors, each in its own unit."""
     fields, extents = list(call.args[0].fields), tuple(int(each) for each in call.ty.shape)
     if int(call.attrs.axis or 0) % len(extents) != 1:
         raise Unsupported("it joins tensors along another axis than that of channels")

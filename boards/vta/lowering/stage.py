@@ -1,4 +1,4 @@
-"""A stage, or one fused group of operators, as the steps of a network."""
+"""Steps of a network from a stage or a fused operator group."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def lower(inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[
 
 
 def lower_module(module: Any) -> LoweredStage:
-    """Return the steps of a stage's module; raises as `lower`."""
+    """Lower a stage's module to steps; raises as `lower`."""
     from tvm import relax
 
     main = module["main"]

@@ -1,4 +1,4 @@
-"""StepBuilder: the values of a stage's variables so far, and the steps that VTA runs for them."""
+"""StepBuilder: a stage's values so far, and VTA's steps for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from boards.vta.lowering.values import (
 
 
 class StepBuilder:
-    """Collects steps, and knows what each variable stands for; operators' rules are handed one.
+    """Collects steps and the values of variables, for the operators' rules.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class StepBuilder:
         self._shared_tensors: set[int] = set()
 
     def assign(self, var: Any, value: Any) -> None:
-        """Note what a variable stands for; a tensor that is read twice under any of its names is shared."""
+        """Assign a variable's value, shared if it is read twice."""
         self._values[var] = value
         is_copy = isinstance(value, UnroundedSums) and isinstance(value.origin, TensorCopy)
         tensor = value.origin.source if is_copy else value
@@ -55,7 +55,7 @@ class StepBuilder:
             self._shared_tensors.add(tensor.number)
 
     def tensor(self, var: Any) -> MemoryTensor:
-        """Return the tensor in memory that a variable stands for; raise `Unsupported` if it is none."""
+        """Return a variable's tensor in memory, or raise `Unsupported`."""
         value = self._values.get(var)
         if not isinstance(value, MemoryTensor):
             raise Unsupported("its results are not int8")
@@ -74,7 +74,7 @@ class StepBuilder:
         return known_value
 
     def scaled_tensor(self, value: Any) -> tuple[MemoryTensor, float]:
-        """Return the tensor in memory that a value is, and the exponent of its unit; raise `Unsupported` if none."""
+        """Return a value's tensor and unit exponent, or raise `Unsupported`."""
         sums = self.sums(value)
         is_changed = sums.offset.any() or sums.is_clipped or sums.is_floored
         if not isinstance(sums.origin, TensorCopy) or is_changed or np.ptp(sums.exponent):
@@ -82,12 +82,12 @@ class StepBuilder:
         return sums.origin.source, float(sums.exponent[0])
 
     def weights(self, value: Any) -> Any:
-        """Return constant weights as int8, and an exponent for all or for each channel of results."""
+        """Return constant weights as int8, with exponents per tensor or channel."""
         known_value = self._values.get(value)
         return known_value if isinstance(known_value, constants.ProductWeights) else constants.int8_weights(value)
 
     def value_of(self, value: Any) -> Any:
-        """Return the value of a variable; None for anything else."""
+        """Return a variable's value, else None."""
         return self._values.get(value)
 
     def append_step(
@@ -109,7 +109,7 @@ class StepBuilder:
         return self.append_step(layer, sources, sums.extents, zero)
 
     def _clip_bytes(self, sums: UnroundedSums, source: MemoryTensor, exponent: float, zero: int) -> MemoryTensor:
-        """Return bytes that were bytes in the same units before: what made them may clip them as well."""
+        """Return clipped bytes in unchanged units, clipped by their producer if possible."""
         low, high = rounding.bounds(sums, exponent)
         tensor = replace(source, extents=sums.extents, zero=zero)
         if (low, high) == (-HALF, HALF - 1):

@@ -1,4 +1,4 @@
-"""TensorSlot: where a tensor of the model lies in VTA's memory, and how it is packed."""
+"""TensorSlot: address and packing of a tensor in VTA's memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ZEROS = {"int8": 0, "uint8": HALF}
 
 
 class TensorSlot(msgspec.Struct, frozen=True):
-    """The address of a tensor, and the shape and zero point that the model gives it.
+    """Address of a tensor, with its shape and zero point.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class TensorSlot(msgspec.Struct, frozen=True):
     zero: int
 
     def describe_misfit(self, config: Config, spec: TensorSpec, memory_bytes: int) -> str:
-        """Say why a tensor of the plan cannot be in this slot of so many bytes of memory; empty if it can."""
+        """Describe a plan tensor's conflict with this slot, else empty."""
         if self.extents != spec.shape:
             return f"extents are {list(self.extents[:8])}, and the plan's {spec}"
         if self.zero != _ZEROS.get(spec.dtype):

@@ -1,4 +1,4 @@
-"""Values of a stage's variables on the way to layers: tensors in memory, and sums not yet rounded."""
+"""Values during lowering: tensors in memory, and sums before rounding."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Shape: TypeAlias = tuple[int, int, int]
 """Channels, height and width."""
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
-"""One number for each channel; all that occur here are exact."""
+"""Numbers per channel; all that occur here are exact."""
 
 HALF = 128
-"""Of the values of a byte; unsigned bytes are signed ones plus this."""
+"""Offset of unsigned to signed bytes: half the values of a byte."""
 
 
 class Unsupported(Exception):
@@ -45,7 +45,7 @@ class MemoryTensor:
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionSum:
-    """A convolution of a tensor; a dense layer's kernel is as large as its input."""
+    """Convolution of a tensor; a dense layer's kernel covers its input."""
 
     source: MemoryTensor
     weights: npt.NDArray[np.int8]
@@ -63,7 +63,7 @@ class TensorCopy:
 
 @dataclass(frozen=True)
 class TensorPair:
-    """The sum of two tensors, each times a power of two."""
+    """Sum of two tensors, each times a power of two."""
 
     left: MemoryTensor
     right: MemoryTensor
@@ -72,7 +72,7 @@ class TensorPair:
 
 @dataclass(frozen=True, eq=False)
 class UnroundedSums:
-    """Numbers made of whole ones: ``clip(whole * 2 ** exponent + offset)``, one exponent and offset per channel.
+    """Scaled integers per channel: ``clip(whole * 2 ** exponent + offset)``.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class UnroundedSums:
         return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
 
     def plus(self, constant: Numbers) -> UnroundedSums:
-        """Return these numbers and a constant, which must be whole if they are."""
+        """Add a constant, an integer for integer sums."""
         # floor(x) + c is floor(x + c) for whole c only.
         if self.is_floored and (constant != np.rint(constant)).any():
             raise Unsupported("it adds a fraction to what was rounded")
@@ -130,7 +130,7 @@ class UnroundedSums:
         )
 
     def shift_right(self, bits: Numbers) -> UnroundedSums:
-        """Return these numbers shifted right, which rounds them down."""
+        """Shift right, rounding down."""
         quotients = self.times(-bits)
         # Without fractions in the products, rounding concerns the offset alone, and is done here.
         are_exact = bool((quotients.exponent >= 0).all())
@@ -161,7 +161,7 @@ def unbounded_sums(
 
 
 def _largest(source: ConvolutionSum | TensorCopy | TensorPair) -> Any:
-    """Bound of the whole numbers, for all channels or each one."""
+    """Bound of the integers, per tensor or channel."""
     if isinstance(source, ConvolutionSum):
         return HALF * np.abs(source.weights.astype(np.float64)).sum((1, 2, 3))
     return (

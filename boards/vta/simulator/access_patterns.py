@@ -1,4 +1,4 @@
-"""The elements that a GEMM or ALU instruction touches, flattened over its loops, and what may be computed at once."""
+"""Access patterns: flattened elements of GEMM and ALU, in parallel runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NEVER = 1 << 40
 """A distance longer than any."""
 
 PIECE_SIZE = 1 << 15
-"""Micro-ops worked on at once, which bounds the memory for an instruction that has millions."""
+"""Micro-ops per piece of work. It bounds the memory for an instruction of millions."""
 
 _EXACT_TERMS = 1024
-"""Products of two int8 in one sum: 1024 x 2^14 is 2^24, up to which float32 counts exactly."""
+"""Products of two int8 in one sum: 1024 x 2^14 is 2^24, the limit of exact float32 counting."""
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixProduct:
-    """Micro-ops that are one matrix product: ACC[dst] += sum over r of INP[src[:, r]] x transposed WGT[wgt[r]].
+    """Micro-ops as one product: ACC[dst] += sum over r of INP[src[:, r]] x transposed WGT[wgt[r]].
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class MicroOpPiece:
 
 @dataclass(frozen=True)
 class _LoopPattern:
-    """The loops of an instruction without their micro-ops: tiles of one layer share it.
+    """Loops of an instruction without micro-ops, shared by a layer's tiles.
 
     `reads` is "weights", "nothing" (a reset), "another" element of ACC, or none but the one it writes, "itself".
     """
@@ -96,7 +96,7 @@ class _LoopPattern:
 def pieces(
     config: Config, instruction: Gemm | Alu, uops: Uops, window: int, size: int = PIECE_SIZE
 ) -> Iterator[MicroOpPiece]:
-    """Yield the micro-ops of an instruction in order, piece by piece.
+    """Yield an instruction's micro-ops in order, in pieces.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def _piece(config: Config, walk: _LoopPattern, text: bytes, span: tuple[int, int
 
 
 def _flat(config: Config, walk: _LoopPattern, uops: Uops, start: int, stop: int) -> tuple[Indices, Indices, Indices]:
-    """Return the elements of the micro-ops `start` to `stop`, counted over both loops."""
+    """Return the elements of micro-ops `start` to `stop` over both loops."""
     turn, uop_position = np.divmod(np.arange(start, stop), len(uops))
     outer_turn, inner_turn = np.divmod(turn, walk.turns[1])
     bases = uop_indices(config, uops)
@@ -163,7 +163,7 @@ def _flat(config: Config, walk: _LoopPattern, uops: Uops, start: int, stop: int)
 
 
 def _last_writes(dst: Indices, src: Indices | None) -> Indices:
-    """Return for each micro-op the last one before it that wrote what it reads (its `dst`, and `src`), or -1."""
+    """Return per micro-op the last earlier writer of its operands, or -1."""
     count = len(dst)
     # Element and time in one number: sorted, the last write before a read is found by bisection.
     writes = np.sort(dst * count + np.arange(count))
@@ -180,7 +180,7 @@ def _last_before(writes: Indices, read: Indices) -> Indices:
 
 
 def _runs(last: Indices) -> tuple[slice, ...]:
-    """Cut wherever a micro-op reads what one since the last cut has written."""
+    """Cut before micro-ops with operands written since the last cut."""
     cuts = [0]
     for position, write in enumerate(last.tolist()):
         # Reads of what was written before the last cut are safe: that run is over.
@@ -190,7 +190,7 @@ def _runs(last: Indices) -> tuple[slice, ...]:
 
 
 def _products(config: Config, dst: Indices, src: Indices, wgt: Indices) -> tuple[MatrixProduct, ...]:
-    """Join the micro-ops with one weight element to a product, and those with the same destinations to longer sums."""
+    """Merge micro-ops of equal weights into products, of equal destinations into longer sums."""
     # Stable, so that groups with the same destinations have them in the same order and can be joined.
     order = np.argsort(wgt.astype(np.uint32), kind="stable")
     bounds = [0, *(np.flatnonzero(np.diff(wgt[order])) + 1).tolist(), len(order)]

@@ -1,4 +1,4 @@
-"""Accesses: the elements of shared memories that an instruction reads and writes."""
+"""Accesses: an instruction's reads and writes in shared memories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRAM = "DRAM"
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """Some elements that one instruction touches.
+    """Elements under one access of an instruction.
 
     Attributes
     ----------
@@ -36,13 +36,13 @@ class Access:
 
 
 def grain_bytes(config: Config) -> int:
-    """Return the greatest common divisor of the elements' bytes in all memories."""
+    """Greatest common divisor of element bytes over all memories."""
     # One stamp for each grain instead of for each byte: a quarter of the memory and the time.
     return min(4, config.element_bytes(MemoryType.OUT))
 
 
 def transfer_accesses(config: Config, transfer: LoadInstruction | StoreInstruction, start: int) -> Iterator[Access]:
-    """Yield the accesses of a transfer whose DRAM side begins at byte `start` of the memory."""
+    """Yield a transfer's accesses from byte `start` of memory."""
     # Such an instruction only passes tokens on.
     if not transfer.x_size:
         return
@@ -87,7 +87,7 @@ def _dram(transfer: LoadInstruction | StoreInstruction, start: int, unit: int) -
 
 
 def memory_sizes(config: Config, nbytes: int) -> dict[str, int]:
-    """Return the elements of each memory, for a memory of so many bytes."""
+    """Elements per memory, for `nbytes` of DRAM."""
     depths = {
         memory.name: config.depth(memory) for memory in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)
     }

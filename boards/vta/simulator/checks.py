@@ -1,4 +1,4 @@
-"""Checks: rules that an instruction or a whole program must obey, whatever its data."""
+"""Checks: rules for instructions and programs, independent of data."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ BrokenRule = tuple[str, str]
 """A kind of violation, and a message."""
 
 SHIFTS = (-16, 15)
-"""Amounts of a shift on a board, which heeds VTA_SHR_ARG_BIT_WIDTH = 5 bits with sign."""
+"""Shift amounts on a board: VTA_SHR_ARG_BIT_WIDTH is 5 bits with sign."""
 
 
 def instruction_violations(
     config: Config, instruction: Instruction, start: int, size: int, *, hardware: bool
 ) -> Iterator[BrokenRule]:
-    """Yield each rule that an instruction breaks.
+    """Yield the rules broken by an instruction.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _board_alu(instruction: Alu) -> Iterator[BrokenRule]:
 
 
 def shift_violations(smallest: int, largest: int) -> Iterator[BrokenRule]:
-    """Yield the broken rules of a SHR whose amounts have these extremes."""
+    """Yield the rules broken by a SHR's extreme amounts."""
     if smallest < SHIFTS[0] or largest > SHIFTS[1]:
         amount = smallest if smallest < SHIFTS[0] else largest
         yield "unsupported", f"a board shifts by {SHIFTS[0]} to {SHIFTS[1]}, not by {amount}"
@@ -122,7 +122,7 @@ def shift_violations(smallest: int, largest: int) -> Iterator[BrokenRule]:
 def program_violations(
     instructions: Sequence[Instruction], queues: TokenQueues[Clock], order: VectorClocks, *, hardware: bool
 ) -> Iterator[tuple[int, BrokenRule]]:
-    """Yield each rule that a program breaks, with an instruction to blame; -1 if there is none."""
+    """Yield a program's broken rules with an instruction index, or -1."""
     waiting_indices = queues.next_instructions()
     if waiting_indices:
         waits = (
@@ -157,7 +157,7 @@ def _finish_violations(instructions: Sequence[Instruction]) -> Iterator[tuple[in
 
 
 def _first_compute_violations(instructions: Sequence[Instruction]) -> Iterator[tuple[int, BrokenRule]]:
-    """On a board, the done flag of the last program stays until compute begins, so that must be at once."""
+    """Check for compute first: a board's old done flag stays until it begins."""
     for index, instruction in enumerate(instructions):
         if instruction.module is HardwareModule.COMPUTE:
             # vta.cc waits for the tokens first, and clears the flag then.

@@ -1,4 +1,4 @@
-"""Result, Violation and Cycles: the findings of a simulation, as immutable values."""
+"""Result, Violation and Cycles: immutable findings of a simulation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ KINDS = {
     "undefined": "an element is used that nothing in the program has set",
     "unsupported": "the board does something else, or nothing",
 }
-"""What may be wrong with a program."""
+"""Kinds of violations, with explanations."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is wrong with a program.
+    """A rule broken by a program.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class Cycles:
-    """An estimate of the time; see `boards.vta.simulator.timing` for the model.
+    """Estimated cycles, by the model of `boards.vta.simulator.timing`.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Cycles:
 
     @property
     def utilisation(self) -> float:
-        """Share of the time that multiplies."""
+        """Share of time spent on products."""
         return self.gemm / self.total if self.total else 0.0
 
 

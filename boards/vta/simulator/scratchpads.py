@@ -1,4 +1,4 @@
-"""Scratchpads: the accelerator's memories, and what loads, stores and arithmetic do to them."""
+"""Scratchpads: the accelerator's memories, with loads, stores and arithmetic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Scratchpads:
-    """The contents, and which elements this program has defined.
+    """Contents, and elements defined by this program.
 
     OUT needs no bytes of its own: a board writes the low bytes of each result of GEMM and ALU there too, so that
     whatever may be stored is the low byte of ACC; `stored` has the elements for which that holds.
@@ -49,7 +49,7 @@ class Scratchpads:
         self.is_defined = {memory: np.zeros(depth[memory], np.bool) for memory in memories}
 
     def load(self, instruction: LoadInstruction, memory: Bytes, start: int) -> None:
-        """Copy rows, the first at `start` in `memory`, with zeros around them."""
+        """Copy rows from `start` in `memory`, padded with zeros."""
         elements = slice(instruction.sram_base, instruction.sram_base + instruction.height * instruction.width)
         target = self._target(instruction.memory_type)[elements]
         rows = target.reshape(instruction.height, instruction.width, *target.shape[1:])
@@ -87,7 +87,7 @@ class Scratchpads:
         return blocks.swapaxes(2, 3) if load.memory_type is MemoryType.WGT else blocks
 
     def store(self, instruction: StoreInstruction, memory: Bytes, start: int) -> None:
-        """Write the low bytes of ACC as rows, the first at `start` in `memory`."""
+        """Write ACC's low bytes as rows from `start` in `memory`."""
         unit = self.config.element_bytes(MemoryType.OUT)
         count = instruction.y_size * instruction.x_size
         # NumPy's cast keeps the low byte, as `range(VTA_OUT_WIDTH - 1, 0)` does in vta.cc.
@@ -101,7 +101,7 @@ class Scratchpads:
             memory[position : position + len(values)] = values
 
     def reset(self, piece: MicroOpPiece) -> None:
-        """Set elements of ACC to 0; OUT then has something else."""
+        """Zero elements of ACC; OUT is undefined afterwards."""
         self.acc[piece.dsts] = 0
         # vta.cc writes the sum before the reset to out_mem, so that OUT has something else than ACC.
         self._mark_defined(piece, in_out=False)
@@ -125,7 +125,7 @@ class Scratchpads:
         return sums.astype(np.int32).reshape(-1, batch, block)
 
     def combine(self, instruction: Alu, piece: MicroOpPiece) -> tuple[int, int]:
-        """Compute ACC from ACC, and return the least and the largest second operand."""
+        """Compute ACC from ACC; return the extreme second operands."""
         smallest, largest = [], []
         for run in piece.runs:
             target = piece.dst[run]
@@ -145,7 +145,7 @@ class Scratchpads:
 def combine_operands(
     opcode: AluOpcode, augend: npt.NDArray[np.int32], operand: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int32]:
-    """Combine two operands as the ALU does, modulo 2^32; a negative shift is one to the left."""
+    """Combine operands as the ALU, modulo 2^32; negative shifts go left."""
     if opcode is AluOpcode.MIN:
         return np.minimum(augend, operand)
     if opcode is AluOpcode.MAX:
@@ -160,7 +160,7 @@ def combine_operands(
 
 
 def region(memory: npt.NDArray[np.uint8], start: int, transfer: LoadInstruction | StoreInstruction, unit: int) -> Bytes:
-    """Return the rows of a transfer as a view ``uint8[y, x * unit]``; they must lie inside `memory`."""
+    """Return a transfer's rows inside `memory` as view ``uint8[y, x * unit]``."""
     shape = (transfer.y_size, transfer.x_size * unit)
     # By strides, because rows overlap where a stride is shorter than a row.
     strides = (transfer.x_stride * unit, 1)
@@ -168,7 +168,7 @@ def region(memory: npt.NDArray[np.uint8], start: int, transfer: LoadInstruction 
 
 
 def nbytes(transfer: LoadInstruction | StoreInstruction, unit: int) -> int:
-    """Return the bytes from the first to the last of a transfer in DRAM."""
+    """Bytes from first to last of a transfer in DRAM."""
     return (
         ((transfer.y_size - 1) * transfer.x_stride + transfer.x_size) * unit
         if transfer.y_size and transfer.x_size

@@ -1,4 +1,4 @@
-"""simulate: executes a program bit for bit, as the functional simulator or as strictly as a board."""
+"""Simulate: executes a program bit for bit, leniently or like a board."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def simulate(  # noqa: PLR0913 - all but the first two by keyword
     estimate_cycles: bool = True,
     run_compiled: bool = True,
 ) -> Result:
-    """Execute a program, and report what is wrong with it.
+    """Execute a program and report its violations.
 
     What is wrong between modules (races, deadlocks, tokens) does not depend on how they interleave: one run finds it.
 
@@ -119,7 +119,7 @@ class ProgramExecution:
         self._order = VectorClocks(accesses.memory_sizes(self.config, self.memory.size))
 
     def execute(self) -> None:
-        """Execute until every module is at its end, or waits."""
+        """Execute until every module ends or waits."""
         instructions = self.program.instructions
         queues = TokenQueues[Clock](instructions, with_limits=self._hardware)
         while ready := queues.ready():
@@ -134,7 +134,7 @@ class ProgramExecution:
             self._report(index, rule)
 
     def _choice(self, ready: list[int]) -> int:
-        """Return the first instruction, or, with a seed, let one module run ahead of the others for a while."""
+        """Choose the first ready instruction, or by seed a module running ahead."""
         if self._random is None:
             return min(ready)
         if self._random.random() < _SWITCH:
@@ -252,7 +252,7 @@ class ProgramExecution:
         )
 
     def _report(self, index: int, rule: BrokenRule) -> None:
-        """Keep the first violation of each kind for an instruction."""
+        """Record an instruction's first violation per kind."""
         kind, message = rule
         text = disassembly.text(self.config, self.program.instructions[index]) if index >= 0 else "none"
         self.violations.setdefault((kind, index), Violation(kind, index, " ".join(text.split()), message))

@@ -25,7 +25,7 @@ _ALU_CYCLES = 2
 
 
 def estimate(program: VtaProgram) -> Cycles | None:
-    """Return the estimated time of a program; None if it never ends."""
+    """Estimate a program's cycles; None if it never ends."""
     instructions = program.instructions
     queues = TokenQueues[int](instructions, with_limits=True)
     clock = _ModuleClocks(program.config)
@@ -41,7 +41,7 @@ def estimate(program: VtaProgram) -> Cycles | None:
 
 
 class _ModuleClocks:
-    """The cycles from which each module, and the bus, are free."""
+    """Cycles at which modules and bus become free."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -51,13 +51,13 @@ class _ModuleClocks:
         self._gemm = 0
 
     def start(self, index: int, instruction: Instruction, tokens: list[DependenceToken[int]]) -> int:
-        """Return the cycle in which an instruction can begin."""
+        """Return an instruction's earliest start cycle."""
         # Whole beats of the bus; a beat brings half an instruction on a PYNQ, and one on an Ultra96.
         fetch_end = -(-(index + 1) * INSTRUCTION_BYTES // self._config.board.bus_bytes)
         return max(fetch_end, self._free[instruction.module], *(token.payload for token in tokens), 0)
 
     def execute(self, instruction: Instruction, start: int) -> int:
-        """Return the cycle in which an instruction that begins at `start` ends."""
+        """Return the end cycle of an instruction from `start`."""
         end = start + STARTING
         if isinstance(instruction, Gemm | Alu):
             end += instruction.count * (_ALU_CYCLES if isinstance(instruction, Alu) else 1)

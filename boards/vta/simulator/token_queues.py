@@ -1,4 +1,4 @@
-"""TokenQueues: fetch, the three command queues, and the four queues of dependence tokens between the modules."""
+"""TokenQueues: fetch, command queues, and dependence token queues between modules."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 # The depths of `cmd_queue_list` and `dep_queue_list` in VTA's vivado.tcl.
 COMMANDS = 512
-"""Instructions that wait for one module on a board, until fetching stops."""
+"""Instructions in a board's command queue, until fetching stops."""
 
 TOKENS = 1024
-"""Tokens that one queue holds on a board; whoever wants to push one more waits."""
+"""Tokens in a board's queue, until pushing waits."""
 
 
 @dataclass(frozen=True)
 class DependenceToken(Generic[T]):
-    """A token from one module to another; `payload` is whatever the user of the queues attaches.
+    """Token between modules; `payload` belongs to the queues' user.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class DependenceToken(Generic[T]):
 
 
 class TokenQueues(Generic[T]):
-    """The order in which instructions may execute; what they do is up to its user.
+    """Execution order of instructions; their effects are the user's.
 
     Modules execute their instructions in order.  An instruction takes its tokens, executes, then pushes its
     own; here that is one step, which other modules cannot tell from the real thing.
@@ -64,15 +64,15 @@ class TokenQueues(Generic[T]):
         self._fetch()
 
     def ready(self) -> list[int]:
-        """Return the instructions that may execute next, at most one per module."""
+        """Return the executable instructions, at most one per module."""
         return [queue[0] for queue in self._commands.values() if queue and not self.awaited_tokens(queue[0])]
 
     def next_instructions(self) -> list[int]:
-        """Return the next instruction of each module that has one."""
+        """Return the next instruction of every busy module."""
         return [queue[0] for queue in self._commands.values() if queue]
 
     def awaited_tokens(self, index: int) -> tuple[str, ...]:
-        """Describe the tokens that an instruction waits for; nothing if it may execute."""
+        """Describe the tokens an instruction waits for, if any."""
         instruction = self._instructions[index]
         givers = [giver for giver in pops(instruction) if not self._queue(giver, instruction)]
         takers = [
@@ -84,12 +84,12 @@ class TokenQueues(Generic[T]):
         )
 
     def offered_tokens(self, index: int) -> list[DependenceToken[T]]:
-        """Return the tokens that a ready instruction is about to consume."""
+        """Return the tokens for a ready instruction."""
         instruction = self._instructions[index]
         return [self._queue(giver, instruction)[0] for giver in pops(instruction)]
 
     def take(self, index: int) -> list[DependenceToken[T]]:
-        """Begin a ready instruction, and return the tokens that it consumes."""
+        """Begin a ready instruction and return its tokens."""
         instruction = self._instructions[index]
         self._commands[instruction.module].popleft()
         # Room in its queue: fetch goes on where it was stopped.
@@ -103,7 +103,7 @@ class TokenQueues(Generic[T]):
             self._tokens[instruction.module, taker].append(DependenceToken(index, payload))
 
     def remaining_tokens(self) -> Iterator[tuple[HardwareModule, list[DependenceToken[T]]]]:
-        """Yield the tokens that nobody took, with the module they are for."""
+        """Yield the remaining tokens with their destination module."""
         for (_, taker), queue in self._tokens.items():
             if queue:
                 yield HardwareModule(taker), list(queue)
@@ -112,7 +112,7 @@ class TokenQueues(Generic[T]):
         return self._tokens[giver, taker.module]
 
     def _fetch(self) -> None:
-        """Route instructions in order, until the queue of the next one is full."""
+        """Route instructions in order until a queue is full."""
         while self._next_fetch < len(self._instructions):
             queue = self._commands[self._instructions[self._next_fetch].module]
             if len(queue) >= self._commands_limit:
@@ -122,12 +122,12 @@ class TokenQueues(Generic[T]):
 
 
 def pops(instruction: Instruction) -> list[int]:
-    """Return the modules whose token an instruction takes; a flag without a neighbour has no effect."""
+    """Return modules to take tokens from; flags without a neighbour do nothing."""
     return _neighbours(instruction.module, has_previous=instruction.pop_prev, has_next=instruction.pop_next)
 
 
 def pushes(instruction: Instruction) -> list[int]:
-    """Return the modules that it gives a token to."""
+    """Return the modules to give tokens to."""
     return _neighbours(instruction.module, has_previous=instruction.push_prev, has_next=instruction.push_next)
 
 

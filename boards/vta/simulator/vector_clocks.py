@@ -1,4 +1,4 @@
-"""VectorClocks: the accesses that tokens put in order, and those they do not."""
+"""VectorClocks: accesses ordered by tokens, and conflicting ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from boards.vta.isa.instructions import HardwareModule
 Where: TypeAlias = "slice | npt.NDArray[np.int64]"
 
 Clock: TypeAlias = tuple[int, ...]
-"""How many instructions of each module are known to be over."""
+"""Clock: finished instructions known of every module."""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two accesses that no token orders, so that either may come first.
+    """Two accesses in no token order.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Conflict:
 
 
 class VectorClocks:
-    """The accesses so far, ordered by vector clocks (Fidge 1988, Mattern 1989).
+    """Accesses so far, ordered by vector clocks (Fidge 1988, Mattern 1989).
 
     A token tells what its giver knows.  Each queue has one giver and one taker, both in order, so that the n-th
     token taken is always the n-th one given: what is known when does not depend on how the modules happen to
@@ -59,26 +59,26 @@ class VectorClocks:
         self._history: dict[HardwareModule, list[int]] = {module: [] for module in HardwareModule}
 
     def begin(self, module: HardwareModule, index: int, tokens: Sequence[Clock]) -> None:
-        """Note that a module executes its next instruction, and what its tokens tell."""
+        """Begin a module's next instruction with its tokens' clocks."""
         self._history[module].append(index)
         clock = [max(counts) for counts in zip(self._clocks[module], *tokens, strict=True)]
         clock[module] += 1
         self._clocks[module] = clock
 
     def clock(self, module: HardwareModule) -> Clock:
-        """Return the clock of a module, for a token of its current instruction."""
+        """Return a module's clock, for its current instruction's token."""
         return tuple(self._clocks[module])
 
     def read(self, module: HardwareModule, memory_name: str, elements: Where) -> Conflict | None:
-        """Note a reading access, and return what it conflicts with."""
+        """Record a read and return its conflict."""
         return self._access(module, memory_name, elements, writes=False)
 
     def write(self, module: HardwareModule, memory_name: str, elements: Where) -> Conflict | None:
-        """Note a writing access, and return what it conflicts with."""
+        """Record a write and return its conflict."""
         return self._access(module, memory_name, elements, writes=True)
 
     def unconfirmed_instructions(self, module: HardwareModule) -> list[int]:
-        """Return the last instruction of each other module that `module` does not know to be over."""
+        """Return other modules' last instructions that `module` cannot know finished."""
         clock = self._clocks[module]
         return [
             self._history[other_module][-1]
@@ -111,7 +111,7 @@ class VectorClocks:
 
 
 class AccessStamps:
-    """The number of the last instruction of each module that read, and that wrote, each element; 0 for none.
+    """Last reading and writing instruction per element and module, 0 for none.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class AccessStamps:
         self._last: dict[tuple[str, HardwareModule, bool], npt.NDArray[np.int32]] = {}
 
     def mark(self, memory_name: str, elements: Where, module: HardwareModule, number: int, *, writes: bool) -> None:
-        """Note an access by the instruction `number` of a module."""
+        """Record an access by a module's instruction `number`."""
         key = (memory_name, module, writes)
         # Only when needed: most modules never touch most memories.
         if key not in self._last:
@@ -132,7 +132,7 @@ class AccessStamps:
         self._last[key][elements] = number
 
     def latest(self, memory_name: str, elements: Where, module: HardwareModule, *, writes: bool) -> tuple[int, int]:
-        """Return the highest number among some elements, and an element that has it."""
+        """Return the highest number among elements, and its element."""
         if (memory_name, module, writes) not in self._last:
             return 0, 0
         stamps = self._last[memory_name, module, writes][elements]
@@ -145,6 +145,6 @@ class AccessStamps:
 
 
 def conflicting_accesses(module: HardwareModule, *, writes: bool) -> list[tuple[HardwareModule, bool]]:
-    """Modules and kinds of access that an access conflicts with: of others, if either writes."""
+    """Modules and kinds of access in conflict: other modules, one writing."""
     kinds = (True, False) if writes else (True,)
     return [(other, kind) for other in HardwareModule if other != module for kind in kinds]

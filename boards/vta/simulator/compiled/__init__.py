@@ -1,4 +1,4 @@
-"""Compiled simulation of sound programs; of any other it tells only that something is wrong."""
+"""Compiled simulation of sound programs; reports only soundness of others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from boards.vta.simulator.compiled.table import Numbers, instruction_table
 
 # Weakly, so that a table is gone with its program.
 _tables: weakref.WeakKeyDictionary[VtaProgram, Numbers | None] = weakref.WeakKeyDictionary()
-"""Nothing in a table depends on what the program's memory holds, which may change from run to run."""
+"""Tables by program. They depend on nothing in the program's memory, which may change from run to run."""
 
 
 def execute(program: VtaProgram) -> npt.NDArray[np.uint8] | None:
-    """Return the memory in the end, from scratchpads of zeros; None if something is wrong with the program."""
+    """Run from zeroed scratchpads and return the memory; None if unsound."""
     # Late: it needs TVM's compiler, which a board may lack.
     from boards.vta.simulator.compiled.interpreter import interpreter
     from boards.vta.simulator.compiled.state import allocate
@@ -33,7 +33,7 @@ def execute(program: VtaProgram) -> npt.NDArray[np.uint8] | None:
 
 
 def is_available() -> bool:
-    """Test that TVM's compiler is here; a board may have the runtime alone."""
+    """Test for TVM's compiler; boards may have the runtime alone."""
     from pipeline.tvm.access import tvm
 
     return bool(tvm.runtime.enabled("llvm"))

@@ -1,4 +1,4 @@
-"""Code: the vocabulary of the compiled interpreter's parts, over TVM's tensor IR."""
+"""Code: vocabulary of the compiled interpreter over TVM's tensor IR."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONFLICTS = {
     "DRAM_read_by_compute": (("DRAM_written", "known_store"),),
     "DRAM_written": (("DRAM_read_by_load", "known_load"), ("DRAM_read_by_compute", "known_compute")),
 }
-"""With what an access of one kind conflicts, unless the module knows that it is over; of no other kind is there any."""
+"""Conflicts by kind of access, each unless the module knows that access to be over. Other kinds have none."""
 
 
 def number(value: int) -> Any:
@@ -37,7 +37,7 @@ def number(value: int) -> Any:
 
 
 class Code:
-    """The parameters of the interpreter, and the instruction at hand.
+    """Parameters of the interpreter, and the current instruction.
 
     Its methods append statements to the function that TVM's builder is at.
 
@@ -70,11 +70,11 @@ class Code:
         return self.arrays[name]
 
     def store(self, name: str, index: Any, value: Any) -> None:
-        """Write an element of an array, or a vector if the index is a ramp."""
+        """Write an array element, or a vector for a ramp index."""
         T.buffer_store(self.arrays[name], value, [index])
 
     def begin(self, index: Any) -> Any:
-        """Turn to an instruction, and return what it does."""
+        """Move to an instruction and return its action."""
         self.index = index
         action, *order_columns = (T.bind(self.arrays["table"][index, number(column)]) for column in range(len(ORDER)))
         # Stamps have 32 bits: half the memory of indices, and far more than a stream has instructions.
@@ -84,16 +84,16 @@ class Code:
         return action
 
     def fields(self, columns: Sequence[str], names: Sequence[str]) -> list[Any]:
-        """Return some fields of the instruction, as variables; `columns` are those behind `ORDER`."""
+        """Return fields of the instruction as variables, after those of `ORDER`."""
         table = self.arrays["table"]
         return [T.bind(table[self.index, number(len(ORDER) + columns.index(name))]) for name in names]
 
     def fail(self) -> None:
-        """Append the statement that something is wrong."""
+        """Append the statement for an unsound program."""
         self.store("wrong", number(0), tirx.IntImm("int32", 1))
 
     def note(self, *accesses: tuple[str, Any]) -> None:
-        """Note accesses, each a kind of `_CONFLICTS` and an element, and fail if one conflicts."""
+        """Record accesses of `_CONFLICTS`, and fail on a conflict."""
         conflicts = [
             self.arrays[stamps][element] > self.order[progress]
             for kind, element in accesses
@@ -106,7 +106,7 @@ class Code:
             self.store(kind, element, self.order["number"])
 
     def vectors(self, size: int) -> Iterator[tuple[Any, int]]:
-        """Yield offset and lanes of the vectors that fill so many values, inside of a loop if there are several."""
+        """Yield offset and lanes of vectors over `size` values."""
         lanes = min(size, LANES)
         # All sizes are powers of two, so that no value remains.
         with T.serial(number(0), number(size // lanes)) as vector:
@@ -115,7 +115,7 @@ class Code:
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """Let what follows happen under a condition."""
+    """Emit the body under a condition."""
     with T.If(condition), T.Then():
         yield
 
@@ -126,7 +126,7 @@ def span(start: Any, lanes: int) -> Any:
 
 
 def of_lanes(dtype: str, lanes: int) -> str:
-    """Return the type of a vector, which may have one lane."""
+    """Return the type of a vector of `lanes`."""
     return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 

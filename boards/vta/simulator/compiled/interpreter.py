@@ -1,4 +1,4 @@
-"""Interpreter: compiled code that executes an instruction table as the specification words it, step by step.
+"""Interpreter: compiled code for an instruction table, step by step.
 
 No two micro-ops are ever taken together, so it does not matter which elements they share.  On the way the code looks
 for what depends on micro-ops and may be wrong, elements outside of a scratchpad and races, and tells whether there is
@@ -28,7 +28,7 @@ _LOADS = (Action.LOAD_UOP, Action.LOAD_WGT, Action.LOAD_INP, Action.LOAD_ACC, Ac
 
 
 def interpreter(config: Config) -> Callable[..., None]:
-    """Return the interpreter of an accelerator, which takes what `state.allocate` returns, in that order."""
+    """Return an accelerator's interpreter, over the arrays of `state.allocate`."""
     # Tables are of numbers already, so that the board and the instructions' encoding make no difference.
     return _compile(replace(config, target="sim", hw_ver=VERSIONS[-1]))
 
@@ -58,7 +58,7 @@ def _function(config: Config) -> Any:
 
 
 def _actions(code: Code) -> dict[int, Callable[[], None]]:
-    """Return the functions that write the actions."""
+    """Return the writers of the actions."""
     writers: dict[int, Callable[[], None]] = {each: partial(transfers.load, code, each) for each in _LOADS}
     writers[Action.STORE] = partial(transfers.store, code)
     writers[Action.GEMM] = partial(loops.gemm, code)

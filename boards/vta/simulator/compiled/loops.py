@@ -1,4 +1,4 @@
-"""Loops: GEMM and ALU in compiled code, one micro-op after the other."""
+"""Loops: GEMM and ALU in compiled code, in micro-op order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from boards.vta.simulator.compiled.code import Code, number, of_lanes, span, spr
 from boards.vta.simulator.compiled.table import LOOPS
 
 _CHAINS = 4
-"""Of multiply-adds in one sum, as many as hide that each waits a few cycles for the one before."""
+"""Chains of multiply-adds in one sum. Several hide the cycles of waiting for the one before."""
 
 
 def gemm(code: Code) -> None:
-    """Write a GEMM that multiplies."""
+    """Write a multiplying GEMM."""
     with _micro_ops(code, (MemoryType.ACC, MemoryType.INP, MemoryType.WGT)) as (dst, src, wgt):
         code.note(("ACC_written", dst), ("INP_read", src), ("WGT_read", wgt))
         block = code.config.block
@@ -42,7 +42,7 @@ def gemm(code: Code) -> None:
 
 
 def reset(code: Code) -> None:
-    """Write a GEMM that resets."""
+    """Write a resetting GEMM."""
     with _micro_ops(code, (MemoryType.ACC,)) as (dst,):
         code.note(("ACC_written", dst))
         for offset, lanes in code.vectors(code.row):
@@ -87,7 +87,7 @@ def _combine_operands(opcode: AluOpcode, augend: Any, operand: Any, lanes: int) 
 
 @contextmanager
 def _micro_ops(code: Code, memories: tuple[MemoryType, ...]) -> Iterator[list[Any]]:
-    """Let what follows happen for each micro-op in each turn, with its elements; fail if one is outside."""
+    """Emit the body per micro-op and turn; fail on indices outside."""
     begin, end, outer_turns, inner_turns, *factors, _ = code.fields(LOOPS, LOOPS)
     # For each index its factor of the outer and of the inner loop; a kind uses the first of them.
     pairs = list(zip(factors[::2], factors[1::2], strict=True))[: len(memories)]
@@ -112,7 +112,7 @@ def _micro_ops(code: Code, memories: tuple[MemoryType, ...]) -> Iterator[list[An
 
 
 def _bases(code: Code, uop_index: Any) -> list[Any]:
-    """Return the indices that a micro-op holds."""
+    """Return the indices of a micro-op."""
     word = T.bind(code["uop"][uop_index])
     return [
         T.cast((word >> tirx.IntImm("uint32", field.bit)) & tirx.IntImm("uint32", field.high), "int64")
@@ -121,6 +121,6 @@ def _bases(code: Code, uop_index: Any) -> list[Any]:
 
 
 def _sum(products: list[Any]) -> Any:
-    """Return the exact sum: a few chains, so that a multiply-add need not wait for the one before."""
+    """Sum exactly in a few independent chains of multiply-adds."""
     chains = [functools.reduce(operator.add, products[start::_CHAINS]) for start in range(min(_CHAINS, len(products)))]
     return functools.reduce(operator.add, chains)

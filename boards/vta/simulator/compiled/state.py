@@ -1,4 +1,4 @@
-"""State: the arrays that compiled code executes a program on."""
+"""State: arrays of a compiled program run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boards.vta.simulator.compiled.table import WIDTH, Numbers
 from pipeline.system.memory import ALIGNMENT
 
 STAMPS = ("INP_read", "INP_written", "WGT_read", "WGT_written", "ACC_read", "ACC_written")
-"""Of each element, the last instruction of the one module that reads it, and of the one that writes it."""
+"""Stamps per element: the last instruction of the only reading module, and of the writing one."""
 
 DRAM_STAMPS = ("DRAM_read_by_load", "DRAM_read_by_compute", "DRAM_written")
 """Two modules read memory."""
@@ -23,14 +23,14 @@ DRAM_STAMPS = ("DRAM_read_by_load", "DRAM_read_by_compute", "DRAM_written")
 
 @dataclass(frozen=True)
 class Array:
-    """The type and shape of an array; some extents are names of what each program decides."""
+    """Type and shape of an array; names stand for extents per program."""
 
     dtype: str
     shape: tuple[int | str, ...]
 
 
 def arrays(config: Config) -> dict[str, Array]:
-    """Return the arrays of an accelerator, in the order of the compiled function's parameters."""
+    """Return an accelerator's arrays, in parameter order."""
     row = config.batch * config.block
     depth = {
         memory.name: config.depth(memory) for memory in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)
@@ -52,7 +52,7 @@ def arrays(config: Config) -> dict[str, Array]:
 
 
 def allocate(config: Config, table: Numbers, memory: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays before a program starts: zeros, but for its table and a copy of its memory."""
+    """Return the initial arrays: zeros, the table, and a memory copy."""
     extents = {
         "instructions": len(table),
         "bytes": memory.size,
@@ -67,7 +67,7 @@ def allocate(config: Config, table: Numbers, memory: npt.NDArray[np.uint8]) -> d
 
 
 def _zeros(shape: list[int], dtype: str) -> npt.NDArray[Any]:
-    """Return zeros, aligned for compiled code; the system gives their pages when they are first touched."""
+    """Return aligned zeros, with pages assigned on first touch."""
     # With room to move the beginning to a multiple of the alignment, which NumPy does not promise.
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.zeros(nbytes + ALIGNMENT, np.uint8)

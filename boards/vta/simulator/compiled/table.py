@@ -1,4 +1,4 @@
-"""Instruction table: a program as an array of numbers for compiled code, if nothing is wrong that shows beforehand."""
+"""Instruction table: a program as numbers, if statically sound."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Action(IntEnum):
-    """Actions of instructions; the loads are numbered by their memory, the ALU's kinds by `alu_action`."""
+    """Actions of instructions; loads by memory, ALU kinds by `alu_action`."""
 
     NOTHING = -1
     LOAD_UOP = MemoryType.UOP
@@ -43,7 +43,7 @@ class Action(IntEnum):
 
 
 ORDER = ("action", "number", "known_load", "known_compute", "known_store")
-"""Columns of every row: what to do, the number in its module, and how many of each module that knows to be over."""
+"""Columns of every row: action, number in its module, and instructions of every module known to be over."""
 
 _SRAM = ("sram_base", "y_size", "x_size", "x_stride", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 TRANSFER = (*_SRAM, "start")
@@ -61,7 +61,7 @@ _LARGEST = 1 << 24
 _LARGEST_BASE = 1 << 40
 
 _Tokens: TypeAlias = "deque[tuple[int, ...]]"
-"""Of one queue, what each tells."""
+"""Tokens of a queue, with their payloads."""
 
 _dependences = attrgetter("module", "pop_prev", "pop_next", "push_prev", "push_next")
 
@@ -72,7 +72,7 @@ def alu_action(opcode: AluOpcode, *, use_imm: bool) -> int:
 
 
 def instruction_table(program: VtaProgram) -> Numbers | None:
-    """Return one row for each instruction, in the stream's order, which is one in which all may execute.
+    """Return one row per instruction, in an executable order.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def instruction_table(program: VtaProgram) -> Numbers | None:
 
 
 def serial_clocks(instructions: Sequence[Instruction]) -> list[tuple[int, ...]] | None:
-    """Return the columns of `ORDER` but the first, when instructions execute one after the other.
+    """Return the clocks of `ORDER` for instructions executed serially.
 
     None if that is impossible for want of a token, if a token is left over, or if FINISH is not the last one, the only
     one, and told that all others are over.  What a module knows is what `simulator.vector_clocks.VectorClocks` says.
@@ -122,7 +122,7 @@ def serial_clocks(instructions: Sequence[Instruction]) -> list[tuple[int, ...]] 
 
 
 def _finishes(instructions: Sequence[Instruction], clocks: Sequence[Sequence[int]]) -> bool:
-    """Check that FINISH is the last one, the only one, and told that all others are over."""
+    """Check for one FINISH, last, and after all others."""
     ends = [isinstance(each, Finish) for each in instructions]
     # FINISH is compute's last: that must know of every instruction of the other modules.
     counts = [clocks[module][module] for module in HardwareModule]
@@ -130,7 +130,7 @@ def _finishes(instructions: Sequence[Instruction], clocks: Sequence[Sequence[int
 
 
 def _fill_transfers(program: VtaProgram, table: Numbers) -> bool:
-    """Fill the rows of LOAD and STORE, and return whether they obey `boards.vta.simulator.checks`."""
+    """Fill the rows of LOAD and STORE; return if they obey `boards.vta.simulator.checks`."""
     positions = [
         index
         for index, instruction in enumerate(program.instructions)
@@ -165,7 +165,7 @@ def _fill_transfers(program: VtaProgram, table: Numbers) -> bool:
 
 
 def _sizes(config: Config) -> tuple[Numbers, Numbers]:
-    """Return the bytes of an element and the elements of each scratchpad."""
+    """Return element bytes and element counts per scratchpad."""
     return (
         np.array([config.element_bytes(memory) for memory in MemoryType]),
         np.array([config.depth(memory) for memory in MemoryType]),
@@ -173,7 +173,7 @@ def _sizes(config: Config) -> tuple[Numbers, Numbers]:
 
 
 def _fill_loops(program: VtaProgram, table: Numbers) -> bool:
-    """Fill the rows of GEMM and ALU, and return whether their micro-ops lie in the scratchpad."""
+    """Fill the rows of GEMM and ALU; return if micro-ops lie inside."""
     positions = [index for index, each in enumerate(program.instructions) if isinstance(each, Gemm | Alu)]
     loops = [program.instructions[index] for index in positions]
     if not loops:

@@ -20,11 +20,11 @@ _ACCESSES = {
     Action.LOAD_ACC: ("ACC_written", "DRAM_read_by_compute"),
     Action.LOAD_ACC_8BIT: ("ACC_written", "DRAM_read_by_compute"),
 }
-"""What a LOAD does to the scratchpad and to memory; only compute knows micro-ops."""
+"""Accesses of a LOAD to scratchpad and memory; only compute knows micro-ops."""
 
 
 def load(code: Code, action: Action) -> None:
-    """Write a LOAD of one kind: zeros where there is padding, then rows from memory."""
+    """Write a LOAD: zeros for padding, then rows from memory."""
     base, y_size, x_size, x_stride, pad_top, pad_bottom, pad_left, pad_right, start = code.fields(TRANSFER, TRANSFER)
     sram, dram = _ACCESSES[action]
     write = _WRITERS[action]
@@ -48,7 +48,7 @@ def load(code: Code, action: Action) -> None:
 
 
 def store(code: Code) -> None:
-    """Write a STORE: the low bytes of ACC, row by row, since rows may overlap."""
+    """Write a STORE of ACC's low bytes by rows: they may overlap."""
     names = ("sram_base", "y_size", "x_size", "x_stride", "start")
     base, y_size, x_size, x_stride, start = code.fields(TRANSFER, names)
     unit, grain_size = code.config.element_bytes(MemoryType.OUT), accesses.grain_bytes(code.config)
@@ -66,7 +66,7 @@ def store(code: Code) -> None:
 
 
 def _note_memory(code: Code, kind: str, first: Any, count: Any) -> None:
-    """Note the access to pieces of memory, which `boards.vta.simulator.accesses` divides it into."""
+    """Record a memory access, in pieces of `boards.vta.simulator.accesses`."""
     with T.serial(number(0), count) as index:
         code.note((kind, first + index))
 
@@ -110,7 +110,7 @@ _WRITERS: dict[Action, Callable[[Code, Any, Any], None]] = {
     Action.LOAD_ACC: _write_sums,
     Action.LOAD_ACC_8BIT: _write_narrow_sums,
 }
-"""By kind of LOAD: what writes an element from a byte of memory on, or zeros for None."""
+"""Writers of an element by kind of LOAD, from a byte of memory, or zeros for None."""
 
 
 def _bytes(code: Code, byte: Any, offset: Any, lanes: int) -> Any:
@@ -121,7 +121,7 @@ def _bytes(code: Code, byte: Any, offset: Any, lanes: int) -> Any:
 
 
 def _words(code: Code, byte: Any, lanes: int) -> Any:
-    """Return values of uint32, which may begin at any byte."""
+    """Return uint32 values from any byte offset."""
     if byte is None:
         return spread(tirx.IntImm("uint32", 0), lanes)
     return T.reinterpret(of_lanes("uint32", lanes), code["memory"][span(byte, 4 * lanes)])
