@@ -34,7 +34,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
     symbolic: bool = False,
     microarchitecture: Microarchitecture | None = None,
 ) -> StageCode:
-    """Compile one stage's Relax module for `device`, to run on so many of its cores.
+    """Compile a stage's Relax module for cores of `device`.
 
     Given `channels_last`, the module is taken as the inside of a stage: its inputs named there come in the stage's
     own layout, channels last, and its outputs that are made so are added.  Where `tuning` has them, kernels that no
@@ -73,14 +73,14 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
 
 
 def _link_here(executable: Any) -> Any:
-    """Return an executable, linked: TVM would look for a C compiler where a stage has no kernels."""
+    """Link an executable here; TVM needs a C compiler without kernels."""
     with compiler_lock:
         quietly(lambda: executable.jit(fcompile=linker.link))
     return executable
 
 
 def runs_here(device: Device) -> bool:
-    """Return True if code for a device can run on this machine; raise `BuildError` if its target is none."""
+    """Test if this machine runs code for a device; raise `BuildError` for bad targets."""
     compiler = devices.compiler(device)
     if compiler is not None:
         return compiler.is_here(device)
@@ -89,7 +89,7 @@ def runs_here(device: Device) -> bool:
 
 
 def target_of(device: Device) -> Any:
-    """Return a device's target, or raise `BuildError` if it is none."""
+    """Return a device's target, or raise `BuildError`."""
     # Only its own machine knows what it is; it has to be reachable while the stage is built.
     if device.target is None and devices.is_remote(device):
         return host_target.target(devices.ask_target(device))
@@ -102,7 +102,7 @@ def target_of(device: Device) -> Any:
 def compile_plan(
     plan: Plan, sources: Iterable[StageSource], progress: Progress, *, numerics: Numerics = EXACT, **options: Any
 ) -> list[StageCode | None]:
-    """Compile each stage, or step of one, for its own device; one that computes nothing (null, simulated) gets no code.
+    """Compile every stage or step; null and simulated ones get no code.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def compile_plan(
 
 
 def _compile_family(source: StageSource, device: Device, cores: int, **options: Any) -> StageCode:
-    """Compile a stage for a device, and for those of its cores that are too unlike for one code."""
+    """Compile a stage for a device and its differing core kinds."""
     code = _compile_source(source, device, cores, **options)
     variants = [_compile_source(source, variant, cores, **options) for variant in core_estimates.variants(device)]
     return share_parameters([code.with_parameters({}, variants)])[0] if variants else code
@@ -149,7 +149,7 @@ def _compile_source(source: StageSource, device: Device, cores: int, **options: 
 
 
 def _with_target(device: Device, stage: StagePlan) -> Device:
-    """Return a device with the keys of its target that a stage has of its own."""
+    """Return a device with a stage's target keys."""
     if not stage.options.target:
         return device
     target = device.target

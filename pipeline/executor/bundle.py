@@ -1,4 +1,4 @@
-"""Bundle: the built stages with their plan; saved as one folder that can be copied anywhere.
+"""Bundle: built stages with their plan, saved as one relocatable folder.
 
 ``manifest.json`` names every other file with its size and SHA-256, and ``manifest.sha256`` has the manifest's own
 (``sha256sum -c manifest.sha256`` checks it).  A library is a shared object, parameters are plain arrays.
@@ -34,7 +34,7 @@ from pipeline.system.native_output import quietly
 from pipeline.tvm.library import tvm_version
 
 ATTEMPTS = 20
-"""To load a bundle in whose place others are put meanwhile."""
+"""Attempts to load a bundle that is being replaced meanwhile."""
 
 
 class Bundle:
@@ -90,11 +90,11 @@ class Bundle:
 
     @property
     def builds(self) -> tuple[Build, ...]:
-        """The stages for each size, that of the plan first."""
+        """The stages per frame size, the plan's size first."""
         return (Build(self.plan, self.codes, checksum=self.checksum), *self.more)
 
     def with_stage(self, function: Callable[..., Any], **options: Any) -> Bundle:
-        """Return a bundle with one more stage, which calls a Python function; it can be run, but not saved.
+        """Return a bundle with an additional Python stage; it cannot be saved.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class Bundle:
         return Bundle(plan, codes, self.parity, self.general, numerics=self.numerics)
 
     def on_devices(self, devices: DeviceMap) -> Bundle:
-        """Return the bundle with other devices in place of some of its plan's; see `pipeline.load`.
+        """Return the bundle with some devices replaced; see `pipeline.load`.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class Bundle:
         )
 
     def save(self, path: str | Path, *, sign: str | Path | None = None) -> None:
-        """Write the bundle as the folder `path`; an older bundle there is replaced once the new one is complete.
+        """Write the bundle as folder `path`, atomically replacing an older one.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Bundle:
     def load(
         path: str | Path, devices: DeviceMap | None = None, *, require_signature: str | Path | None = None
     ) -> Bundle:
-        """Verify and load the bundle at `path`.  No compiler is needed; nothing in it is unpickled.
+        """Verify and load the bundle at `path`, without compiler or unpickling.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ def stage_code(
     folder: Path | None = None,
     variants: Sequence[StageCode] = (),
 ) -> StageCode:
-    """Return the stage that has these files, in a bundle's folder if not from a client.
+    """Return the stage of these files, from a folder or a client.
 
     Raises
     ------
@@ -291,7 +291,7 @@ def stage_code(
 
 
 def _is_bundle(folder: Path) -> bool:
-    """Return True if `folder` holds nothing but a bundle, so that replacing it destroys nothing else."""
+    """Test if `folder` holds only a bundle, and is safe to replace."""
     names = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
     return {MANIFEST, CHECKSUM} <= names and all(
         name in (MANIFEST, CHECKSUM, SIGNATURE) or name.endswith((".parameters", *SUFFIXES)) for name in names
@@ -319,7 +319,7 @@ def _write(bundle: Bundle, folder: Path, key: Path | None) -> None:
 
 
 def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -> list[StageFiles | None]:
-    """Write one stage's code for each size; parameters that are the same for several are written once."""
+    """Write a stage's code per size, with equal parameters once."""
     stage_codes = [code for code in codes if code is not None]
     if not stage_codes:
         return [None] * len(codes)

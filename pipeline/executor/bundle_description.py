@@ -1,4 +1,4 @@
-"""Bundle description: the plans of a saved bundle, for a machine that runs none of its stages itself."""
+"""Bundle description: plans of a saved bundle without its code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.executor.manifest import Manifest
 
 
 def describe_bundle(path: str | Path, require_signature: str | Path | None = None) -> Bundle:
-    """Return the bundle at `path` without its code, which may be for machines of another kind than this one.
+    """Describe the bundle at `path` without loading code, possibly for other machines.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def describe_bundle(path: str | Path, require_signature: str | Path | None = Non
 
 
 def describe_manifest(facts: Manifest, checksum: str = "") -> Bundle:
-    """Return the bundle that a manifest is of, without its code."""
+    """Describe the bundle of a manifest, without its code."""
     more = [Build(build.plan, (None,) * len(build.stages), build.symbolic) for build in facts.more]
     codes = (None,) * len(facts.stages)
     return Bundle(facts.plan, codes, numerics=facts.numerics, shapes=facts.shapes, more=more, checksum=checksum)

@@ -15,7 +15,7 @@ REPLACING = "to replace a bundle, copy the new one beside it, then rename"
 
 
 class BundleFolder:
-    """The folder itself, not its name: all files come from one bundle, also if another one is put in its place.
+    """Open folder of one bundle, unaffected by a replacement.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class BundleFolder:
         os.close(self._descriptor)
 
     def is_replaced(self) -> bool:
-        """Return True if its name is another folder's by now, or nobody's."""
+        """Test if the folder's name was moved or removed."""
         try:
             current = self.path.stat()
         except OSError:
@@ -49,7 +49,7 @@ class BundleFolder:
         return not os.path.samestat(current, os.fstat(self._descriptor))
 
     def has(self, name: str) -> bool:
-        """Return True if something of that name exists."""
+        """Test if a file exists."""
         try:
             os.stat(name, dir_fd=self._descriptor)
         except OSError:
@@ -57,7 +57,7 @@ class BundleFolder:
         return True
 
     def small_file(self, name: str, limit: int) -> bytes:
-        """Return the bytes of a file that has at most so many.
+        """Read a file of at most `limit` bytes.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class BundleFolder:
             raise BundleError(f"{title!r}: cannot be read ({error.strerror}); copy the whole bundle again") from None
 
     def content(self, part: BundleFile) -> VerifiedContent:
-        """Return a file that the manifest names.
+        """Return a file of the manifest.
 
         Raises
         ------

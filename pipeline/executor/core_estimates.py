@@ -1,4 +1,4 @@
-"""Estimated speed of kernels on the cores of boards, from the table that ``bench/arm.py --table`` writes."""
+"""Estimated kernel speeds on board cores, from ``bench/arm.py --table``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipeline.executor.kernels import microarchitecture
 TABLE = Path(__file__).with_suffix(".json")
 
 WORTHWHILE = 1.05
-"""Speed of a core's own code over that of another core's from which a bundle has both."""
+"""Least speedup of a core's own code over another core's. From here on a bundle has both."""
 
 Rates = dict[str, float]
 """A figure for ``"float32"`` and for ``"int8"``."""
 
 
 class CoreEstimates(msgspec.Struct, frozen=True):
-    """Estimates of LLVM's machine-code analyser, over the loops of several networks.
+    """Estimates of LLVM's machine-code analyser, over loops of several networks.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ def table() -> CoreEstimates:
 
 
 def gain(other_target: Any, own_target: Any) -> float:
-    """Return how much faster a core runs code for its own target than code for another one, in the better case.
+    """Return the best speedup of a core's own code over another's.
 
     Of cores that are not in the table the sizes decide that kernels follow from: code that differs counts as faster.
     """
@@ -57,7 +57,7 @@ def gain(other_target: Any, own_target: Any) -> float:
 
 
 def variants(device: Device) -> list[Device]:
-    """Return a device as its clusters are whose code differs so much that a bundle has it as well."""
+    """Return a device's clusters with enough speedup for code of their own."""
     if not any(cluster.target for cluster in device.clusters) or devices.compiler(device) is not None:
         return []
     main = host_target.target(device.target)

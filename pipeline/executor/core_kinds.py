@@ -1,4 +1,4 @@
-"""Kinds of cores: which processor each core of this machine is."""
+"""Core kinds: the processor of every core of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTS = {
 
 
 def processor(cores: Iterable[int], device: Device | None = None, root: Path = topology.ROOT) -> str:
-    """Return LLVM's name of the processor that all these cores are, empty if it is unknown or they are unlike.
+    """Return the common LLVM processor of these cores, empty if mixed or unknown.
 
     Linux tells on Arm; elsewhere the clusters of `device` do.
     """
@@ -30,13 +30,13 @@ def processor(cores: Iterable[int], device: Device | None = None, root: Path = t
 
 
 def at_cluster(device: Device, cluster: Cluster) -> Device:
-    """Return a device as those of its cores are that a cluster has."""
+    """Restrict a device to a cluster's cores."""
     target = device.target if device.target is not None else dict(host_target.target(None).export())
     return replace(device, target={**target, **(cluster.target or {})})
 
 
 def with_targets(clusters: Sequence[Cluster], root: Path = topology.ROOT) -> tuple[Cluster, ...]:
-    """Return this machine's clusters with the processors that Linux says they are."""
+    """Return this machine's clusters with Linux's processor names."""
     names = [processor(cluster.cores, root=root) for cluster in clusters]
     return tuple(
         replace(cluster, target={"mcpu": name}) if name else cluster
@@ -51,7 +51,7 @@ def _cluster_processor(device: Device | None, core: int) -> str:
 
 
 def _part(core: int, root: Path) -> str:
-    """Return the name of an Arm core from its main identification register."""
+    """Return an Arm core's name from its main identification register."""
     try:
         register = int((root / f"cpu/cpu{core}/regs/identification/midr_el1").read_text(), 16)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Detection of the devices on this machine, and of reasons why a board's device cannot be measured here."""
+"""Detection of this machine's devices, and reasons against measuring a board's."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def detectable_kinds() -> tuple[str, ...]:
-    """Return the kinds of device beside the CPU that this machine can be searched for."""
+    """Return the detectable kinds of device besides the CPU."""
     return kind_names(lambda kind: kind.detectable)
 
 
 def accelerators() -> list[Accelerator]:
-    """Search this machine for devices beside the CPU; nothing is found where a driver is missing."""
+    """Detect devices besides the CPU, none where a driver is missing."""
     return [accelerator for kind in detectable_kinds() for accelerator in _detect(kind)]
 
 
@@ -34,7 +34,7 @@ def _detect(kind: str) -> Sequence[Accelerator]:
 
 
 def why_not_found(kind: str) -> str:
-    """Return the reason why this machine has no device of a kind."""
+    """Return why this machine lacks a device kind."""
     try:
         return devices.adapter(kind).why_absent(Device(kind, kind))
     except MissingExtra as error:
@@ -42,14 +42,14 @@ def why_not_found(kind: str) -> str:
 
 
 def runtimes() -> dict[str, tuple[str, ...]]:
-    """Return what each installed runtime of others can drive on this machine, by its name with its version."""
+    """Return the targets of every installed runtime, by name with version."""
     adapters = [devices.adapter(kind) for kind in kind_names(lambda kind: bool(kind.model_format))]
     installed = [each for each in adapters if issubclass(each, ModelRuntime) and each.is_installed()]
     return {runtime.version(): tuple(runtime.find_targets()) for runtime in installed}
 
 
 def why_absent(device: Device) -> str:
-    """Return the reason why `device` cannot be measured on this machine; empty if it can."""
+    """Explain why `device` cannot be measured here, empty if it can."""
     # In this order: each answer is only worth asking for if the ones before it are no.
     if device.address:
         return "it is on another machine; run 'soc-pipeline profile' there"

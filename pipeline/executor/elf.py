@@ -1,4 +1,4 @@
-"""ELF: the symbols that a shared library leaves to others."""
+"""ELF: undefined symbols of shared libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DYNAMIC_SYMBOLS, _SYMBOL_VERSIONS, _NEEDED_VERSIONS = 11, 0x6FFFFFFF, 0x6FFFFFF
 """Types of sections: SHT_DYNSYM, SHT_GNU_versym and SHT_GNU_verneed."""
 
 _GLOBAL = 1
-"""Binding of a symbol that has to be there; a weak one may be missing."""
+"""Binding of a required symbol; weak ones may be missing."""
 
 
 class _Section(NamedTuple):
@@ -21,7 +21,7 @@ class _Section(NamedTuple):
 
 
 def undefined_symbols(content: bytes) -> dict[str, str]:
-    """Return the symbols that a library needs, with their versions.
+    """Return a library's undefined symbols with versions.
 
     Parameters
     ----------

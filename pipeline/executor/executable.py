@@ -1,4 +1,4 @@
-"""Executable: a Relax module -> TVM's executable, with its parameters as arguments."""
+"""Executable: from a Relax module to TVM's executable, parameters as arguments."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pipeline.tvm.access import tvm
 
 
 class Tuning(Protocol):
-    """Choices that tuning has made, for any stage."""
+    """Choices of tuning, for any stage."""
 
     def for_stage(self, target: Any, cores: int) -> Choices:
-        """Return the choices for a target and a number of cores."""
+        """Return the choices for a target and core count."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CompileOptions:
 def build_executable(
     module: Any, target: Any, cores: int, options: CompileOptions
 ) -> tuple[Any, dict[str, np.ndarray], list[KernelCall] | None]:
-    """Build a module's executable, and return the parameters that are arguments of it, and its calls."""
+    """Build a module's executable; return it with parameters and calls."""
     try:
         # A symbolic stage has no shapes that tiles could follow from.
         if options.symbolic:
@@ -103,5 +103,5 @@ def _kernel_calls(module: Any) -> list[KernelCall] | None:
 
 
 def _rule(rules: Mapping[str, Sequence[Any]], function: str) -> str:
-    """Return the rule that wrote a function; what the module does not have is a library's."""
+    """Return a function's rule; functions outside the module are a library's."""
     return str(rules[function][0]) if function in rules else EXTERNAL

@@ -26,7 +26,7 @@ _PER_PROCESSOR_AND_CYCLE = 128 * 2 * 0.4
 
 
 def board() -> Board:
-    """Describe this machine: the CPU with the cores that this process may use, and what else is driven and there."""
+    """Describe this machine: usable CPU cores and other usable devices."""
     cores = usable_cores()
     cpu = Device(
         "cpu",
@@ -67,7 +67,7 @@ def _describe(accelerator: Accelerator) -> Device:
 
 
 def attainable_flops() -> float:
-    """Return a guess of one core's floating-point operations per second, from its clock and its vectors."""
+    """Estimate a core's floating-point operations per second from clock and vectors."""
     extensions = flags()
     lanes = next((lanes for flag, lanes in _LANES.items() if flag in extensions), 1)
     # None in many containers, and a maximum of 0 in many virtual machines.
@@ -76,5 +76,5 @@ def attainable_flops() -> float:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """Return the numbers of the cores that this process may use (taskset and containers count)."""
+    """Return this process's usable cores, as limited by taskset or containers."""
     return process_cores()

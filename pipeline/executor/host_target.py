@@ -1,4 +1,4 @@
-"""The processor of this machine: TVM's target for it, and whether it can run what was built for another."""
+"""Host target: the processor of this machine as TVM sees it, and code for it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64", "x64": "x86_64"}
 
 
 def machine(name: str = "") -> str:
-    """Return the usual name of an instruction set, of this machine's by default: ``x86_64``, ``aarch64``, ..."""
+    """Return an instruction set's usual name, by default this machine's: ``x86_64``, ``aarch64``, ..."""
     name = (name or platform.machine()).lower()
     return _SAME_MACHINE.get(name, name)
 
 
 def flags() -> frozenset[str]:
-    """Return the extensions that Linux lists for this processor; empty where it does not tell."""
+    """Return Linux's extension flags of this processor, if available."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -46,7 +46,7 @@ def flags() -> frozenset[str]:
 
 
 def full_name() -> str:
-    """Return Linux's name of this processor, such as ``"AMD EPYC 7763"``; empty where it does not tell."""
+    """Return this processor's name, such as ``"AMD EPYC 7763"``, if available."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -59,7 +59,7 @@ def full_name() -> str:
 
 
 def host_target(listed_flags: frozenset[str] | None = None) -> Any:
-    """Return TVM's target for this processor with the extensions that it really has; by default those of `flags`.
+    """Return TVM's target for this processor's actual extensions, from `flags` by default.
 
     LLVM names the processor by its model number; a virtual machine may offer fewer extensions than that model
     has, or more, so each one that Linux reports is switched on or off one by one.
@@ -91,7 +91,7 @@ def host_target(listed_flags: frozenset[str] | None = None) -> Any:
 
 
 def target(description: Mapping[str, object] | None) -> Any:
-    """Return TVM's target for a device's description; None stands for this machine's processor."""
+    """Return TVM's target of a description, by default this machine's."""
     from tvm.target import Target
 
     if description is None:
@@ -103,7 +103,7 @@ def target(description: Mapping[str, object] | None) -> Any:
 
 
 def _full_triple(triple: str) -> str:
-    """Return a triple with the vendor, which compilers' names leave out.
+    """Return a triple with the vendor, omitted in compiler names.
 
     LLVM reads by position: in ``armv7l-linux-gnueabihf`` the vendor is Linux and the system unknown.  Its calls pass
     floats as no library of that board expects them, and divide by functions that no board has.
@@ -113,7 +113,7 @@ def _full_triple(triple: str) -> str:
 
 
 def needs(built_for: Any) -> tuple[str, tuple[str, ...]]:
-    """Return the machine that a target's code runs on, and the Linux flags of the extensions it may use."""
+    """Return a target's machine and required Linux flags."""
     triple = str(built_for.attrs.get("mtriple", "")) if built_for.kind.name == "llvm" else ""
     # A target without a triple is for the machine that it is built on.
     name = machine(triple.partition("-")[0])
@@ -128,7 +128,7 @@ def _features(built_for: Any) -> frozenset[str]:
 
 
 def other_tvm(built_with: str) -> str:
-    """Return the reason why code of a release of TVM cannot run with the one here; empty if it can.
+    """Explain an incompatible TVM release, else empty.
 
     Code calls functions of TVM's runtime, which stay the same only from one patch release to the next.
     """
@@ -140,7 +140,7 @@ def other_tvm(built_with: str) -> str:
 
 
 def misfit(built_machine: str, features: Iterable[str], listed_flags: frozenset[str] | None = None) -> str:
-    """Return the reason why code cannot run on this machine; empty if it can, and for code of no processor.
+    """Explain code that cannot run here; empty for portable code.
 
     The machine has the extensions that `flags` lists, unless others are given.
     """

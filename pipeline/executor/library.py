@@ -1,4 +1,4 @@
-"""Libraries: the code of stages, brought into this process from bytes that were verified."""
+"""Libraries: stage code in this process, from verified bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SORTS = re.compile(rb"tvm\.contrib\.sort\.\w+")
 
 
 def module(library: VerifiedContent) -> Any:
-    """Return the TVM module of a shared library; the same one for the same bytes.
+    """Return a shared library's TVM module, one per content.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def _load_library(library: VerifiedContent) -> Any:
 
 @contextlib.contextmanager
 def _file(library: VerifiedContent) -> Iterator[str]:
-    """Give the bytes a name for the system's loader, which takes files only.
+    """Name the bytes as a file for the system's loader.
 
     They lie in memory where the system can do that: a folder for temporary files may forbid to run what is in it, or to
     write.  Each name is another one, since the loader returns what it has loaded before under the same name.

@@ -1,4 +1,4 @@
-"""A linker for shared libraries, wherever this machine has one."""
+"""Linker of shared libraries, wherever this machine has one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from pipeline.executor.host_target import machine
 from pipeline.system.files import cache_folder
 
 _TRIPLES = {"armv7l": "arm-linux-gnueabihf"}
-"""What cross compilers are named after, where it is not the machine and ``-linux-gnu``."""
+"""Prefixes of cross compilers, where they differ from the machine and ``-linux-gnu``."""
 _ZIG_OPTIONS = ("-nostdlib", "-rtlib=compiler-rt", "-s")
-"""Only what processors lack is linked in: a first link takes 5 s with it, 20 s with a C library, which is there anyway.
+"""Options of Zig: only compiler helpers are linked in. A first link takes 5 s with them, 20 s with a C library, which
+is there anyway.
 
 With a target named, that is code for any processor of the kind, not for this one only.
 """
@@ -31,7 +32,7 @@ _RUNTIME_HELPERS = {"__gnu_f2h_ieee", "__gnu_h2f_ieee", "__truncdfhf2"}
 
 
 def linker(built_for: str = "", host: str = "") -> list[str]:
-    """Return the command of a C compiler that can link libraries for a machine, such as ``aarch64``.
+    """Return a C compiler command linking for a machine, such as ``aarch64``.
 
     For the machine that it runs on, the default, the user's own ($CC, $CXX) comes first.
 
@@ -65,7 +66,7 @@ def linker(built_for: str = "", host: str = "") -> list[str]:
 def link(
     output: str, objects: Sequence[str], options: Sequence[str] | None = None, *, built_for: str = "", **_: object
 ) -> None:
-    """Link `objects` to the shared library `output`; has the signature that TVM's `export_library` calls.
+    """Link `objects` to library `output`, with the signature for `export_library`.
 
     Raises
     ------
@@ -88,7 +89,7 @@ def link(
 
 @contextlib.contextmanager
 def _environment(command: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield a linker's environment: Zig needs a folder to write to, and never ends without one."""
+    """Yield a linker's environment: Zig hangs without a writable folder."""
     if "ziglang" not in command or "ZIG_GLOBAL_CACHE_DIR" in os.environ:
         yield {**os.environ}
         return
@@ -103,7 +104,7 @@ def _environment(command: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def _check_helpers(library: Path, program: str) -> None:
-    """Raise `BuildError` if a helper function of compilers is missing, where no loader would find it.
+    """Raise `BuildError` for compiler helpers missing at load time.
 
     Functions of TVM's runtime and of the C library are others' by intention.
     """

@@ -1,4 +1,4 @@
-"""Interpreters of LiteRT that compute packed models."""
+"""LiteRT interpreters of packed models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.system.optional import require
 
 
 def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:
-    """Return what computes a TFLite model in one thread at a time; the outputs' arrays come behind the inputs'."""
+    """Return a single-thread function of a TFLite model, outputs behind inputs."""
     interpreter = _open_interpreter(model, threads)
     inputs = [detail["index"] for detail in interpreter.get_input_details()]
     outputs = [detail["index"] for detail in interpreter.get_output_details()]

@@ -1,4 +1,4 @@
-"""The manifest of a bundle: every file with its size and SHA-256, written last and verified first."""
+"""Manifest of a bundle: files with size and SHA-256, written last."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MANIFEST = "manifest.json"
 CHECKSUM = "manifest.sha256"
 
 LARGEST = 64 << 20
-"""Bytes that a manifest may have; a stage with thousands of parameters takes less than one of 64."""
+"""Upper bound on a manifest in bytes. A stage with thousands of parameters takes less than one of 64."""
 
 
 class StageFiles(msgspec.Struct, frozen=True):
-    """The files of one stage, and what its code needs to run.
+    """Files of one stage, and the needs of its code.
 
     Its `variants` are the same stage for other cores of the device, by their `processor` as LLVM calls it, with the
     same file of parameters; who does not know of them has the code that runs on all cores.
@@ -47,12 +47,12 @@ class StageFiles(msgspec.Struct, frozen=True):
 
     @property
     def family(self) -> tuple[StageFiles, ...]:
-        """The files for all kinds of cores, its own first."""
+        """The files per kind of core, own first."""
         return (self, *self.variants)
 
 
 class BuildFiles(msgspec.Struct, frozen=True):
-    """The stages for frames of another size than that of the manifest's own plan."""
+    """Stages for frames of another size than the plan's."""
 
     plan: Plan
     stages: tuple[StageFiles | None, ...]
@@ -60,7 +60,7 @@ class BuildFiles(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """Contents of ``manifest.json``; its stages are the plan's units, and one without code is null."""
+    """Contents of ``manifest.json``: a stage per plan unit, null without code."""
 
     format: int
     tvm: str
@@ -81,7 +81,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return [pair for build in self.builds for pair in zip(build.plan.units, build.stages, strict=True)]
 
     def on_devices(self, devices: DeviceMap) -> Manifest:
-        """Return this manifest with other devices in place of some of its plans'."""
+        """Return the manifest with some plans' devices replaced."""
         other_builds = tuple(
             msgspec.structs.replace(build, plan=map_devices(build.plan, devices)) for build in self.more
         )
@@ -89,7 +89,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> dict[str, BundleFile]:
-        """The files of all builds, by name; builds share parameters."""
+        """Files of all builds by name; builds share parameters."""
         stages = [part for _, files in self.pairs if files is not None for part in files.family]
         return {part.file: part for each in stages for part in (each.library, each.parameters)}
 
@@ -103,7 +103,7 @@ _FORMAT, _MANIFEST = msgspec.json.Decoder(_FormatNumber), msgspec.json.Decoder(M
 
 
 def write(folder: Path, manifest: Manifest, key: Path | None = None) -> None:
-    """Write the manifest of a bundle's folder, its checksum, and its signature if there is a key."""
+    """Write a folder's manifest, checksum, and signature for a key."""
     # Indented, since people read manifests and compare them.
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     if key is not None:
@@ -114,7 +114,7 @@ def write(folder: Path, manifest: Manifest, key: Path | None = None) -> None:
 
 
 def read(path: Path) -> Manifest:
-    """Return the manifest of the bundle at `path`; raises as `read_from`."""
+    """Read the manifest of the bundle at `path`; raises as `read_from`."""
     with contextlib.closing(BundleFolder(path)) as folder:
         return read_from(folder)
 
@@ -137,7 +137,7 @@ def read_from(folder: BundleFolder, require_signature: Path | None = None) -> Ma
 
 
 def read_data(folder: BundleFolder, require_signature: Path | None = None) -> bytes:
-    """Return the bytes of the manifest in `folder`, verified; the parameters and errors are those of `read_from`."""
+    """Read the verified manifest in `folder`; parameters and errors as `read_from`."""
     data = _read_data(folder)
     if require_signature is not None:
         # Before anything of it is believed, and of the very bytes that are decoded.
@@ -146,7 +146,7 @@ def read_data(folder: BundleFolder, require_signature: Path | None = None) -> by
 
 
 def read_signed(folder: BundleFolder, require_signature: Path | None = None) -> tuple[Manifest, SignedManifest | None]:
-    """Return the manifest of the bundle in `folder`, and as it was signed; None if it is not.
+    """Read the manifest in `folder`, with its signed form if signed.
 
     The parameters and errors are those of `read_from`.
     """
@@ -160,12 +160,12 @@ def _signed(folder: BundleFolder, data: bytes) -> SignedManifest | None:
 
 
 def read_checksum(folder: BundleFolder) -> str:
-    """Return the SHA-256 of the manifest of a bundle that has been read."""
+    """Return the manifest's SHA-256 of a bundle already read."""
     return folder.small_file(CHECKSUM, LARGEST).decode().partition(" ")[0]
 
 
 def decode_signed(signed: SignedManifest, allowed: Path, origin: str) -> Manifest:
-    """Return a manifest that one of the allowed signed.
+    """Decode a manifest signed by an allowed signer.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def checksum_line(manifest: bytes) -> bytes:
 
 
 def decode(data: bytes, folder: Path) -> Manifest:
-    """Return what a manifest says; `folder` is its own, for messages."""
+    """Decode a manifest; messages name `folder`."""
     try:
         # The number alone first: this version's types may refuse the fields of a newer manifest.
         version = _FORMAT.decode(data).format

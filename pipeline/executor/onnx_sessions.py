@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime that compute packed models."""
+"""ONNX Runtime sessions of packed models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.system.optional import require
 
 
 def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:
-    """Return what computes a model of ONNX; the outputs' arrays come behind the inputs'."""
+    """Return a function of an ONNX model, outputs behind inputs."""
     session = _open_session(model, threads)
     # Once: it would list them anew for each frame.
     inputs = [value.name for value in session.get_inputs()]

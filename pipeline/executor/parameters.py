@@ -1,4 +1,4 @@
-"""Parameters beside the code: constants lifted out of a stage, and files of aligned arrays."""
+"""Parameters beside code: lifted constants, in files of aligned arrays."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ITEM_BYTES = {
     "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
     "float16": 2, "float32": 4, "float64": 8,
 }  # fmt: skip
-"""What arrays of numbers may be made of, in files and on the wire."""
+"""Bytes per item of the number types in files and on the wire."""
 
 MOST_AXES = 32
-"""That an array in a file or on the wire may have; NumPy takes twice as many."""
+"""Most axes of an array in a file or on the wire. NumPy takes twice as many."""
 
 
 def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    """Turn the constants of a Relax function into arguments behind its own.
+    """Turn a Relax function's constants into trailing arguments.
 
     Returns
     -------
@@ -84,7 +84,7 @@ class ParameterEntry(msgspec.Struct, frozen=True):
 
 
 def share_arrays(sets: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
-    """Return sets of parameters in which arrays that are equal are the same one."""
+    """Return parameter sets with equal arrays shared."""
     distinct: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}
     return [{name: distinct.setdefault(_identity(array), array) for name, array in each.items()} for each in sets]
 
@@ -95,7 +95,7 @@ def _identity(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
 
 
 def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[ParameterEntry]]:
-    """Write sets of arrays as one file, and return where those of each set are; see `lay_out`."""
+    """Write array sets to a file and return their entries; see `lay_out`."""
     entries, arrays = lay_out(sets)
     # Most arrays of a network are small; collected, they are written in few calls.
     with path.open("wb", buffering=LARGE_PAGE) as stream:
@@ -104,7 +104,7 @@ def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[Par
 
 
 def lay_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[ParameterEntry]], list[np.ndarray]]:
-    """Lay sets of arrays out in one file: return their entries, and its arrays in order.
+    """Lay out array sets in one file: entries and arrays in order.
 
     They lie one behind the other, each at a multiple of 64 bytes, and once, however many entries it has.
     """
@@ -132,7 +132,7 @@ def _memory_of(array: np.ndarray) -> tuple[int, str, tuple[int, ...]]:
 
 
 def read(data: np.ndarray, entries: Sequence[ParameterEntry]) -> dict[str, np.ndarray]:
-    """Return the arrays of a parameter file, which share the memory of its bytes.
+    """Return a parameter file's arrays, on its bytes' memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Parity: the built stages together compute what the unsplit model does."""
+"""Parity: built stages together match the unsplit model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BuiltStage = tuple[StagePlan, StageCode]
 
 @dataclass(frozen=True)
 class Parity:
-    """Distance of the chain of stages from the unsplit model on one frame.
+    """Distance of the chained stages from the unsplit model, on one frame.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ def _check_judgements(judgements: Mapping[str, Judgement], tolerance: float, see
 
 
 def _check_stage(stage: StagePlan, expected: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]) -> None:
-    """Raise `BuildError` if a stage that has a tolerance computes something else than the unsplit model."""
+    """Raise `BuildError` if a stage exceeds its tolerance."""
     if (tolerance := stage.options.tolerance) is None:
         return
     for spec in stage.outputs:
@@ -139,7 +139,7 @@ def _check_stage(stage: StagePlan, expected: Mapping[str, np.ndarray], tensors: 
 
 
 def run_stages(board: Board, stages: Sequence[BuiltStage], frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run a frame through stages one after the other, and return all its tensors by name."""
+    """Run a frame through stages and return all tensors by name."""
     tensors = dict(frame)
     for stage, code in stages:
         # A stage for another machine is compared on this one, if both run the same code.
@@ -151,7 +151,7 @@ def run_stages(board: Board, stages: Sequence[BuiltStage], frame: Mapping[str, n
 
 
 def _run_stage(device: Device, stage: StagePlan, code: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run one stage, and return copies of its outputs by name."""
+    """Run one stage and return copied outputs by name."""
     runtime = devices.create(device)
     runtime.open(stage.cores_of(0))
     try:

@@ -1,4 +1,4 @@
-"""Precision: numbers of 16 bits are summed in float32, or a module is computed in float32 as a whole.
+"""Precision: 16-bit numbers summed in float32, or entirely computed in it.
 
 A sum of float16 that is kept in float16 stands still at 2,048 times what is added to it; every library that models
 are compared with sums in float32 and rounds the result once.
@@ -28,7 +28,7 @@ SUMMING = frozenset(
 """Operators that add or multiply many numbers."""
 
 _SCATTERING = frozenset({"relax.scatter_elements", "relax.scatter_nd", "relax.index_put"})
-"""Operators that add or multiply many numbers if their attributes say so, and else move them."""
+"""Operators that accumulate many numbers if their attributes say so, and else move them."""
 
 _CHOOSING = frozenset(
     f"relax.{name}"
@@ -44,7 +44,7 @@ _DTYPES = ("out_dtype", "dtype")
 
 
 def widen_sums(module: Any) -> Any:
-    """Rewrite a Relax module so that what sums numbers of 16 bits gets them as float32, and is rounded once."""
+    """Sum a Relax module's 16-bit numbers in float32, rounding once."""
     from tvm import relax
 
     main = module["main"]
@@ -60,7 +60,7 @@ def widen_sums(module: Any) -> Any:
 
 
 def widen(module: Any) -> Any | None:
-    """Return a Relax module in which all numbers of 16 bits are float32; None where others than TVM compute them."""
+    """Return a Relax module in float32; None with computation outside TVM."""
     from tvm import relax
 
     main = module["main"]
@@ -86,7 +86,7 @@ def widen(module: Any) -> Any | None:
 
 
 def is_widely_comparable(module: Any) -> bool:
-    """Return True for a module of 16-bit numbers that computes about the same with wider ones."""
+    """Test if a 16-bit module computes about the same in float32."""
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
     variables = (*module["main"].params, *(binding.var for binding in bindings))
     has_narrow = any(_dtype(variable) in NARROW for variable in variables)
@@ -94,7 +94,7 @@ def is_widely_comparable(module: Any) -> bool:
 
 
 def _is_integer_of(binding: Any) -> bool:
-    """Return True where fractions are cut off: a small error may change the integer."""
+    """Test for truncation: a small error may change the integer."""
     return _kind(binding.value) == "relax.astype" and not _dtype(binding.var).startswith(("float", "bfloat"))
 
 
@@ -103,7 +103,7 @@ def _sums_narrow(value: Any) -> bool:
 
 
 def _accumulates(value: Any) -> bool:
-    """Return True for a scatter that computes with what lies at its indices; any number of updates may share one."""
+    """Test for an accumulating scatter, with any number of updates per index."""
     if _kind(value) not in _SCATTERING:
         return False
     # A copy, and the largest or the smallest, are exact in any dtype.
@@ -148,7 +148,7 @@ def _widen_binding(binding: Any, builder: Any) -> list[Any]:
 
 
 def _narrow(value: Any, ty: Any, bind: Callable[[Any], Any]) -> Any:
-    """Return a result in the dtypes that it had, that of each part where it is a tuple."""
+    """Narrow a result to its original dtypes, also within tuples."""
     from tvm import relax
 
     if hasattr(ty, "fields"):
@@ -160,7 +160,7 @@ def _narrow(value: Any, ty: Any, bind: Callable[[Any], Any]) -> Any:
 
 
 def _widen_expression(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return an expression with `change` applied to its operands, which names no dtype of 16 bits any more."""
+    """Rewrite an expression's operands by `change`, without 16-bit dtypes."""
     from tvm import relax
     from tvm.ir import Call
 

@@ -1,4 +1,4 @@
-"""Python stages: put a function before, between or behind the stages of a bundle."""
+"""Python stages: functions before, between or behind a bundle's stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEVICE = "python"
 """Name of the device that functions run on."""
 
 Spec = TensorSpec | str
-"""A tensor, or the name of one that the pipeline already has."""
+"""Tensor of a stage, or the name of an existing one."""
 
 
 def with_stage(  # noqa: PLR0913 - all but the first two by keyword
@@ -30,7 +30,7 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     replicas: int = 1,
     fresh: bool = False,
 ) -> tuple[Plan, tuple[Any, ...]]:
-    """Return the plan and the codes with one more stage, which calls `function`.
+    """Return plan and codes with an additional stage calling `function`.
 
     Where the stage stands follows from its tensors:
 
@@ -121,7 +121,7 @@ def _with_device(board: Board) -> Board:
 
 
 def _position(plan: Plan, stage: StagePlan) -> int:
-    """Return the place behind all that make what the stage reads; whoever reads what it makes must come later."""
+    """Return a stage's position behind its producers, before its consumers."""
     makers = [number for number, other in enumerate(plan.stages) if _names(other.outputs) & _names(stage.inputs)]
     readers = [number for number, other in enumerate(plan.stages) if _names(other.inputs) & _names(stage.outputs)]
     first, last = max(makers, default=-1) + 1, min(readers, default=len(plan.stages))
@@ -134,7 +134,7 @@ def _position(plan: Plan, stage: StagePlan) -> int:
 
 
 def _separate_names(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...], StagePlan]:
-    """Give different names to what a stage reads and makes under one; the caller's names stay as they are."""
+    """Separate a stage's equal input and output names, keeping the caller's."""
     stages = plan.stages
     for name in sorted(_names(stage.inputs) & _names(stage.outputs)):
         # Callers submit it under its name, so the stage's result is renamed, with all who read it.
@@ -153,7 +153,7 @@ def _separate_names(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...]
 
 
 def _rename_in(stage: StagePlan, name: str, new_name: str) -> StagePlan:
-    """Return a stage, which may have steps, with another name for a tensor."""
+    """Rename a tensor in a stage and its steps."""
     steps, inputs, outputs = (
         tuple(_rename_in_step(step, name, new_name) for step in stage.steps),
         _rename(stage.inputs, name, new_name),

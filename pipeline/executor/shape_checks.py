@@ -1,4 +1,4 @@
-"""Checks of the shapes in a manifest: every build is for a size of what varies."""
+"""Shape checks of a manifest: every build is a size of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.errors import PlanError
 
 
 def check_shapes(shapes: OpenShapes | None, builds: Sequence[Build]) -> None:
-    """Raise `PlanError` or `InputError` unless the builds are of one model, and each is for a size of its shapes."""
+    """Raise `PlanError` or `InputError` on builds of other models or sizes."""
     first, *other_plans = (build.plan for build in builds)
     for plan in other_plans:
         for side in ("inputs", "outputs"):

@@ -1,4 +1,4 @@
-"""Signature: who made a bundle, by the signatures of OpenSSH.
+"""Signature: the author of a bundle, by OpenSSH signatures.
 
 What is signed is the manifest, which has the checksums of all other files.  The file of allowed signers is that of
 ``ssh-keygen``, a line such as ``me@example.org ssh-ed25519 AAAA...``; see the section ALLOWED SIGNERS of its manual.
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 SIGNATURE = "manifest.json.sig"
 
 NAMESPACE = "soc-pipeline-bundle"
-"""Part of what is signed, so that nobody can pass off a signature of something else as that of a bundle."""
+"""Namespace of signatures, so that nobody can pass off a signature of something else as that of a bundle."""
 
 LARGEST = 64 << 10
-"""Bytes that a signature may have; one of ed25519 has 300, one with a certificate some thousands."""
+"""Upper bound on a signature in bytes. One of ed25519 has 300, one with a certificate some thousands."""
 
 _LIMIT_S = 60.0
 """A key with a passphrase, or on a token, waits for its user."""
@@ -42,7 +42,7 @@ class SignedManifest(NamedTuple):
 
 
 def sign(manifest: bytes, key: Path) -> bytes:
-    """Return the signature of a manifest by a private key, or by the agent that has the key of a public one.
+    """Sign a manifest by a private key or an agent.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def verify(signed: SignedManifest, allowed: Path) -> str:
 
 @contextlib.contextmanager
 def _signature_file(content: bytes) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield a signature's name for another process, and the descriptors to hand to that.
+    """Yield a signature's name for another process, with inherited descriptors.
 
     It lies in memory where the system can do that: no folder for temporary files need be there.
     """
@@ -105,7 +105,7 @@ def _signature_file(content: bytes) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def check_allowed(allowed: Path) -> None:
-    """Raise `InputError` if there is no file of allowed signers."""
+    """Raise `InputError` without a file of allowed signers."""
     if not allowed.is_file():
         raise InputError(
             f"there is no file {str(allowed)!r} of allowed signers; write a line for each, such as "

@@ -1,4 +1,4 @@
-"""Source runtimes: the parts of a stage that the library computes to which the model's format belongs."""
+"""Source runtimes: stage parts computed by the model format's own library."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipeline.system.distribution import install_command
 from pipeline.system.optional import is_installed
 
 Compute = Callable[[Sequence[np.ndarray]], None]
-"""Computes an open model: takes the inputs' arrays and, behind them, those for the outputs."""
+"""Open model as a function, from the inputs' arrays and, behind them, those for the outputs."""
 
 
 class SourceRuntime(NamedTuple):
-    """A library that computes packed models.
+    """A library for packed models.
 
     Attributes
     ----------
@@ -49,10 +49,10 @@ RUNTIMES = {
     ),
     packed_model.PYTORCH: SourceRuntime("PyTorch", "torch", "torch", torch_runs.open_model, shared=True),
 }
-"""By the kind of the operators that they compute."""
+"""Source runtimes by the kind of their operators."""
 
 _SHARED = 0
-"""In the place of a thread, where all threads have one open model; no thread has this number."""
+"""Thread number of an open model shared by all threads; no thread has this number."""
 
 # By digest, number of threads that compute it, and thread that opened it.
 _open_models: dict[tuple[bytes, int, int], Compute] = {}
@@ -65,13 +65,13 @@ _lock = threading.Lock()
 
 
 def retain(digests: Collection[bytes]) -> None:
-    """Keep packed models open, once they are, for one stage more."""
+    """Keep opened packed models for an additional stage."""
     with _lock:
         _users.update(digests)
 
 
 def release(digests: Collection[bytes]) -> None:
-    """Close packed models of a stage that no other stage has."""
+    """Close a stage's packed models without other users."""
     with _lock:
         _users.subtract(digests)
         for key in [key for key in _open_models if not _users[key[0]]]:
@@ -79,7 +79,7 @@ def release(digests: Collection[bytes]) -> None:
 
 
 def restart(digests: Collection[bytes]) -> None:
-    """Forget what packed models have kept of the frames that the calling thread has computed."""
+    """Reset packed models' states from the calling thread's frames."""
     with _lock:
         for key in [key for key in _open_models if key[0] in digests and key[2] == threading.get_ident()]:
             del _open_models[key]
@@ -91,12 +91,12 @@ def open_sessions() -> int:
 
 
 def digests(parameters: Iterable[np.ndarray]) -> set[bytes]:
-    """Return what tells the packed models among a stage's parameters apart; other bytes do no harm."""
+    """Return the packed models' digests among parameters, besides harmless others."""
     return {packed_model.digest(array) for array in parameters if array.dtype == np.uint8 and array.ndim == 1}
 
 
 def runtimes(module: Any) -> tuple[str, ...]:
-    """Return the kinds of the operators of a stage's module that libraries compute."""
+    """Return the library operator kinds of a stage's module."""
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
     kinds = {_packed_kind(binding.value) for binding in bindings}
     return tuple(kind for kind in RUNTIMES if kind in kinds)
@@ -110,7 +110,7 @@ def _packed_kind(value: Any) -> str:
 
 
 def why_missing(kinds: Sequence[str]) -> str:
-    """Describe which of a stage's runtimes are not installed here, and the remedy; empty if all are."""
+    """Describe missing runtimes with the remedy, empty if complete."""
     # Names come from files of others: only a known one is looked for.
     if unknown := [name for name in kinds if name not in RUNTIMES]:
         return f"needs {unknown[0]!r}, which this version does not know; build it again"

@@ -1,4 +1,4 @@
-"""StageCode: one built stage, in memory or in a bundle's files."""
+"""StageCode: one built stage, in memory or in bundle files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pipeline.executor.signature import SignedManifest
 from pipeline.executor.verified_file import VerifiedContent
 
 SUFFIXES = (".so", ".onnx", ".tflite", ".artifact")
-"""Of a bundle's files of code: a library, a model for another runtime, or what a vendor's compiler made of one."""
+"""Suffixes of code files: a library, a model for another runtime, or a vendor compiler's output."""
 
 EXTERNAL = "external"
-"""In place of a rule: a library computes it, see `pipeline.executor.source_runtimes`."""
+"""Mark in place of a rule for calls into a library, see `pipeline.executor.source_runtimes`."""
 
 
 class KernelCall(NamedTuple):
-    """One call of a kernel in a stage that was just compiled.
+    """One kernel call of a newly compiled stage.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class KernelCall(NamedTuple):
 
 
 class StoredParameters(NamedTuple):
-    """A bundle's file of parameters, which may have those of the stage for other sizes as well.
+    """Parameter file of a bundle, possibly shared with other sizes.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class StoredParameters(NamedTuple):
 
 
 class StageCode:
-    """A stage's kernels and parameters, ready for a device to load.
+    """Kernels and parameters of a stage, ready for loading.
 
     Workers share one module; parameters are arrays aligned to 64 bytes, so that devices of the host use them in place.
 
@@ -128,11 +128,11 @@ class StageCode:
         return (self, *self.variants)
 
     def for_processor(self, name: str) -> StageCode:
-        """Return the stage for a kind of cores; itself if there is none."""
+        """Return the variant for a kind of core, or itself."""
         return next((code for code in self.variants if code.processor == name), self)
 
     def with_parameters(self, values: Mapping[str, np.ndarray], variants: Sequence[StageCode] = ()) -> StageCode:
-        """Return the same kernels with other values for some parameters; the arrays are used as they are.
+        """Return the kernels with some parameters replaced, without copying.
 
         Variants keep weights in layouts of their own, so that they are left out unless they are given anew.
         """
@@ -168,7 +168,7 @@ class StageCode:
 
 
 def share_parameters(codes: Sequence[StageCode | None]) -> list[Any]:
-    """Return a stage's code for several sizes with arrays that are equal in memory once, those of variants too."""
+    """Return codes of a stage's sizes, with equal arrays shared."""
     members = [member for code in codes if code is not None for member in code.family]
     values = iter(parameter_arrays.share_arrays([member.parameters for member in members]))
 

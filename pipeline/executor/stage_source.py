@@ -1,4 +1,4 @@
-"""StageSource: one stage, in whichever form the compiler of its device takes."""
+"""StageSource: a stage in its compiler's form."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pipeline.errors import BuildError
 
 
 class StageSource(Protocol):
-    """A stage that is to be built."""
+    """A stage to build."""
 
     def module(self) -> Any:
-        """Return its Relax module: ``main`` takes the stage's inputs and returns its outputs, in order."""
+        """Return the Relax module; ``main`` has the stage's inputs and outputs."""
 
     def onnx(self) -> Any:
-        """Return it as an ``onnx.ModelProto`` with the stage's inputs and outputs, by name and in order.
+        """Return an ``onnx.ModelProto`` with the stage's inputs and outputs, in order.
 
         Raises
         ------
@@ -23,11 +23,11 @@ class StageSource(Protocol):
         """
 
     def tflite(self) -> bytes:
-        """Return it as the bytes of a TFLite model with the stage's inputs and outputs in order; raises as `onnx`."""
+        """Return a TFLite model with inputs and outputs in order; raises as `onnx`."""
 
 
 class ModuleSource:
-    """A stage of which nothing but the Relax module is there."""
+    """A stage with only its Relax module."""
 
     def __init__(self, module: Any) -> None:
         self._module = module

@@ -1,4 +1,4 @@
-"""Checks of a board's targets: there must be a compiler, and a processor of that name."""
+"""Target checks of a board: available compilers and known processors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.system.native_output import quietly
 
 
 def check(board: Board, origin: Path | str) -> None:
-    """Raise `BoardError` if a device's compiler does not take its target, or LLVM does not know its processor.
+    """Raise `BoardError` for a target or processor unknown to its compiler.
 
     LLVM itself only warns of a processor that it does not know, and makes code for any.
     """

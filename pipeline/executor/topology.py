@@ -1,4 +1,4 @@
-"""Topology of this machine: differences of its cores, and the caches they share, as far as Linux tells."""
+"""Topology of this machine: core differences and shared caches, from Linux."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.core.board.board import Cluster
 ROOT = Path("/sys/devices/system")
 
 ALIKE = 0.9
-"""Cores whose speed is at least this share of the fastest one's belong to its cluster; turbo clocks differ by less."""
+"""Least share of the fastest core's speed within its cluster. Turbo clocks differ by less."""
 
 _NAMES = {2: ("big", "little"), 3: ("big", "middle", "little")}
 
@@ -34,7 +34,7 @@ class Cache:
 
 
 def clusters(cores: Sequence[int], root: Path = ROOT) -> tuple[Cluster, ...]:
-    """Return the clusters that `cores` form by their speed, the fastest first; nothing if they are all alike."""
+    """Return the clusters of `cores` by speed, fastest first; none if alike."""
     # The capacity counts instructions per cycle as well, but only boards' firmware gives it.
     for source in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         speeds = {core: _number(root / f"cpu/cpu{core}" / source) for core in cores}
@@ -62,7 +62,7 @@ def _alike(speeds: dict[int, int]) -> list[list[int]]:
 
 
 def caches(cores: Iterable[int], root: Path = ROOT) -> tuple[Cache, ...]:
-    """Return the data caches of `cores`, each once, the smallest level first."""
+    """Return the data caches of `cores`, smallest level first."""
     groups = {}
     for core in cores:
         for folder in sorted((root / f"cpu/cpu{core}/cache").glob("index*")):
@@ -74,13 +74,13 @@ def caches(cores: Iterable[int], root: Path = ROOT) -> tuple[Cache, ...]:
 
 
 def siblings(cores: Iterable[int], root: Path = ROOT) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of `cores` that are threads of one core, and so share its arithmetic; only larger ones."""
+    """Return groups of `cores` that are one core's threads."""
     groups = {_parse_list(root / f"cpu/cpu{core}/topology/thread_siblings_list") for core in cores}
     return tuple(sorted(group for group in groups if len(group) > 1))
 
 
 def nodes(root: Path = ROOT) -> dict[int, tuple[int, ...]]:
-    """Return the cores of each NUMA node: those that its memory is near to."""
+    """Return the nearby cores of every NUMA node."""
     groups = {int(path.name[4:]): _parse_list(path / "cpulist") for path in (root / "node").glob("node[0-9]*")}
     return dict(sorted(groups.items()))
 

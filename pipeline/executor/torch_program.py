@@ -1,4 +1,4 @@
-"""Operators of PyTorch as plain data: a list of calls, which is run without any code of the model's own.
+"""PyTorch operators as plain data: a call list, free of model code.
 
 The data are JSON: ``inputs`` and ``outputs`` are numbers of values, ``calls`` a list of ``[operator, arguments,
 keywords, result]`` in order.  An argument is a plain value, a list, or a mapping of one key: ``value`` is the number of
@@ -75,7 +75,7 @@ class TorchProgram:
         return [values[number] for number in self._outputs]
 
     def _last_uses(self) -> list[list[int]]:
-        """Return for each call the values that nobody reads after it, so that they need no memory."""
+        """Return the values per call without later readers, to free them."""
         known_values, dead_values = set(self._outputs), []
         for call in reversed(self._calls):
             numbers = {*_numbers(call.arguments), *_numbers(list(call.keywords.values())), call.result}
@@ -97,7 +97,7 @@ class _Call:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """Return what a name stands for."""
+    """Return a name's function."""
     if (function := _PLAIN.get(name) or _CONTROL.get(name)) is not None:
         return function
     match = _OPERATOR.fullmatch(name)
@@ -119,7 +119,7 @@ def _torch() -> Any:
 
 
 def _parse(argument: Any) -> Any:
-    """Return an argument with PyTorch's own constants in place of their names."""
+    """Return an argument with PyTorch constants for their names."""
     if isinstance(argument, list):
         return [_parse(item) for item in argument]
     if not isinstance(argument, dict):
@@ -136,7 +136,7 @@ def _constant(kind: str, name: str) -> Any:
 
 
 class _Value:
-    """The value with a number, in place of an argument."""
+    """Numbered value in place of an argument."""
 
     __slots__ = ("number",)
 
@@ -180,7 +180,7 @@ _KINDS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def parse(model: bytes) -> TorchProgram:
-    """Return the program that a packed model holds.
+    """Return a packed model's program.
 
     Raises
     ------

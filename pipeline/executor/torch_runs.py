@@ -1,4 +1,4 @@
-"""PyTorch's operators, run in a stage on the stage's own cores."""
+"""PyTorch operators, run in a stage on the stage's cores."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pipeline.executor.torch_program import parse
 from pipeline.system.optional import require
 
 _thread = threading.local()
-"""Of each thread, the number of threads that it computes with; PyTorch asks its library at each change."""
+"""State of a thread: its number of computing threads. PyTorch asks its library at every change."""
 
 
 def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:
-    """Return what computes a packed program: it takes the inputs' arrays and, behind them, those for the outputs.
+    """Return a function of a packed program, outputs behind inputs.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Content: the bytes of one file of a bundle, verified while they were read, and used nowhere else.
+"""Content: bytes of a bundle file, verified during the only read.
 
 A file may be overwritten or truncated at any time, also while it is mapped: then what was verified is no longer what is
 run, or the system ends the process.  So the bytes are read once, into memory of this process's own.  Files that nobody
@@ -21,11 +21,11 @@ import numpy as np
 from pipeline.system.memory import map_file, room
 
 BLOCK = 1 << 20
-"""Bytes that are read at a time: they are still in the processor's cache when their checksum is computed."""
+"""Bytes per read: they are still in the processor's cache when their checksum is computed."""
 
 
 class BundleFile(msgspec.Struct, frozen=True):
-    """One file of a bundle: its name, its size and its checksum."""
+    """File of a bundle: name, size and checksum."""
 
     file: str
     nbytes: int
@@ -47,7 +47,7 @@ class VerifiedContent:
 
 
 class DamagedFile(ValueError):
-    """Raised when a file does not have the bytes that it should have."""
+    """Raised when a file lacks its expected bytes."""
 
 
 # Weak: the bytes leave the memory with the last bundle, or module, that uses them.
@@ -56,7 +56,7 @@ _lock = threading.Lock()
 
 
 def open_regular(path: str | Path, folder: int | None = None) -> int:
-    """Open a file for reading and return its descriptor; what is no file is neither waited for nor read.
+    """Open a regular file without blocking, and return its descriptor.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def open_regular(path: str | Path, folder: int | None = None) -> int:
 
 
 def read(descriptor: int, nbytes: int, sha256: str) -> VerifiedContent:
-    """Return the bytes of an open file; those that are in use already are verified again, but not kept twice.
+    """Read a verified file; bytes in use are shared, not duplicated.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def read(descriptor: int, nbytes: int, sha256: str) -> VerifiedContent:
 
 
 def _contents(descriptor: int, nbytes: int) -> tuple[np.ndarray, Iterator[memoryview]]:
-    """Return the bytes of a file, and them by blocks; they are there once all blocks have been asked for."""
+    """Return a file's bytes, filled by iterating over its blocks."""
     if not nbytes or not _is_fixed(descriptor):
         array = room(nbytes)
         return array, _fill(descriptor, array)
@@ -115,13 +115,13 @@ def _contents(descriptor: int, nbytes: int) -> tuple[np.ndarray, Iterator[memory
 
 
 def _is_fixed(descriptor: int) -> bool:
-    """Check that nobody may write to a file."""
+    """Test that the file cannot be written."""
     is_read_only = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
     return is_read_only or not os.fstat(descriptor).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
 
 
 def describe_file(path: Path) -> BundleFile:
-    """Return the entry of a manifest for a file as it is now."""
+    """Describe a file's current state for the manifest."""
     descriptor = open_regular(path)
     try:
         nbytes = os.fstat(descriptor).st_size
@@ -138,14 +138,14 @@ def _sha256(blocks: Iterator[memoryview]) -> str:
 
 
 def _blocks(descriptor: int, nbytes: int) -> Iterator[memoryview]:
-    """Yield the bytes of a file, each block in the place of the one before it."""
+    """Yield a file's blocks in a reused buffer."""
     block = np.empty(min(nbytes, BLOCK), np.uint8)
     for start in range(0, nbytes, BLOCK):
         yield from _fill(descriptor, block[: nbytes - start])
 
 
 def _fill(descriptor: int, target: np.ndarray) -> Iterator[memoryview]:
-    """Read a file into an array, and yield each block once it is there."""
+    """Read a file into an array, yielding its blocks."""
     unread = target.data
     while unread.nbytes:
         # Without a copy on the way, whatever the file's object would do.

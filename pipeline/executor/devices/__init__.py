@@ -1,4 +1,4 @@
-"""Adapters of the kinds of device, each loaded only when a board asks for it."""
+"""Adapters of the device kinds, loaded on demand."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def create(device: Device) -> DeviceRuntime:
 
 
 def adapter(kind: str) -> type[DeviceRuntime]:
-    """Import the adapter of a kind that is driven.
+    """Import the adapter of a device kind.
 
     Raises
     ------
@@ -71,37 +71,37 @@ def adapter(kind: str) -> type[DeviceRuntime]:
 
 
 def thread_kind(device: Device, cores: Sequence[int]) -> Hashable:
-    """Return the kind of threads that may work with `device` on `cores`; see `DeviceRuntime.thread_kind`."""
+    """Return the threads' kind for `device` and `cores`; see `DeviceRuntime.thread_kind`."""
     return create(device).thread_kind(cores)
 
 
 def compiler(device: Device) -> type[OwnCompiler] | None:
-    """Return the compiler of stages for `device`; None stands for TVM."""
+    """Return the stage compiler of `device`; None means TVM."""
     runtime = adapter(device.kind) if device.capabilities.adapter else DeviceRuntime
     return runtime if issubclass(runtime, OwnCompiler) else None
 
 
 def computes(device: Device) -> bool:
-    """Return True if stages on `device` are compiled; others need no code, or a function."""
+    """Test if stages on `device` are compiled."""
     return device_kind(code_kind(device)).computes
 
 
 def why_absent(device: Device) -> str:
-    """Return why a device that has a compiler of its own cannot run stages on this machine; empty if it can."""
+    """Explain why a device's stages cannot run here, empty if they can."""
     return adapter(device.kind).why_absent(device) if compiler(device) is not None else ""
 
 
 def ask_target(device: Device) -> dict[str, object]:
-    """Ask the machine that `device` belongs to for the target of its processor; see `DeviceRuntime.ask_target`."""
+    """Ask the machine of `device` for its target; see `DeviceRuntime.ask_target`."""
     return adapter(device.kind).ask_target(device)
 
 
 def is_remote(device: Device) -> bool:
-    """Return True for a device of another machine, whose processor may be of another kind."""
+    """Test if a device belongs to another machine."""
     return device.capabilities.is_remote
 
 
 def local_device(device: Device) -> Device:
-    """Return the device of this machine that runs the same code as `device`, if that belongs to another one."""
+    """Return this machine's equivalent of a remote `device`."""
     # Cores, address and speed are the other machine's.
     return Device(device.name, code_kind(device), target=device.target) if is_remote(device) else device

@@ -1,4 +1,4 @@
-"""Accelerator: a processor beside the CPU that is present on this machine."""
+"""Accelerator: a processor of this machine besides the CPU."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Accelerator:
 
 
 def tvm_indices(kind: str) -> list[int]:
-    """Return the numbers of TVM's devices of a kind; none where it was built without, or a driver is missing."""
+    """Return TVM's device numbers of a kind, empty without driver or support."""
     # TVM does not count its devices, but numbers them without gaps.
     return list(takewhile(lambda index: bool(tvm.device(kind, index).exist), count()))
 
 
 def describe_tvm_device(kind: str, index: int) -> Accelerator:
-    """Ask a driver for the properties of one of TVM's devices."""
+    """Query a driver for the properties of a TVM device."""
     device = tvm.device(kind, index)
 
     def ask(attribute: str) -> Any:

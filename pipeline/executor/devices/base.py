@@ -1,4 +1,4 @@
-"""The one interface between the scheduler and every kind of device."""
+"""Interface between the scheduler and every kind of device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DeviceRuntime(ABC):
-    """A device that has been taken into use by one worker thread.
+    """A device in use by one worker thread.
 
     The worker calls, in its own thread, `open`, `load`, then `run` for each frame, and `close` at the end.
     `copy_in` and `copy_out` are called between runs, also for tensors that another runtime of the same
@@ -46,27 +46,27 @@ class DeviceRuntime(ABC):
 
     @property
     def memory(self) -> str:
-        """Name of the memory that its tensors live in; equal names pass by reference."""
+        """Memory of its tensors; equal names pass by reference."""
         return self.device.memory
 
     @property
     def occupies_cores(self) -> bool:
-        """True if a run keeps the stage's host cores busy, so that no other stage may run on them meanwhile."""
+        """True if a run occupies the stage's host cores exclusively."""
         return self.device.capabilities.occupies_cores
 
     @staticmethod
     def detect() -> Sequence[Accelerator]:
-        """Search this machine for devices of this kind; only asked for if the kind is ``detectable``."""
+        """Detect this kind's devices; called only for ``detectable`` kinds."""
         return ()
 
     @staticmethod
     def why_absent(device: Device) -> str:  # noqa: ARG004 - most devices are on every machine
-        """Return the reason why stages of `device` cannot run on this machine; empty if they can."""
+        """Explain why stages of `device` cannot run here, empty if they can."""
         return ""
 
     @staticmethod
     def ask_target(device: Device) -> dict[str, object]:
-        """Return the target of a device of another machine, which is asked for it.
+        """Ask a remote device's machine for its target.
 
         Raises
         ------
@@ -76,25 +76,25 @@ class DeviceRuntime(ABC):
         raise BuildError(f"device {device.name!r} has no target; write it into the board")
 
     def thread_kind(self, cores: Sequence[int]) -> Hashable:  # noqa: ARG002 - most devices leave nothing in a thread
-        """Return the kind of threads in which `open` may find the remains of an earlier one, such as a thread pool.
+        """Return the kind of threads with leftovers of `open`, such as thread pools.
 
         None, if nothing remains in a thread: then it ends with its work.
         """
         return None
 
     def open(self, cores: Sequence[int]) -> None:  # noqa: B027 - most devices need nothing here
-        """Take the device into use for the calling thread, which shall run on `cores` only."""
+        """Open the device for the calling thread, restricted to `cores`."""
 
     @abstractmethod
     def load(self, stage: StagePlan, code: Any) -> Any:
-        """Return `code`, the built stage, made ready to run; None stands for a stage without code."""
+        """Load a built stage, None for a stage without code."""
 
     @abstractmethod
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Run a loaded stage on tensors of this device and return its output tensors, in the plan's order."""
+        """Run a loaded stage on device tensors; outputs are in plan order."""
 
     def run_in_turn(self, program: Any, inputs: Sequence[Any], turn: AbstractContextManager[object]) -> Sequence[Any]:
-        """Run a loaded stage, as `run`, on a device that others use as well, and whose turn this is inside of `turn`.
+        """Run a loaded stage on a shared device, in its `turn`.
 
         What a device does not need for itself, such as bringing tensors into its layout, is better done outside.
         """
@@ -102,7 +102,7 @@ class DeviceRuntime(ABC):
             return self.run(program, inputs)
 
     def run_timed(self, program: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], float]:
-        """Run a loaded stage, and return its output tensors and the seconds that the device took."""
+        """Run a loaded stage; return outputs and the device's seconds."""
         # Includes what the call itself costs.
         begin = time.perf_counter()
         outputs = self.run(program, inputs)
@@ -110,21 +110,21 @@ class DeviceRuntime(ABC):
 
     @abstractmethod
     def copy_in(self, array: np.ndarray) -> Any:
-        """Return a tensor of this device with the array's contents; it may share the array's memory."""
+        """Return a device tensor from an array, possibly sharing its memory."""
 
     @abstractmethod
     def copy_out(self, tensor: Any) -> np.ndarray:
-        """Return the tensor's contents in host memory; the array may share the tensor's memory."""
+        """Return an array from a tensor, possibly sharing its memory."""
 
     def break_off(self) -> None:  # noqa: B027 - most devices cannot
-        """End the call that hangs in the worker's thread, if that can be done; called in another thread."""
+        """Abort a hanging call if possible; called from another thread."""
 
     def close(self) -> None:  # noqa: B027 - most devices need nothing here
-        """Give the device back; called once, in the worker's thread."""
+        """Release the device; called once, in the worker's thread."""
 
 
 class NumberedRuntime(DeviceRuntime):
-    """A device that is told which frame it runs.
+    """A device informed of the current frame's number.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class NumberedRuntime(DeviceRuntime):
 
 # A base of its own: most kinds are compiled by TVM, and need none of this.
 class OwnCompiler(ABC):
-    """Second base of an adapter whose kind of device has a compiler other than TVM."""
+    """Second base of adapters with a compiler other than TVM."""
 
     @staticmethod
     @abstractmethod
@@ -147,14 +147,14 @@ class OwnCompiler(ABC):
     @staticmethod
     @abstractmethod
     def is_here(device: Device) -> bool:
-        """Return True if stages for a device can run on this machine."""
+        """Test if this machine can run stages of a device."""
 
     @staticmethod
     def scale_limits() -> ScaleLimits | None:
-        """Return the limits of the scales of quantised tensors; None if they may be any."""
+        """Return limits on quantisation scales, None for any."""
         return None
 
     @staticmethod
     @abstractmethod
     def compile_stage(source: StageSource, device: Device) -> StageCode:
-        """Compile a stage for a device; raise `BuildError` if it cannot run one of the operators."""
+        """Compile a stage; raise `BuildError` for an unsupported operator."""

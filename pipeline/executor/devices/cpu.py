@@ -19,7 +19,7 @@ from pipeline.tvm.runtime import empty_tensor, find_function, tvm_ffi, virtual_m
 
 
 class VmStage(NamedTuple):
-    """A stage's entry point with its parameters; the machine is kept alive with it."""
+    """Entry point and parameters of a stage; keeps its machine alive."""
 
     main: Any
     parameters: list[Any]
@@ -27,7 +27,7 @@ class VmStage(NamedTuple):
 
 
 class CpuRuntime(DeviceRuntime):
-    """Runs stages on the host's cores; tensors are TVM's and pass between stages by reference."""
+    """Runs stages on host cores; TVM tensors pass by reference."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -36,7 +36,7 @@ class CpuRuntime(DeviceRuntime):
 
     @staticmethod
     def why_absent(device: Device) -> str:
-        """Return the reason why the target needs another processor than this one.
+        """Explain why the target needs another processor.
 
         Raises
         ------
@@ -51,13 +51,13 @@ class CpuRuntime(DeviceRuntime):
         return host_target.misfit(machine, features).partition(";")[0]
 
     def thread_kind(self, cores: Sequence[int]) -> Hashable:
-        """Return the cores: TVM's thread pool can neither be given others, nor be ended without its thread."""
+        """Return the cores: TVM's thread pool ends only with its thread."""
         # One core needs no pool.  But memory that a thread has asked for is kept for threads to come: were each load to
         # have a new one, what is left free between TVM's own remains would be 50 kB more with each load.
         return ("tvm", *_usable(cores))
 
     def open(self, cores: Sequence[int]) -> None:
-        """Keep the calling thread, and the threads that its kernels use, on `cores`.
+        """Pin the calling thread and its kernels' threads to `cores`.
 
         TVM's thread pool belongs to the thread that first calls it, and would pin itself to the first cores
         of the machine, the same ones for every stage, unless told before.  Cores that this process may not use,
@@ -73,7 +73,7 @@ class CpuRuntime(DeviceRuntime):
         configure(-2, len(core_numbers), [str(core) for core in core_numbers])
 
     def load(self, stage: StagePlan, code: StageCode) -> VmStage:  # noqa: ARG002 - the code says all
-        """Make a virtual machine for the calling thread; machines of one stage share code and parameters."""
+        """Make a virtual machine per thread, with shared code and parameters."""
         code = code.for_processor(self._processor)
         machine = virtual_machine(code.module(), [self._tvm_device])
         if code.runtimes:
@@ -82,12 +82,12 @@ class CpuRuntime(DeviceRuntime):
         return VmStage(machine["main"], [self.copy_in(array) for array in code.parameters.values()], machine)
 
     def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Run one frame; the outputs' memory is reused only after the last reference to them is gone."""
+        """Run one frame; output memory is reused after the last reference."""
         result = program.main(*inputs, *program.parameters)
         return [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
 
     def copy_in(self, array: np.ndarray) -> Any:
-        """Share the array's memory where it is aligned, contiguous and writable; copy it otherwise."""
+        """Share an aligned, contiguous, writable array's memory; copy any other."""
         # DLPack has no byte order but the machine's own.
         array = np.asarray(array, array.dtype.newbyteorder("="))
         if not array.size:
@@ -98,7 +98,7 @@ class CpuRuntime(DeviceRuntime):
         )
 
     def copy_out(self, tensor: Any) -> np.ndarray:
-        """Return an array on the tensor's own memory, and keep that alive."""
+        """Return an array on the tensor's memory, keeping it alive."""
         return np.from_dlpack(tensor)
 
 

@@ -1,4 +1,4 @@
-"""CUDA GPUs, through TVM's virtual machine; copies and kernels of each worker go through a stream of its own."""
+"""CUDA GPUs, through TVM's virtual machine, one stream per worker."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _LIBRARIES = {
     "libcuda.so.1": "the driver of NVIDIA's GPUs; install it",
     "libcudart.so.13": f"the runtime of CUDA 13; run: {install_command('cuda')}",
 }
-"""What TVM's part for GPUs is linked with, and where it comes from."""
+"""Libraries under TVM's part for GPUs, with their source."""
 
 
 class CudaRuntime(DeviceRuntime):
-    """Runs stages on one GPU; tensors live in its memory and pass between its stages by reference.
+    """Runs stages on one GPU; tensors stay in its memory.
 
     A worker waits for its own stream only.  So with two replicas of a stage, the copies of one frame and the kernels of
     another one run at the same time.  Kernels of two frames never do: TVM has one pool of memory for each GPU, which
@@ -62,7 +62,7 @@ class CudaRuntime(DeviceRuntime):
 
     @staticmethod
     def detect() -> list[Accelerator]:
-        """Return the GPUs that TVM finds; the architecture to compile for is their compute capability."""
+        """Detect TVM's GPUs, with compute capability as architecture."""
         gpus = [describe_tvm_device("cuda", index) for index in tvm_indices("cuda")]
         return [
             replace(gpu, target={**gpu.target, "arch": f"sm_{gpu.version.replace('.', '')}"}) if gpu.version else gpu
@@ -71,7 +71,7 @@ class CudaRuntime(DeviceRuntime):
 
     @staticmethod
     def why_absent(device: Device) -> str:
-        """Return a reason if TVM finds no GPU of this number."""
+        """Explain why TVM finds no GPU of this number."""
         if device.index in tvm_indices("cuda"):
             return ""
         missing = [f"{name} is missing, {origin}" for name, origin in _LIBRARIES.items() if not _is_loadable(name)]
@@ -95,7 +95,7 @@ class CudaRuntime(DeviceRuntime):
         self._device.set_raw_stream(self._stream)
 
     def load(self, stage: StagePlan, code: StageCode) -> VmStage:  # noqa: ARG002 - the code says all
-        """Make a virtual machine for the calling thread; machines of one stage share code and parameters."""
+        """Make a virtual machine per thread, with shared code and parameters."""
         from tvm.runtime.vm import VirtualMachine
 
         machine = VirtualMachine(code.module(), [self._device, tvm.cpu()])
@@ -107,7 +107,7 @@ class CudaRuntime(DeviceRuntime):
         return VmStage(machine["main"], on_devices[self.device.index], machine)
 
     def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Run one frame, and wait until its outputs are there."""
+        """Run one frame and wait for its outputs."""
         with _kernel_locks[self.device.index]:
             result = program.main(*inputs, *program.parameters)
             # Kernels are only started by the call; the next device may read the outputs at once.
@@ -115,7 +115,7 @@ class CudaRuntime(DeviceRuntime):
         return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
 
     def copy_in(self, array: np.ndarray) -> Any:
-        """Copy an array to the GPU, into memory that an earlier frame had."""
+        """Copy an array to the GPU, into an earlier frame's memory."""
         return self._copy(array, self._buffers.take)
 
     def copy_out(self, tensor: Any) -> np.ndarray:

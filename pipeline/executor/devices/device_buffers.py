@@ -1,4 +1,4 @@
-"""DeviceBuffers: memory of a device for the tensors that are copied there, used again instead of given back."""
+"""DeviceBuffers: device memory for copied tensors, reused across frames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STRONG_REFERENCES = 0xFFFFFFFF
 
 
 class DeviceBuffers:
-    """Tensors by shape and data type; each is handed out again as soon as nobody has it any more.
+    """Tensors by shape and dtype, reused once unreferenced.
 
     So there are as many as were in use at once.  A driver's own allocation may take as long as a small stage, and
     giving memory back waits for all that runs on a GPU.
@@ -29,7 +29,7 @@ class DeviceBuffers:
         self._buffers: defaultdict[tuple[tuple[int, ...], str], list[tuple[int, Any]]] = defaultdict(list)
 
     def take(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a tensor of any contents, which nobody else has."""
+        """Return a tensor of undefined contents, free of other users."""
         buffers = self._buffers[shape, dtype]
         for address, keeper in buffers:
             # Counted by TVM, not by Python: a stage may return its input, and a machine keep it until its next run.
@@ -40,5 +40,5 @@ class DeviceBuffers:
         return tensor
 
     def clear(self) -> None:
-        """Give back what is not in use."""
+        """Free the unused tensors."""
         self._buffers.clear()

@@ -1,4 +1,4 @@
-"""LiteRT, by its own kernels or a delegate: Edge TPU, Teflon, VX, Ethos-U, ..."""
+"""LiteRT with its own kernels or a delegate: Edge TPU, Teflon, VX, Ethos-U, ..."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class LiteRtRuntime(ModelRuntime):
 
     @classmethod
     def find_targets(cls) -> Sequence[str]:
-        """Return what it always has."""
+        """Return the built-in targets."""
         return ("its own kernels",)
 
     @classmethod
     def why_unusable(cls, device: Device) -> str:
-        """Return a reason if the delegate cannot be loaded here."""
+        """Explain why the delegate cannot be loaded here."""
         try:
             _delegates(device)
         except (OSError, ValueError, RuntimeError) as error:
@@ -69,7 +69,7 @@ class LiteRtRuntime(ModelRuntime):
 
     @classmethod
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
-        """Write a stage as a model, and let the delegate's own compiler have it, if the target names one."""
+        """Write a stage as a model, for the delegate's compiler if named."""
         tool = ModelTool.of(device, "tflite")
         if not tool.compile:
             return super().compile_stage(source, device)
@@ -81,7 +81,7 @@ class LiteRtRuntime(ModelRuntime):
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
-        """Return the operators that the delegate leaves to the CPU; none where there is no delegate."""
+        """Return the delegate's fallbacks to the CPU."""
         # Without its default delegate, which would take what the device's own leaves.
         resolver = _library().OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         interpreter = _open_interpreter(model, device, 1, experimental_op_resolver_type=resolver)
@@ -98,19 +98,19 @@ class LiteRtRuntime(ModelRuntime):
 
     @classmethod
     def is_selective(cls, device: Device) -> bool:
-        """Return True if there is a delegate, which takes models that its own compiler has not had."""
+        """Test for a delegate without ahead-of-time compiler."""
         is_asked = _delegate_file(device) and "compile" not in (device.target or {})
         return bool(is_asked) and super().is_selective(device)
 
     @classmethod
     def fingerprint(cls, device: Device) -> str:
-        """Return LiteRT's version, and with a delegate also a digest of its file."""
+        """Return LiteRT's version, with the delegate file's digest."""
         file = Path(_delegate_file(device)).expanduser()
         digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
         return f"{cls.version()}{' and delegate ' if digest else ''}{digest}"
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
-        """Open an interpreter, which belongs to the calling thread alone."""
+        """Open an interpreter for the calling thread alone."""
         interpreter = _open_interpreter(model, self.device, len(cores) or 1)
         inputs = [detail["index"] for detail in interpreter.get_input_details()]
         outputs = [detail["index"] for detail in interpreter.get_output_details()]
@@ -127,7 +127,7 @@ class LiteRtRuntime(ModelRuntime):
 
 
 def find_undelegated(operators: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the operators that no delegate computes.
+    """Return the operators without a delegate.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def _delegates(device: Device) -> list[Any]:
 
 @cache
 def _load_delegate(path: str, options: tuple[tuple[str, str], ...], _: int) -> Any:
-    """Return a delegate, of which a process needs one: many drivers open their device for it alone."""
+    """Load a delegate once per process: many drivers open their device exclusively."""
     # Where it fails to load one, its own object complains once more when it is collected.
     ctypes.CDLL(path)
     return _library().load_delegate(path, dict(options))

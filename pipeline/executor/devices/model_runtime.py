@@ -1,4 +1,4 @@
-"""ModelRuntime: kinds of device whose stages are models in a format that a runtime of others reads."""
+"""ModelRuntime: devices with stages as models of another runtime's format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OpenedModel(NamedTuple):
 
 
 class ModelRuntime(NullRuntime, OwnCompiler):
-    """Runs each stage as a model of its own; tensors are arrays.
+    """Runs stages as separate models, on arrays.
 
     Attributes
     ----------
@@ -60,17 +60,17 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @property
     def occupies_cores(self) -> bool:
-        """True if the model runs on host cores, which the board lists then."""
+        """True if the model runs on the board's listed host cores."""
         return bool(self.device.cores)
 
     @classmethod
     def model_format(cls, device: Device) -> str:
-        """Return the format of its stages' models, ``"onnx"`` or ``"tflite"``."""
+        """Return the format of stage models, ``"onnx"`` or ``"tflite"``."""
         return device.capabilities.model_format
 
     @classmethod
     def serialize(cls, source: StageSource, device: Device) -> bytes:
-        """Return a stage as the bytes of a model; raise `BuildError` if it has no such form."""
+        """Serialise a stage as a model; raise `BuildError` if impossible."""
         if cls.model_format(device) == "tflite":
             return source.tflite()
         model: bytes = source.onnx().SerializeToString()
@@ -79,42 +79,42 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     @staticmethod
     @abstractmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
-        """Return the operators that would not run on what the device's target names, each with where it would."""
+        """Return the operators off the target's device, with their actual device."""
 
     @classmethod
     def is_selective(cls, device: Device) -> bool:
-        """Return True if a device has to be asked what it runs: it is here, and may leave operators to others."""
+        """Test if a present device may leave operators to others."""
         return cls.is_here(device) and not allows_fallback(device)
 
     @classmethod
     def fingerprint(cls, device: Device) -> str:  # noqa: ARG003 - most drivers come with their package
-        """Return a text that changes with whatever the answers of a device depend on."""
+        """Return a text identifying all inputs to a device's answers."""
         return cls.version()
 
     @abstractmethod
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
-        """Return a model ready to run on so many host cores; raise any error of the runtime."""
+        """Load a model for host cores; raise any runtime error."""
 
     @classmethod
     def find_targets(cls) -> Sequence[str]:
-        """Return what the runtime, which is installed, can drive on this machine, in its own words."""
+        """Return the installed runtime's targets on this machine."""
         return ()
 
     @classmethod
     def why_unusable(cls, device: Device) -> str:  # noqa: ARG003 - most need no more than their package
-        """Return why this machine cannot run what a device's target names, though the package is installed."""
+        """Explain why an installed runtime cannot use a device's target here."""
         return ""
 
     @classmethod
     def why_absent(cls, device: Device) -> str:
-        """Return the reason why stages of `device` cannot run on this machine; empty if they can."""
+        """Explain why stages of `device` cannot run here, empty if they can."""
         if not cls.is_installed():
             return f"{cls.title} is not installed; run: {install_command(cls.extra)}"
         return cls.why_unusable(device)
 
     @classmethod
     def check(cls, device: Device) -> None:
-        """Raise `BoardError` if the target has keys that mean nothing."""
+        """Raise `BoardError` for unknown target keys."""
         keys = ("kind", "allow_fallback", *cls.target_keys)
         for key in device.target or {}:
             if key not in keys:
@@ -122,12 +122,12 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @classmethod
     def is_here(cls, device: Device) -> bool:
-        """Return True if stages for a device can run on this machine."""
+        """Test if this machine can run stages of a device."""
         return not cls.why_absent(device)
 
     @classmethod
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
-        """Write a stage as a model, and ask the runtime, if it is here, whether it runs all of it.
+        """Write a stage as a model, checked by the runtime if present.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @classmethod
     def version(cls) -> str:
-        """Return the runtime's name, with its version where it is installed."""
+        """Return the runtime's name, with version if installed."""
         if not cls.is_installed():
             return cls.title
         version = getattr(require(cls.package, cls.extra, "its version"), "__version__", "")
@@ -167,7 +167,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @classmethod
     def is_installed(cls) -> bool:
-        """Return whether the runtime's package is there; what has none is not looked for."""
+        """Test if the runtime's package is installed; no package means no."""
         return bool(cls.package) and is_installed(cls.package)
 
     @classmethod
@@ -180,7 +180,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @classmethod
     def describe_fallbacks(cls, model: bytes, device: Device) -> str:
-        """Return what `find_fallbacks` does as a text, empty if there are none.
+        """Describe `find_fallbacks` as text, empty without fallbacks.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         return ", ".join(f"{name} ({place})" for name, place in fallbacks.items())
 
     def open(self, cores: Sequence[int]) -> None:
-        """Keep the calling thread on `cores`, and with it those that the runtime starts."""
+        """Pin the calling thread and the runtime's threads to `cores`."""
         super().open(cores)
         self._cores = tuple(cores)
 
@@ -226,7 +226,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         return program.compute(inputs)
 
     def break_off(self) -> None:
-        """End the call that hangs, where the runtime can."""
+        """Abort a hanging call where the runtime can."""
         for model in self._models:
             model.stop()
 
@@ -236,12 +236,12 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
 
 def allows_fallback(device: Device) -> bool:
-    """Return True if operators may run elsewhere than on what a device's target names."""
+    """Test if operators may run off the target's device."""
     return bool((device.target or {}).get("allow_fallback"))
 
 
 def table_of_options(device: Device, purpose: str) -> Mapping[str, Any]:
-    """Return the ``options`` of a device's target; raise `BoardError`, which tells their purpose, if they are none."""
+    """Return a target's ``options``, or raise `BoardError` with their purpose."""
     options = (device.target or {}).get("options") or {}
     if not isinstance(options, Mapping):
         raise BoardError(f"options is {options!r}; it must be a table of {purpose}")
@@ -249,7 +249,7 @@ def table_of_options(device: Device, purpose: str) -> Mapping[str, Any]:
 
 
 class ModelFile:
-    """A model that `Bundle.save` writes as it is."""
+    """A model for `Bundle.save`, unchanged."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -261,6 +261,6 @@ class ModelFile:
 
 
 def check_order(title: str, names: Sequence[str], specs: Sequence[TensorSpec]) -> None:
-    """Raise `BuildError` unless a model has just a stage's tensors."""
+    """Raise `BuildError` unless a model has exactly a stage's tensors."""
     if list(names) != [spec.name for spec in specs]:
         raise BuildError(f"its {title} are {list(names)}, and the stage's {[spec.name for spec in specs]}")

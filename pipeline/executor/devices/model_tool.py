@@ -1,4 +1,4 @@
-"""ModelTool: a command of a vendor's that makes of a stage's model what its device loads."""
+"""ModelTool: a vendor's command from a stage's model to its device's file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipeline.core.board.board import Device
 from pipeline.errors import BoardError, BuildError, near
 
 TOOL_KEYS = ("compile", "artifact", "supported", "time_limit_s")
-"""What a target says of a tool."""
+"""Target keys of a tool."""
 
 LIMIT_S = 3600.0
-"""Seconds that a command may take by default: some compilers search for the fastest kernels."""
+"""Default time limit of a command in seconds. Some compilers search for the fastest kernels."""
 
 SHOWN_LINES = 20
-"""So many of the last lines of a command that fails are shown."""
+"""Last lines shown of a failing command."""
 
 _PLACEHOLDERS = ("stage", "artifact")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -55,7 +55,7 @@ class ModelTool:
 
     @staticmethod
     def of(device: Device, model_format: str) -> ModelTool:
-        """Return the tool of a device that takes models in a format.
+        """Return a device's tool for a model format.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class ModelTool:
         return ModelTool(command, supported, model_file, artifact_file, _limit(target))
 
     def compile_model(self, model: bytes) -> bytes:
-        """Return what the command makes of a model, or the model if there is no command.
+        """Compile a model with the command, if there is one.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class ModelTool:
         return content
 
     def find_unsupported(self, model: bytes) -> list[str]:
-        """Return the names of nodes that the tool says it cannot take; raises as `compile_model`."""
+        """Return the nodes refused by the tool; raises as `compile_model`."""
         if not self.supported:
             return []
         with self._folder(model) as folder:
@@ -110,7 +110,7 @@ class ModelTool:
             yield folder
 
     def _run(self, command: Sequence[str], folder: Path) -> str:
-        """Run a command in a folder, and return what it prints."""
+        """Run a command in a folder and return its output."""
         files = {"stage": str(folder / "stage"), "artifact": str(folder / self.artifact_file)}
         words = [_PLACEHOLDER.sub(lambda match: files[match[1]], word) for word in command]
         title = repr(" ".join(command))
@@ -127,7 +127,7 @@ class ModelTool:
 
 
 def _wait(title: str, words: Sequence[str], folder: Path, limit_s: float, outputs: tuple[IO[bytes], IO[bytes]]) -> int:
-    """Return the exit status of a process, which has ended then in any case."""
+    """Wait for a process, ended in any case; return its status."""
     # The folder is its own: a program that is named by a path from here is none from there.
     program = str(Path(words[0]).expanduser().absolute()) if "/" in words[0] else words[0]
     try:

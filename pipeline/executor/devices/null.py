@@ -1,4 +1,4 @@
-"""The null device: computes nothing and passes its inputs on by reference."""
+"""Null device: computes nothing, passes inputs by reference."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pipeline.system import affinity
 
 
 class NullRuntime(DeviceRuntime):
-    """Output ``k`` of a stage is its input ``k modulo n``: what remains is the cost of the scheduler itself."""
+    """Output ``k`` is input ``k modulo n``, to measure scheduling alone."""
 
     @property
     def memory(self) -> str:
-        """The device's memory, told apart from that of compute devices, whose tensors are no plain arrays."""
+        """The device's memory, separate from compute devices' non-array tensors."""
         return f"{self.device.memory} (arrays)"
 
     def open(self, cores: Sequence[int]) -> None:
-        """Keep the calling thread on `cores`; where that is not possible it goes where the system likes."""
+        """Pin the calling thread to `cores` where possible."""
         affinity.pin(cores)
 
     def load(self, stage: StagePlan, code: Any) -> Any:  # noqa: ARG002 - there is none
-        """Return for each output the number of the input that it repeats."""
+        """Return the input number of every output."""
         # A stage may have more outputs than inputs; inputs repeat then.
         return tuple(output % len(stage.inputs) for output in range(len(stage.outputs)))
 
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the inputs that `program` chooses."""
+        """Return the inputs chosen by `program`."""
         return [inputs[chosen] for chosen in program]
 
     def copy_in(self, array: np.ndarray) -> np.ndarray:

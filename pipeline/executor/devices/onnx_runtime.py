@@ -1,4 +1,4 @@
-"""ONNX Runtime, by any of its execution providers: CUDA, TensorRT, QNN, OpenVINO, ACL, XNNPACK, ..."""
+"""ONNX Runtime with any execution provider: CUDA, TensorRT, QNN, OpenVINO, ACL, XNNPACK, ..."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class OnnxRuntime(ModelRuntime):
 
     @classmethod
     def find_targets(cls) -> Sequence[str]:
-        """Return the execution providers that this build has."""
+        """Return this build's execution providers."""
         providers: list[str] = _library().get_available_providers()
         return providers
 
     @classmethod
     def why_unusable(cls, device: Device) -> str:
-        """Return a reason if this build of ONNX Runtime has not got one of the providers."""
+        """Explain if this build of ONNX Runtime lacks a provider."""
         available = cls.find_targets()
         for name, _ in providers(device):
             if name not in available:
@@ -53,7 +53,7 @@ class OnnxRuntime(ModelRuntime):
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
-        """Return the nodes that ONNX Runtime gives to a provider that the target does not name."""
+        """Return the nodes on providers outside the target."""
         names = {name for name, _ in providers(device)}
         options = session_options(device, 1)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -67,7 +67,7 @@ class OnnxRuntime(ModelRuntime):
 
     @classmethod
     def is_selective(cls, device: Device) -> bool:
-        """Return True if what others do not take is not the CPU's, which takes all."""
+        """Test if fallbacks could go elsewhere than to the CPU."""
         return CPU not in {name for name, _ in providers(device)} and super().is_selective(device)
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
@@ -102,7 +102,7 @@ class OnnxRuntime(ModelRuntime):
 
 
 def providers(device: Device) -> list[Provider]:
-    """Return the execution providers of a device, the CPU's by default; raise `BoardError` if they are none."""
+    """Return a device's execution providers, by default the CPU's, or raise `BoardError`."""
     entries = (device.target or {}).get("providers") or [CPU]
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise BoardError(f"providers is {entries!r}; it must be a list, such as ['CUDAExecutionProvider']")
@@ -119,7 +119,7 @@ def _provider(entry: object) -> Provider:
 
 
 def session_options(device: Device, threads: int) -> Any:
-    """Return the options of a device's sessions, with so many threads."""
+    """Return a device's session options for a thread count."""
     options = _library().SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

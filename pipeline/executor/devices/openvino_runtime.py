@@ -23,7 +23,7 @@ from pipeline.executor.devices.model_runtime import (
 from pipeline.system.optional import require
 
 VIRTUAL = ("AUTO", "BATCH", "HETERO", "MULTI")
-"""What OpenVINO calls a device, and is a choice among others; plain ones take all of a model or refuse it."""
+"""Virtual devices of OpenVINO: a choice among others. Plain ones take all of a model or refuse it."""
 
 
 class OpenVinoRuntime(ModelRuntime):
@@ -54,13 +54,13 @@ class OpenVinoRuntime(ModelRuntime):
 
     @classmethod
     def find_targets(cls) -> Sequence[str]:
-        """Return the devices that OpenVINO finds."""
+        """Return OpenVINO's devices."""
         names: list[str] = _core().available_devices
         return names
 
     @classmethod
     def why_unusable(cls, device: Device) -> str:
-        """Return a reason if OpenVINO finds no such device here."""
+        """Explain if OpenVINO lacks the device here."""
         available = cls.find_targets()
         name = _device_name(device)
         if _is_virtual(name):
@@ -72,7 +72,7 @@ class OpenVinoRuntime(ModelRuntime):
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
-        """Return the operators that the device does not support."""
+        """Return the operators unsupported by the device."""
         # Not every board comes from a file that was checked; and its choices support all that any device does.
         OpenVinoRuntime.check(device)
         core = _core()
@@ -131,7 +131,7 @@ def _properties(device: Device, threads: int) -> dict[str, Any]:
 
 
 def _core() -> Any:
-    """Return OpenVINO's entry point, of which a process needs one: threads may share it, children may not."""
+    """Return OpenVINO's core, one per process: threads share it, children cannot."""
     return _core_of_process(os.getpid())
 
 

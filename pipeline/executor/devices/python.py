@@ -1,4 +1,4 @@
-"""The Python device: stages that are functions, such as a resize before the model or decoding behind it."""
+"""Python device: stages as functions, such as resizing or decoding."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline.system.memory import empty
 
 
 class FreshOutputs(NamedTuple):
-    """A function that never changes, nor returns again, an array that it has returned; so nobody has to copy it."""
+    """Function with fresh arrays in every call, so nobody copies them."""
 
     call: Callable[..., Any]
 
 
 class StageFunction(NamedTuple):
-    """A stage's function, what it has to return, and whether that has to be copied."""
+    """Function of a stage, its output specs and copying."""
 
     call: Callable[..., Any]
     outputs: tuple[TensorSpec, ...]
@@ -28,7 +28,7 @@ class StageFunction(NamedTuple):
 
 
 class PythonRuntime(NullRuntime):
-    """Calls a function with the stage's inputs as arrays, in the plan's order.
+    """Calls a function with the stage's input arrays, in plan order.
 
     It returns an array, or several as a sequence or as a mapping by name.  Inputs may be shared with other stages, so
     they are read-only; what is returned is copied, unless the function is given as `FreshOutputs`.
@@ -36,7 +36,7 @@ class PythonRuntime(NullRuntime):
     """
 
     def load(self, stage: StagePlan, code: Any) -> StageFunction:
-        """Return the function, which is the stage's code."""
+        """Return the function: the stage's code."""
         is_fresh = isinstance(code, FreshOutputs)
         code = code.call if is_fresh else code
         if not callable(code):
@@ -47,7 +47,7 @@ class PythonRuntime(NullRuntime):
         return StageFunction(code, stage.outputs, not is_fresh)
 
     def run(self, program: StageFunction, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Call the function and compare what it returns with the plan."""
+        """Call the function and check its outputs against the plan."""
         result = program.call(*(_read_only(array) for array in inputs))
         arrays = _in_order(result, program.outputs)
         # Checked here, where the function is known: behind the channel it would be the next stage's failure.

@@ -1,4 +1,4 @@
-"""The simulated device: computes nothing and takes the time that the plan says."""
+"""Simulated device: computes nothing, sleeps for the plan's time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.executor.devices.null import NullRuntime
 from pipeline.system.timer_slack import wake_on_time
 
 LARGEST_CREDIT = 0.1
-"""Largest part of a run's time by which the runs before it may shorten it."""
+"""Largest part of a run's time, by which earlier runs may shorten it."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class SleepingStage:
 
 
 class Lateness(threading.local):
-    """By how much the system woke a thread too late; of all its devices, since their runs follow one another.
+    """Lateness of a thread's wake-ups, shared by its sequential devices.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ _lateness = Lateness()
 
 
 class SimulatedRuntime(NullRuntime):
-    """Sleeps for the stage's `seconds`, so that other threads run meanwhile, and on average exactly so long.
+    """Sleeps for the stage's `seconds`, exactly on average.
 
     A sleeping thread is woken 20 to 50 microseconds late.  Each run hands its own lateness on to the next one of the
     thread, so that the device keeps its pace, and a worker that borrows devices for short steps keeps its own; time
@@ -65,12 +65,12 @@ class SimulatedRuntime(NullRuntime):
     """
 
     def open(self, cores: Sequence[int]) -> None:
-        """Keep the calling thread on `cores`, and have it woken on time."""
+        """Pin the calling thread to `cores`, with precise wake-ups."""
         super().open(cores)
         wake_on_time()
 
     def load(self, stage: StagePlan, code: Any) -> SleepingStage:  # noqa: ARG002 - there is none
-        """Return the stage's time and what stands for its outputs."""
+        """Return the stage's time and stand-in outputs."""
         outputs = tuple(_placeholder(stage, number) for number in range(len(stage.outputs)))
         return SleepingStage(stage.seconds, min(stage.transfer_s, stage.seconds), outputs)
 
@@ -80,7 +80,7 @@ class SimulatedRuntime(NullRuntime):
         return _outputs(program, inputs)
 
     def run_in_turn(self, program: Any, inputs: Sequence[Any], turn: AbstractContextManager[object]) -> Sequence[Any]:
-        """Sleep as long as tensors come in, then in turn with others, and as long as tensors go out."""
+        """Sleep for input transfers, the run in turn, and output transfers."""
         move_s = program.transfer_s / 2
         if move_s:
             _sleep(move_s)

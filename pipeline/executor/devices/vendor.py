@@ -1,4 +1,4 @@
-"""Vendors' devices: a command makes what an adapter of another package, the loader, runs there."""
+"""Vendor devices: compiled by a command, run by another package's loader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.executor.stage_source import StageSource
 from pipeline.system.entry_points import entry_owner
 
 FORMATS = ("onnx", "tflite")
-"""Of the models that a tool may take."""
+"""Model formats for tools."""
 
 ARTIFACT = ".artifact"
 
@@ -59,27 +59,27 @@ class VendorRuntime(ModelRuntime):
 
     @classmethod
     def why_absent(cls, device: Device) -> str:
-        """Return the reason why stages of `device` cannot run on this machine; empty if they can."""
+        """Explain why stages of `device` cannot run here, empty if they can."""
         return vendor_loader.why_absent(_loader_name(device), _options(device))
 
     @classmethod
     def model_format(cls, device: Device) -> str:
-        """Return the format that the target names."""
+        """Return the target's format."""
         return _model_format(device)
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
-        """Return the nodes that the tool cannot take."""
+        """Return the nodes refused by the tool."""
         return dict.fromkeys(_tool(device).find_unsupported(model), "it cannot take it")
 
     @classmethod
     def is_selective(cls, device: Device) -> bool:
-        """Return True if there is a command to ask, which needs no device."""
+        """Test for a command to ask; it needs no device."""
         return bool(_tool(device).supported) and not allows_fallback(device)
 
     @classmethod
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
-        """Write a stage as a model, and let the vendor's tool compile it.
+        """Write a stage as a model and compile it by the vendor's tool.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class VendorRuntime(ModelRuntime):
         return OpenedModel(compute, getattr(loader, "stop", lambda: None))
 
     def close(self) -> None:
-        """Close the loader, and remove the files that it had."""
+        """Close the loader and remove its files."""
         super().close()
         loader, folder = self._loader, self._folder
         self._loader = self._folder = None
@@ -130,7 +130,7 @@ class VendorRuntime(ModelRuntime):
 
 
 def _check_outputs(outputs: Sequence[np.ndarray], stage: StagePlan, loader: str) -> Sequence[np.ndarray]:
-    """Return what a loader computed, or raise `BundleError` if it is not what the stage makes."""
+    """Return a loader's outputs, or raise `BundleError` on a mismatch."""
     results = [f"{array.dtype}{list(array.shape)}" for array in outputs]
     specs = [f"{spec.dtype}{list(spec.shape)}" for spec in stage.outputs]
     if results != specs:

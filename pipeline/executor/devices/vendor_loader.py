@@ -1,4 +1,4 @@
-"""Loader: a vendor's runtime, which an entry point of another package names."""
+"""Loader: a vendor's runtime, named by an entry point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.errors import BoardError, near, reason
 from pipeline.system.entry_points import entry_names, load_entry
 
 GROUP = "soc_pipeline.loaders"
-"""Of the entry points that name loaders."""
+"""Entry-point group of loaders."""
 
 EXAMPLES = ("hailo", "rknn", "tensorrt")
 """Loaders that come along as examples."""
@@ -22,7 +22,7 @@ _METHODS = ("open", "run", "close")
 
 
 class Loader(Protocol):
-    """A device in use by one thread, which calls everything but `stop`.
+    """A device in use by one thread; only `stop` comes from others.
 
     Two methods are optional: ``stop()``, called in another thread to end a run that hangs; and the static
     ``why_absent(options)``, which returns why this machine has no such device, or an empty text.
@@ -38,13 +38,13 @@ class Loader(Protocol):
     def __init__(self, options: Mapping[str, Any], cores: Sequence[int]) -> None: ...
 
     def open(self, artifact: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Any:
-        """Return a stage that is ready to run; `artifact` is there until `close`."""
+        """Load a stage; `artifact` exists until `close`."""
 
     def run(self, program: Any, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Return the outputs of one frame, in the order of `open`, in arrays that no later run changes."""
+        """Run one frame; outputs follow `open`'s order, in lasting arrays."""
 
     def close(self) -> None:
-        """Give back the device, with all that was opened."""
+        """Release the device with everything opened."""
 
 
 def find_loader(name: str) -> type[Loader]:
@@ -70,7 +70,7 @@ def find_loader(name: str) -> type[Loader]:
 
 
 def why_absent(name: str, options: Mapping[str, Any]) -> str:
-    """Return the reason why this machine cannot run what a loader opens; empty if it can."""
+    """Explain why this machine lacks a loader's device, empty if not."""
     try:
         ask = getattr(find_loader(name), "why_absent", None)
         return "" if ask is None else str(ask(options))

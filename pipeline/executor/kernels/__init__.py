@@ -1,4 +1,4 @@
-"""CPU kernels that need no tuning: tile sizes follow from the processor's registers and caches."""
+"""CPU kernels without tuning: tile sizes from registers and caches."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["applies", "kernels", "optimise", "pipeline", "target_for", "tir_pipe
 
 
 def target_for(target: Any) -> Any:
-    """Return the target to compile with: a CPU's, with LLVM's preferences as kernels need them."""
+    """Return the target for compilation, with LLVM's preferences for CPU kernels."""
     return microarchitectures.tune_target(target) if applies(target) else target
 
 
 def applies(target: Any) -> bool:
-    """Return whether the kernels are for this kind of target."""
+    """Test if the kernels support a target."""
     return str(target.kind.name) == "llvm"
 
 
@@ -41,7 +41,7 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
     microarchitecture: Microarchitecture | None = None,
     rewrites: Sequence[Rewrite] | None = None,
 ) -> Any:
-    """Return the module of a stage with its operators as kernels, weights packed as constants of its ``main``.
+    """Write a stage's operators as kernels, with packed constant weights.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
 
 
 def _arithmetic(numerics: Numerics, cpu: Microarchitecture, target: Any) -> str:
-    """Return what numbers are multiplied as, or raise `BuildError` if the processor has no such instructions."""
+    """Return the product arithmetic; raise `BuildError` without the instructions."""
     if numerics.arithmetic == "float16" and not cpu.multiplies_halves:
         name = str(target.attrs.get("mcpu", "")) or "the processor"
         raise BuildError(
@@ -89,7 +89,7 @@ def _arithmetic(numerics: Numerics, cpu: Microarchitecture, target: Any) -> str:
 
 
 def pipeline(target: Any) -> Any:
-    """Return the passes that take an optimised module, or any other one, to the virtual machine's code."""
+    """Return the passes from a module to virtual machine code."""
     import tvm
     from tvm import relax
 
@@ -105,7 +105,7 @@ def pipeline(target: Any) -> Any:
 
 
 def tir_pipeline(target: Any) -> str:
-    """Return the name of the passes that take kernels from TIR to what LLVM is given."""
+    """Return the name of the passes from TIR to LLVM."""
     from pipeline.executor.kernels.tir import remainders
 
     return remainders.pipeline_for(target) if applies(target) else "default"

@@ -1,4 +1,4 @@
-"""Anchor: a kernel's operator, with what follows it element by element fused in.
+"""Anchor: a kernel's operator with its fused elementwise followers.
 
 An operator enters TVM's own fusion as a placeholder of the right shape, which names its kernel.  Afterwards the kernel
 writes the whole function that the placeholder ended up in.
@@ -27,7 +27,7 @@ _FUSES_ELEMENTWISE = 4
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """Identity of a placeholder across TVM's passes, which keep text only.
+    """Identity of a placeholder across TVM's passes: they preserve text only.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Placeholder(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Name for people: what ``tuned_`` begins with is not the kernel's own choice."""
+        """Display name; ``tuned_`` marks a choice other than the kernel's."""
         return f"tuned_{self.kernel}" if self.tuned else self.kernel
 
 
@@ -59,7 +59,7 @@ def placeholder(  # noqa: PLR0913, PLR0917 - what a call consists of
     *,
     tuned: bool = False,
 ) -> Any:
-    """Return the call of a placeholder that reads `operands` and makes a tensor of `shape`."""
+    """Call a placeholder on `operands`, with a result of `shape`."""
     identity = Placeholder(kernel, msgspec.json.encode(form).decode(), tuned)
     text = msgspec.json.encode(identity).decode()
 
@@ -117,7 +117,7 @@ class FusedGroup:
         return list(self._function.params)
 
     def store(self, total: Any, indices: Sequence[Any]) -> Any:
-        """Return the statement that stores what is made of `total`, which the placeholder makes at these indices."""
+        """Store the fused result of `total` at the placeholder's indices."""
         # What is spread afterwards reads the stored sums.
         if self._separate:
             return tir.store(self.target, total, *indices)
@@ -133,13 +133,13 @@ class FusedGroup:
         return self._epilogues[dtype]
 
     def _leaf(self, total: Callable[[Sequence[Any]], Any]) -> Callable[[Any, Sequence[Any]], Any]:
-        """Return what writes elements that nothing fused makes; `total` writes the placeholder's own."""
+        """Return the writer of unfused elements; the placeholder's own are `total`."""
         return lambda buffer, indices: (
             total(indices) if buffer.same_as(self._sum) else tirx.BufferLoad(buffer, list(indices))
         )
 
     def over(self, operand: int) -> FusedGroup:
-        """Return the same with its result stored over a parameter."""
+        """Return the group with its result over a parameter."""
         group = FusedGroup(self._function, self._blocks)
         group.target = self._function.params[operand]
         return group
@@ -151,7 +151,7 @@ class FusedGroup:
         return group
 
     def overwrites(self, operand: int) -> bool:
-        """Return True if the result may take a parameter's place: as large, and read where it is overwritten only."""
+        """Test if the result may overwrite a parameter, elementwise of equal size."""
         buffer = self._function.params[operand]
         if self._separate or [int(each) for each in buffer.shape] != [int(each) for each in self.result.shape]:
             return False
@@ -163,13 +163,13 @@ class FusedGroup:
         return bool(places) and all(map(epilogue.is_at, places))
 
     def prefetch(self, *indices: Any) -> list[Any]:
-        """Return statements that fetch what `store` at these indices will read, and where it is stored."""
+        """Prefetch the reads and the target of `store`."""
         sources = () if self._separate else self._epilogue(str(self._sum.dtype)).sources
         others = [tir.fetch(source, *indices) for source in sources if not source.same_as(self.target)]
         return [tir.fetch(self.target, *indices, write=True), *others]
 
     def _is_elementwise(self) -> bool:
-        """Return True if each element of the result is made from the sum in its own place."""
+        """Test if every result element depends on its own sum only."""
         shape, indices = [int(each) for each in self.result.shape], [tir.variable("index") for _ in self.result.shape]
         if shape != [int(each) for each in self._sum.shape]:
             return False
@@ -186,7 +186,7 @@ class FusedGroup:
         return all(matches)
 
     def _spread(self) -> Any:
-        """Return the loops that make the result of the stored sums."""
+        """Return the loops from stored sums to the result."""
         indices: list[Any] = []
 
         def along(axis: int) -> Any:
@@ -204,7 +204,7 @@ class FusedGroup:
         return along(0)
 
     def is_pixelwise(self) -> bool:
-        """Return True if everything that is fused in reads its own pixel, or nothing that differs between pixels."""
+        """Test if all fused reads are per pixel or pixel-independent."""
         # What is spread afterwards has loops of its own, and does not see the kernel's pixels.
         return self._separate or all(self._reads_own_pixel(block) for block in self._values.values())
 
@@ -225,7 +225,7 @@ class FusedGroup:
 
 
 def _is_own_pixel(indices: Sequence[Any], axes: Sequence[Any]) -> bool:
-    """Return True if an element is the pixel's own, or the same one for all pixels."""
+    """Test if an element is the pixel's own or common to all."""
     if len(indices) != len(axes):
         return not indices or (len(indices) == 1 and indices[0].same_as(axes[-1].var))
     # Also one for all channels of the pixel.
@@ -237,7 +237,7 @@ def _is_own_pixel(indices: Sequence[Any], axes: Sequence[Any]) -> bool:
 
 
 def group_of(function: Any) -> FusedGroup | None:
-    """Return a function as a group, or None if it has no placeholder."""
+    """Return a function as a group; None without placeholder."""
     blocks = blocks_of(function)
     if any(_KEY in block.annotations for block in blocks):
         return FusedGroup(function, blocks)
@@ -250,7 +250,7 @@ def group_of(function: Any) -> FusedGroup | None:
 
 
 def blocks_of(function: Any) -> list[Any]:
-    """Return the blocks of a function, in order; each one is the body of its own loops."""
+    """Return a function's blocks in order, as bodies of their loops."""
     body = function.body
     if isinstance(body, tvm.s_tir.SBlockRealize):
         body = body.block.body
@@ -268,10 +268,10 @@ def blocks_of(function: Any) -> list[Any]:
 
 
 class Choices(Protocol):
-    """Better forms and schedules than the kernels' own, where tuning has found any."""
+    """Tuned forms and schedules, in place of the kernels' own."""
 
     def layout(self, form: PackedLayout) -> PackedLayout:
-        """Return the layout to take in place of a kernel's own."""
+        """Return the tuned layout of a kernel."""
 
     def kernel(self, name: str, function: Any, group: FusedGroup | None) -> Any | None:
-        """Return a function with a schedule, or None for the general one; a group is written by its kernel anyway."""
+        """Return a scheduled function, None for the general schedule."""

@@ -1,4 +1,4 @@
-"""Argmax and argmin: the position of each row's largest or smallest element; the first one, of several."""
+"""Argmax and argmin: first position of every row's extreme."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FOLDS = {"argmax": folding.LARGEST, "argmin": folding.SMALLEST}
 _DTYPES = {"float32", "float64", "int8", "uint8", "int32", "int64"}
 
 LONGEST = 1 << 24
-"""Elements of a row whose positions are all exact as float32, which vectors compare."""
+"""Longest row with positions exact in float32, for vector comparison."""
 
 
 @dataclass(frozen=True)
 class ArgmaxForm:
-    """Rows, ``"argmax"`` or ``"argmin"``, and whether the result has the axes still, with one element."""
+    """Rows, ``"argmax"`` or ``"argmin"``, and whether reduced axes remain."""
 
     rows: Rows
     kind: str
@@ -54,7 +54,7 @@ class Argmax(Kernel[ArgmaxForm]):
         self._longest = longest
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of an argmax over rows that are short enough."""
+        """Match an argmax over short enough rows."""
         data, kind, axis = call.args[0], name_of(call), call.attrs.axis
         if not isinstance(data, relax.Var) or not is_static(data, call) or str(data.ty.dtype) not in _DTYPES:
             return None
@@ -65,7 +65,7 @@ class Argmax(Kernel[ArgmaxForm]):
         return reduce_rows(self, rewriter, call, data, lambda rows, keeps: ArgmaxForm(rows, kind, keeps), ordered=True)
 
     def write(self, group: FusedGroup, form: ArgmaxForm, cpu: Microarchitecture, tasks: int) -> Any:
-        """Return the loops over rows: each is read for its extreme, and once more for the position."""
+        """Loop over rows twice: for the extreme, then its position."""
         data, store = group.operands[0], epilogue_store(group)
         source, declaration = tir.flat(data, "data", form.rows.size, str(data.dtype))
 
@@ -85,7 +85,7 @@ class Argmax(Kernel[ArgmaxForm]):
 
 
 def _find_extremes(form: ArgmaxForm, block: RowBlock, source: Any) -> tuple[list[Any], list[Any]]:
-    """Return statements, and the position of each row's extreme as float32."""
+    """Return statements, and every row's extreme position as float32."""
     fold = _fold(form.kind, str(source.dtype))
     extreme_statements, extremes = block.fold(fold, lambda at, size, _: block.read(source, at, size))
 
@@ -101,7 +101,7 @@ def _find_extremes(form: ArgmaxForm, block: RowBlock, source: Any) -> tuple[list
 
 
 def _fold(kind: str, dtype: str) -> Fold:
-    """Return the fold to the largest or smallest value of a dtype."""
+    """Return the fold to a dtype's maximum or minimum."""
     fold = _FOLDS[kind]
     if dtype.startswith("float"):
         return fold._replace(dtype=dtype)
@@ -111,7 +111,7 @@ def _fold(kind: str, dtype: str) -> Fold:
 
 
 def _positions(block: RowBlock, offset: Any, size: int) -> Any:
-    """Return the positions in their rows of the elements at an offset."""
+    """Return the row positions of elements at an offset."""
     ((_, stride),) = block.rows.runs
     # Lanes are different rows, at one position.
     if not block.rows.contiguous:
@@ -122,7 +122,7 @@ def _positions(block: RowBlock, offset: Any, size: int) -> Any:
 
 
 def _unless_nan_first(block: RowBlock, source: Any, position: Any, vector: int) -> Any:
-    """Return a position; the first one where a row begins with NaN, as no later element exceeds that."""
+    """Return a position, or the first for rows starting with NaN."""
     if not str(source.dtype).startswith("float"):
         return position
     first = block.read(source, tir.number(vector * block.lanes), block.result_lanes)

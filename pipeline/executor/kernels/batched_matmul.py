@@ -1,4 +1,4 @@
-"""Batched products of data by data: blocks of the right matrix are packed where the left one's rows meet them."""
+"""Batched products of two activations: right-hand blocks packed on the way."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _operand(base: Any, shape: Sequence[int], strides: Sequence[int], batch: Seq
 
 
 def _find_strides(rewriter: Rewriter, value: Any) -> tuple[Any, tuple[int, ...]]:
-    """Return a tensor that is in memory, and the strides by which it is `value`: transposing need not move it."""
+    """Return a stored tensor and its strides for `value`: transposes need no copy."""
     order = tuple(range(value.ty.ndim))
     while (transpose := rewriter.producer(value, "permute_dims")) is not None:
         axes = transpose.attrs.axes

@@ -1,4 +1,4 @@
-"""Convolution of float32 and of bytes: a tile of pixels times channels in registers, over packed weights."""
+"""Convolution of float32 and bytes: register tiles over packed weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 @dataclass(frozen=True)
 class ConvCall:
-    """Convolution by constant float32 weights, as the kernels for convolutions read it.
+    """Convolution by constant float32 weights, in the kernels' terms.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class DirectConvolution(Kernel[PackedLayout]):
     form = PackedLayout
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a convolution by constant weights, which are packed."""
+        """Match a convolution by constant weights, and pack them."""
         conv = read_conv(call)
         # Weights that are data, and shapes that are not known, are left to TVM.
         if conv is None:
@@ -69,12 +69,12 @@ class DirectConvolution(Kernel[PackedLayout]):
         return form.operations
 
     def writes_once(self, group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks: int) -> bool:
-        """Return whether no rows are computed by two tasks."""
+        """Test if no two tasks compute the same rows."""
         return _loops(group, form, cpu, tasks).exact
 
 
 def read_conv(call: Any) -> ConvCall | None:
-    """Return a ``conv2d`` of float32 by constant weights, in a layout with channels first or last; else None."""
+    """Return a ``conv2d`` by constant float32 weights, channels first or last."""
     data, weights = call.args
     layout = channel_layout.layout_of_call(call)
     if layout is None or not isinstance(weights, GenericConst) or not is_static(data, call):
@@ -89,7 +89,7 @@ def read_conv(call: Any) -> ConvCall | None:
 
 
 def conv_shape(layout: ChannelLayout, call: Any, weights: tuple[int, ...]) -> ConvShape:
-    """Return the shape of a convolution by weights of shape (out, in, height, width)."""
+    """Return a convolution's shape from weights (out, in, height, width)."""
     attrs = call.attrs
     batch, height, width, channels = layout.extents(call.args[0].ty)
     _, out_height, out_width, out_channels = layout.extents(call.ty)
@@ -121,7 +121,7 @@ def _tile_cpu(form: PackedLayout, cpu: Microarchitecture) -> Microarchitecture:
 
 
 def _flat_epilogue(group: FusedGroup, epilogue: TileEpilogue) -> TileEpilogue:
-    """Return the epilogue of sums whose pixels are numbered through, in one column."""
+    """Return the epilogue of flattened pixels."""
 
     # Pixels lie side by side, so that counting on beyond a row's end finds the next row.
     def store(total: Any, _image: Any, pixel: Any, _w: Any, c: Any) -> Any:

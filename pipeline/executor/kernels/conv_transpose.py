@@ -1,4 +1,4 @@
-"""Transposed convolution: each phase of its result is an ordinary convolution by a part of the kernel."""
+"""Transposed convolution: one ordinary convolution per phase of the result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ConvTranspose(Kernel[ConvTransposeForm]):
     form = ConvTransposeForm
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a transposed convolution by constant float32 weights."""
+        """Match a transposed convolution by constant float32 weights."""
         data, weights = call.args
         if not isinstance(weights, GenericConst) or not is_static(data, call):
             return None
@@ -77,7 +77,7 @@ def _axis(
 
 
 def _by_output(weights: np.ndarray, channels: int, out_channels: int, groups: int) -> np.ndarray:
-    """Return weights of shape (in, out of one group, kh, kw) as (out, in of one group, kh, kw)."""
+    """Reorder weights (in, out/group, kh, kw) to (out, in/group, kh, kw)."""
     window = weights.shape[2:]
     kernel = weights.reshape(groups, channels // groups, out_channels // groups, *window).transpose(0, 2, 1, 3, 4)
     by_output: np.ndarray = kernel.reshape(out_channels, channels // groups, *window)
@@ -144,7 +144,7 @@ class _PhaseLoops:
         return tir.loop("phase", part.phases, phase)
 
     def _phase_store(self, row: Any, column: Any) -> Store:
-        """Return the store for a phase that begins at a row and a column of the result."""
+        """Return the store of a phase at a row and column."""
         dy, dx = self._form.strides
 
         def store(total: Any, image: Any, h: Any, w: Any, c: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Data movement: operators that only move elements take tensors with channels last, instead of having them turned."""
+"""Data movement: operators on tensors with channels last, without transposes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewr
 
 
 class DataMovement(Rewrite):
-    """Operators that only move elements, and the parts of a split."""
+    """Pure data movement, and the parts of a split."""
 
     operators = frozenset({"permute_dims", "image.resize2d", "nn.pad", "take", ""})
 
@@ -21,7 +21,7 @@ class DataMovement(Rewrite):
 
 
 def _permute_dims(rewriter: Rewriter, call: Any) -> Any:
-    """Turn a tensor from the layout that it has; turning what a stage has turned already need not move anything."""
+    """Transpose from the current layout, cancelling an earlier transpose."""
     data = call.args[0]
     if call.attrs.axes is None or not isinstance(data, relax.Var):
         return None
@@ -34,7 +34,7 @@ def _permute_dims(rewriter: Rewriter, call: Any) -> Any:
 
 
 def _resize(rewriter: Rewriter, call: Any) -> Any:
-    """Resize an image whose channels are last."""
+    """Resize a channels-last image."""
     (data, size), attrs = call.args, call.attrs
     # It takes a region of interest, which is in the model's order of axes.
     is_crop = attrs.coordinate_transformation_mode == "tf_crop_and_resize"
@@ -49,7 +49,7 @@ def _resize(rewriter: Rewriter, call: Any) -> Any:
 
 
 def _pad(rewriter: Rewriter, call: Any) -> Any:
-    """Pad an image whose channels are last."""
+    """Pad a channels-last image."""
     data, attrs = call.args[0], call.attrs
     if not rewriter.is_last(data):
         return None
@@ -59,7 +59,7 @@ def _pad(rewriter: Rewriter, call: Any) -> Any:
 
 
 def _take(rewriter: Rewriter, call: Any) -> Any:
-    """Take slices of an image whose channels are last."""
+    """Slice a channels-last image."""
     (data, indices), attrs = call.args, call.attrs
     # With several axes of indices the result has more axes than an image.
     if not rewriter.is_last(data) or attrs.axis is None or indices.ty.ndim != 1:
@@ -68,7 +68,7 @@ def _take(rewriter: Rewriter, call: Any) -> Any:
 
 
 def _split_part(rewriter: Rewriter, value: Any) -> Any:
-    """Return one of the parts that an image whose channels are last is split into."""
+    """Return one part of a split channels-last image."""
     split = rewriter.producer(value.tuple_value, "split") if isinstance(value, relax.TupleGetItem) else None
     if split is None or not rewriter.is_last(split.args[0]) or not is_static(split.args[0]):
         return None

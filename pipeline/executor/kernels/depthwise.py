@@ -1,4 +1,4 @@
-"""Depthwise convolution: each channel is seen alone, so that vectors lie along the channels."""
+"""Depthwise convolution: vectors along independent channels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DepthwiseConvolution(Kernel[ConvShape]):
     form = ConvShape
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a convolution with as many groups as channels."""
+        """Match a convolution with as many groups as channels."""
         conv = read_conv(call)
         if conv is None or not is_depthwise(conv.shape, rewriter.cpu):
             return None
@@ -39,7 +39,7 @@ class DepthwiseConvolution(Kernel[ConvShape]):
         return conv.layout.result(self.convolve(rewriter.builder, source, conv.shape, weights))
 
     def convolve(self, builder: Any, source: Any, conv: ConvShape, weights: np.ndarray) -> Any:
-        """Return the placeholder for data with channels last; several kernels see copies of their channel.
+        """Convolve channels-last data, copying channels for several kernels.
 
         Products have the dtype of the weights.
         """
@@ -76,5 +76,5 @@ class DepthwiseConvolution(Kernel[ConvShape]):
 
 
 def is_depthwise(conv: ConvShape, cpu: Microarchitecture) -> bool:
-    """Return whether each channel is seen alone, by so few kernels that channels make better vectors than these."""
+    """Test for independent channels with few kernels, vectorised best along channels."""
     return conv.depth == 1 and conv.group_outputs < (cpu.lanes if conv.groups > 1 else 2)

@@ -1,4 +1,4 @@
-"""Elementwise: numbers from those in their position, in whole vectors whatever the rows' length is.
+"""Elementwise: whole vectors for rows of any length.
 
 In the general schedule, a vector at the end of a row has a condition, for which TVM takes its elements one by one.
 """
@@ -19,7 +19,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 
 def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:
-    """Return a function with better loops if it is elementwise, of rows that are no whole vectors, else None."""
+    """Vectorise an elementwise function of odd row lengths, else None."""
     blocks = anchor.blocks_of(function)
     if len(blocks) != 1 or not isinstance(blocks[0].body, tirx.BufferStore) or len(blocks[0].writes) != 1:
         return None
@@ -53,7 +53,7 @@ def _statement(element: _Element, shape: Sequence[int], cpu: Microarchitecture, 
 
 
 class _Element:
-    """The computation of one element, on views of one dimension.
+    """Computation of one element, on one-dimensional views.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class _Element:
             self._view(self._target)
 
     def store(self, row: Any, place: Any) -> Any:
-        """Return the statement that stores the element of a place in the row that begins at `row`."""
+        """Store the element at a place of the row at `row`."""
 
         def element(load: Any, _: Any) -> Any:
             view = self._view(load.source)

@@ -1,4 +1,4 @@
-"""Epilogue: what is fused behind a kernel's sums, written once and put in at each store."""
+"""Epilogue: fused followers of a kernel's sums, inserted at every store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 
 class Epilogue:
-    """Statements that store one element.
+    """Statements for storing one element.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Epilogue:
         self.sources = list(dict.fromkeys(load.source for load in self.loads if self.is_at(load.indices)))
 
     def is_at(self, indices: Sequence[Any]) -> bool:
-        """Return True if these are the very indices of the element."""
+        """Test if these are exactly the element's indices."""
         return len(indices) == len(self._indices) and all(
             index.same_as(variable) for index, variable in zip(indices, self._indices, strict=True)
         )

@@ -1,4 +1,4 @@
-"""Elements of fused operators, written out as one expression, in which what is read more than once is computed once.
+"""Fused elements as one expression, common reads computed once.
 
 Written out at each reading, a chain of operators that read their operand twice doubles with each of them: rounding as
 TFLite does reads its operand three times, and light curves of pictures are polynomials of polynomials.
@@ -20,7 +20,7 @@ Leaf = Callable[[Any, Sequence[Any]], Any]
 
 
 class FusedElements:
-    """Operators that compute elements of tensors.
+    """Operators computing tensor elements.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class FusedElements:
         self._repeated = {buffer for buffer in blocks if readings[buffer] > 1}
 
     def store(self, source: Any, target: Any, indices: Sequence[Any], leaf: Leaf = tirx.BufferLoad) -> list[Any]:
-        """Return statements that compute an element of `source`, and store it in `target`.
+        """Compute an element of `source` and store it in `target`.
 
         Parameters
         ----------
@@ -49,7 +49,7 @@ class FusedElements:
 
 
 class _ElementWriter:
-    """Writes one element, and keeps what is computed before it in `statements`."""
+    """Writes one element, collecting its preparation in `statements`."""
 
     def __init__(
         self, blocks: Mapping[Any, Any], repeated: set[Any], shape: Sequence[Any], indices: Sequence[Any], leaf: Leaf
@@ -60,7 +60,7 @@ class _ElementWriter:
         self._elements: dict[tuple[Any, ...], Any] = {}
 
     def element(self, buffer: Any, indices: Sequence[Any]) -> Any:
-        """Return an element's value, or the load of the register that has it."""
+        """Return an element's value or its register's load."""
         block = self._blocks.get(buffer)
         if block is None:
             return self._leaf(buffer, list(indices))
@@ -76,7 +76,7 @@ class _ElementWriter:
         return self._elements[key]
 
     def _is_there(self, buffer: Any, indices: Sequence[Any]) -> bool:
-        """Return True if an element may be computed at once; elsewhere a condition may guard the reading."""
+        """Test if an element needs no guarding condition."""
         return all(
             isinstance(index, tirx.IntImm) or self._extents.get(_identity(index)) == _identity(extent)
             for index, extent in zip(indices, buffer.shape, strict=True)
@@ -98,7 +98,7 @@ class _ElementWriter:
 
 
 def loads(node: Any) -> list[Any]:
-    """Return what an expression or statement loads, from outside in; not what the indices of a load load."""
+    """Return the loads of a node, outermost first, without index loads."""
     nodes: list[Any] = []
 
     def look(load: Any, _: Any) -> Any:
@@ -110,5 +110,5 @@ def loads(node: Any) -> list[Any]:
 
 
 def _identity(index: Any) -> Any:
-    """Return what two indices have in common that are the same: expressions are compared by an expression."""
+    """Return a structural key of equal indices: `==` builds expressions."""
     return int(index) if isinstance(index, tirx.IntImm) else str(index.__chandle__())

@@ -1,4 +1,4 @@
-"""General schedule, for what has no kernel: inline what can be, outer loops in parallel, the innermost in vectors."""
+"""General schedule without kernel: inlining, parallel outer loops, inner vectors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarch
 from pipeline.executor.kernels.tir import bounds, nan
 
 MOST_REPEATED = 64
-"""Loads of a tensor's element up to which it is computed again at each reading, rather than stored.
+"""Loads per element, up to which a tensor is recomputed at every reading rather than stored.
 
 A chain of operators that read their operand twice doubles with each of them.
 """
 
 
 def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
-    """Return the function with the general schedule, or as it is where a step is not possible."""
+    """Apply the general schedule's possible steps."""
     if (transposition := transpose.write(function, cpu, cores)) is not None:
         return transposition
     steps = s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), debug_mask="none")
@@ -37,7 +37,7 @@ def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
 
 
 def _extent(extent: Any) -> int:
-    """Return the number; a symbolic one is taken for large."""
+    """Return an extent; symbolic ones count as large."""
     return int(extent) if isinstance(extent, tirx.IntImm) else TASK_ELEMENTS
 
 
@@ -87,7 +87,7 @@ def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> N
 
 
 def optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
-    """Return the module of a stage for frames of any size with the general schedule for all its operators.
+    """Schedule a stage of symbolic frame size generally.
 
     No extent is known to the kernels.
 

@@ -1,4 +1,4 @@
-"""Group normalization: the channels of a group to mean zero and variance one, then each scaled and shifted."""
+"""Group normalization: standardise channel groups, then scale and shift channels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 @dataclass(frozen=True)
 class GroupNormForm:
-    """Shape of the data, channels first; the groups of an image; the number added to the variance.
+    """Data shape with channels first, groups, and epsilon.
 
     A scale and a shift for each channel are there if the flags say so.
     """
@@ -34,13 +34,13 @@ class GroupNormForm:
 
     @property
     def rows(self) -> Rows:
-        """A group's channels lie side by side, so that each group is one row."""
+        """One row per group: its channels are adjacent."""
         rows = self.shape[0] * self.groups
         return Rows((rows, math.prod(self.shape) // rows), (1,))
 
 
 class GroupNorm(Kernel[GroupNormForm]):
-    """Group normalization; instance normalization is one with a group for each channel."""
+    """Group normalization; with one group per channel, instance normalization."""
 
     name = "group_norm"
     operators = frozenset({"nn.group_norm", "nn.instance_norm"})
@@ -48,7 +48,7 @@ class GroupNorm(Kernel[GroupNormForm]):
     effort = MEMORY_BOUND
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a normalization over all axes behind the channels."""
+        """Match a normalization over all axes behind the channels."""
         data, *parameters = call.args
         attrs, ndim = call.attrs, data.ty.ndim
         if not matching.is_float_data(data, call, *parameters) or int(attrs.channel_axis) % ndim != 1:
@@ -101,5 +101,5 @@ class GroupNorm(Kernel[GroupNormForm]):
         return tir.sequence([declaration, loop_over_rows(form.rows, cpu.lanes, tasks, body, count=1)])
 
     def operations(self, form: GroupNormForm) -> int:
-        """Count what both passes and the scaling do to each element."""
+        """Count the operations of both passes and scaling."""
         return form.rows.size * 6

@@ -1,4 +1,4 @@
-"""Results in place: a sum takes the memory of an operand that nobody reads any more, which spares half its traffic."""
+"""In-place results: sums overwrite a dead operand, halving its traffic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.executor.kernels.layout.expressions import rebuild
 
 
 def overwrite_operands(module: Any, fits: Callable[[FusedGroup], bool]) -> tuple[Any, dict[str, FusedGroup]]:
-    """Let calls of kernels overwrite an operand where that is possible.
+    """Let kernel calls overwrite an operand where possible.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def overwrite_operands(module: Any, fits: Callable[[FusedGroup], bool]) -> tuple
 
 
 class _InPlaceCalls:
-    """The calls that are changed, one after the other in the function's order."""
+    """In-place calls, in the function's order."""
 
     def __init__(self, module: Any, fits: Callable[[FusedGroup], bool]) -> None:
         bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
@@ -53,7 +53,7 @@ class _InPlaceCalls:
         self.groups: dict[str, FusedGroup] = {}
 
     def binding(self, binding: Any) -> Any:
-        """Return the binding, its call in place if it may be."""
+        """Return the binding, in place where possible."""
         self._position += 1
         call = binding.value
         group = anchor.group_of(self._module[call.args[0]]) if _is_kernel_call(call) else None
@@ -64,7 +64,7 @@ class _InPlaceCalls:
         return relax.VarBinding(binding.var, in_place)
 
     def _operand(self, group: FusedGroup, operands: Sequence[Any]) -> int | None:
-        """Return the operand that is read here last, and by the fused part alone."""
+        """Return an operand last read here, only by the fused part."""
         for index, operand in enumerate(operands):
             # A placeholder reads its own operands around each element; a stage's inputs and constants belong to others.
             if index < len(group.operands) or operand not in self._kernel_results:
@@ -93,7 +93,7 @@ def _is_kernel_call(value: Any) -> bool:
 
 
 def _users(main: Any, bindings: Sequence[Any]) -> dict[Any, list[int]]:
-    """Return the readers of each variable; what is not a kernel may pass it on, and counts as the very end."""
+    """Return the readers per variable; a non-kernel reader counts as the end."""
     users: dict[Any, list[int]] = {}
 
     def note(value: Any, *, reader: int) -> Any:

@@ -1,4 +1,4 @@
-"""Kernel: the code of one operator for CPUs, with what is fused to it; one file each."""
+"""Kernel: CPU code of one operator with fused followers, one per file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FormT = TypeVar("FormT")
 
 
 class Kernel(Rewrite, Generic[FormT]):
-    """Rewrite that leaves a placeholder, and writes its loops once TVM has fused other operators to it.
+    """Rewrite to a placeholder; its loops follow after TVM's fusion.
 
     Attributes
     ----------
@@ -37,18 +37,18 @@ class Kernel(Rewrite, Generic[FormT]):
 
     @abstractmethod
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return a placeholder for a call, or None to leave it to the next kernel."""
+        """Return a call's placeholder, or None for the next kernel."""
 
     @abstractmethod
     def write(self, group: FusedGroup, form: FormT, cpu: Microarchitecture, tasks: int) -> Any:
-        """Return the statement of the whole computation, divided between so many cores."""
+        """Write the whole computation, divided between cores."""
 
     @abstractmethod
     def operations(self, form: FormT) -> int:
         """Count floating-point operations; roughly, where they are not multiplications."""
 
     def writes_once(self, group: FusedGroup, form: FormT, cpu: Microarchitecture, tasks: int) -> bool:  # noqa: ARG002
-        """Return whether each element is known to be computed once only, so that it may overwrite an operand."""
+        """Test if elements are computed once, so may overwrite an operand."""
         # Unless a kernel knows better: an operand would be gone when an element is computed again.
         return False
 
@@ -63,12 +63,12 @@ class Kernel(Rewrite, Generic[FormT]):
         *,
         tuned: bool = False,
     ) -> Any:
-        """Return the call of a placeholder that reads `operands` and makes a tensor of `shape`."""
+        """Call a placeholder on `operands`, with a result of `shape`."""
         return anchor.placeholder(builder, cls.name, form, operands, shape, dtype, tuned=tuned)
 
 
 def epilogue_store(group: FusedGroup) -> Callable[..., Any]:
-    """Return the writer of statements that store a value at its indices, with the fused operators."""
+    """Return the writer of fused stores."""
 
     def store(value: Any, *indices: Any) -> Any:
         # What is fused in is computed while the value is in a register.

@@ -1,4 +1,4 @@
-"""Layer normalization: each row to mean zero and variance one, then scaled and shifted element by element."""
+"""Layer normalization: standardise rows, then scale and shift elements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 @dataclass(frozen=True)
 class LayerNormForm:
-    """Rows along the axes, the number added to the variance, and whether there are a scale and a shift."""
+    """Rows, epsilon, and presence of scale and shift."""
 
     rows: Rows
     epsilon: float
@@ -39,7 +39,7 @@ class LayerNorm(Kernel[LayerNormForm]):
     effort = MEMORY_BOUND
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a ``layer_norm``, or of the division that ends one that was taken apart."""
+        """Match ``layer_norm``, or the final division of a decomposed one."""
         if name_of(call) == "divide":
             return self._match_standardization(rewriter, call)
         data, *parameters = call.args
@@ -52,7 +52,7 @@ class LayerNorm(Kernel[LayerNormForm]):
         return self._normalize(rewriter, data, axes, (float(attrs.epsilon), *flags), operands)
 
     def _match_standardization(self, rewriter: Rewriter, call: Any) -> Any:
-        """Find ``(x - mean) / sqrt(variance + epsilon)`` by its division."""
+        """Match ``(x - mean) / sqrt(variance + epsilon)`` by its division."""
         # From the division back; exporters that know no such operator write it so.
         root = rewriter.producer(call.args[1], "sqrt")
         total = None if root is None else rewriter.producer(root.args[0], "add")
@@ -100,12 +100,12 @@ class LayerNorm(Kernel[LayerNormForm]):
         return tir.sequence([*(declaration for _, declaration in views), loops])
 
     def operations(self, form: LayerNormForm) -> int:
-        """Count what both passes and the scaling do to each element."""
+        """Count the operations of both passes and scaling."""
         return form.rows.size * 8
 
 
 class _LayerNormRow:
-    """Writes what happens to one row, or to one vector of them."""
+    """Writes one row, or a vector of rows."""
 
     def __init__(self, form: LayerNormForm, source: Any, parameters: Sequence[Any], store: Callable[..., Any]) -> None:
         self._form, self._source, self._store = form, source, store
@@ -136,7 +136,7 @@ class _LayerNormRow:
 
 
 def bind_moments(block: RowBlock, source: Any, epsilon: float) -> tuple[list[Any], Any, Any]:
-    """Return statements, and a row's mean and the inverse of its standard deviation, as variables."""
+    """Compute a row's mean and inverse standard deviation as variables."""
     form = ReductionForm(block.rows, "mean", False, True)
     mean_statements, (mean,) = fold_rows(form, block, source)
     mean_statements, mean = bind_once(mean_statements, mean, block)
@@ -154,7 +154,7 @@ def bind_moments(block: RowBlock, source: Any, epsilon: float) -> tuple[list[Any
 
 
 def _variance_of(rewriter: Rewriter, value: Any, difference: Any) -> Any:
-    """Return the call that makes a variance: as one operator, or as the mean of the squares of `difference`."""
+    """Return a variance's call: one operator, or a mean of squares."""
     variance = rewriter.producer(value, "variance")
     mean = rewriter.producer(value, "mean")
     if mean is None:
@@ -164,7 +164,7 @@ def _variance_of(rewriter: Rewriter, value: Any, difference: Any) -> Any:
 
 
 def _is_same_difference(rewriter: Rewriter, value: Any, difference: Any) -> bool:
-    """Return whether two values are one, or differences of the same two."""
+    """Test if values are equal, or differences of the same operands."""
     if value.same_as(difference):
         return True
     first, second = (rewriter.producer(operand, "subtract") for operand in (value, difference))

@@ -1,4 +1,4 @@
-"""Local response normalization: squares of a pixel's channels, summed up by a sliding window."""
+"""Local response normalization: sliding sums of squares over a pixel's channels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPERATORS = ("add", "multiply", "squeeze", "nn.avg_pool3d", "expand_dims", "mul
 
 @dataclass(frozen=True)
 class LocalResponseNormForm:
-    """Normalization over channels of NHWC: ``x / (bias + alpha * mean(x * x)) ** beta``."""
+    """Normalization over NHWC channels: ``x / (bias + alpha * mean(x * x)) ** beta``."""
 
     shape: tuple[int, int, int, int]
     size: int
@@ -34,14 +34,14 @@ class LocalResponseNormForm:
 
 
 class LocalResponseNorm(Kernel[LocalResponseNormForm]):
-    """Local response normalization, found by the division that ends it."""
+    """Local response normalization, recognised by its final division."""
 
     name = "local_response_norm"
     operators = frozenset({"divide"})
     form = LocalResponseNormForm
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of the operators that ONNX's LRN is imported as."""
+        """Match the imported operators of ONNX's LRN."""
         source, power = call.args[0], rewriter.producer(call.args[1], "power")
         calls = _chain(rewriter, power)
         if power is None or calls is None:
@@ -62,7 +62,7 @@ class LocalResponseNorm(Kernel[LocalResponseNormForm]):
         return self.placeholder(rewriter.builder, form, [rewriter.last(source)], shape)
 
     def write(self, group: FusedGroup, form: LocalResponseNormForm, cpu: Microarchitecture, tasks: int) -> Any:
-        """Return the loops over rows of pixels, each with the squares of one pixel at hand."""
+        """Loop over rows of pixels, with one pixel's squares buffered."""
         batch, height, width, _ = form.shape
 
         def row(index: Any) -> Any:
@@ -76,7 +76,7 @@ class LocalResponseNorm(Kernel[LocalResponseNormForm]):
         return tir.loop("line", batch * height, row, tir.parallel(tasks))
 
     def operations(self, form: LocalResponseNormForm) -> int:
-        """Count the sums, and five more for the square, the scaling, the power and the division."""
+        """Count sums, plus square, scaling, power and division."""
         return math.prod(form.shape) * (form.size + 5)
 
 
@@ -89,7 +89,7 @@ class _Squares:
         self._buffer = tir.buffer("squares", [self._channels + form.size - 1])
 
     def begin(self) -> list[Any]:
-        """Return the statements that allocate the buffer and clear what is around the channels."""
+        """Allocate the buffer and clear the channels' margin."""
         form, end = self._form, self._channels + self._form.size - 1
         border_positions = [*range(form.pad_before), *range(form.pad_before + self._channels, end)]
         zero = tirx.FloatImm("float32", 0.0)
@@ -100,7 +100,7 @@ class _Squares:
         ]
 
     def normalize(self, pixel: tuple[Any, Any, Any], store: Callable[..., Any]) -> Any:
-        """Return the statement that squares a pixel's channels, then stores each of them normalized."""
+        """Square a pixel's channels and store them normalised."""
 
         def square(c: Any, size: int) -> Any:
             value = tir.load(self._data, *pixel, tir.span(c, size))
@@ -123,7 +123,7 @@ class _Squares:
 
 
 def _chain(rewriter: Rewriter, power: Any) -> list[Any] | None:
-    """Return the calls before the power, from the last one back, if they are those of `_OPERATORS`."""
+    """Return the calls before the power, last first, if `_OPERATORS`."""
     calls: list[Any] = []
     value = power.args[0] if power is not None else None
     for name in _OPERATORS:
@@ -136,7 +136,7 @@ def _chain(rewriter: Rewriter, power: Any) -> list[Any] | None:
 
 
 def _window(attrs: Any) -> tuple[int, int] | None:
-    """Return the number of channels that a pooling averages, and of those before the pixel's own."""
+    """Return a pooling's channel count, and those before the centre."""
     size, pad_before = int(attrs.pool_size[0]), int(attrs.padding[0])
     only_channels = _integers(attrs.pool_size)[1:] == (1, 1) and _integers(attrs.strides) == (1, 1, 1)
     # ONNX's window lies along the channels, which are the depth of the pool, about half of it on either side.
@@ -151,7 +151,7 @@ def _integers(values: Any) -> tuple[int, ...]:
 
 
 def _constant_number(value: Any) -> float | None:
-    """Return the number that all elements of a constant are."""
+    """Return the common number of a constant's elements."""
     array = value.value.numpy() if isinstance(value, GenericConst) else None
     if array is None or not array.size or not (array == array.reshape(-1)[0]).all():
         return None
@@ -159,7 +159,7 @@ def _constant_number(value: Any) -> float | None:
 
 
 def _power(value: Any, exponent: float) -> Any:
-    """Return a power; roots, which have vector instructions, where they do."""
+    """Return a power, as vectorisable roots where possible."""
     if exponent == 0.75:
         root = tirx.sqrt(value)
         return root * tirx.sqrt(root)

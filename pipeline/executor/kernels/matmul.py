@@ -1,4 +1,4 @@
-"""Matrix multiplication by constant weights, which are packed beforehand; of bytes too."""
+"""Matrix multiplication by packed constant weights, also of bytes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pipeline.executor.kernels.tir import statements as tir
 
 
 class Matmul(Kernel[PackedLayout]):
-    """Product of data and a constant matrix: a convolution in which each row of the data is a pixel."""
+    """Product by a constant matrix: a convolution with rows as pixels."""
 
     name = "dense"
     operators = frozenset({"matmul"})
     form = PackedLayout
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a product by a constant matrix."""
+        """Match a product by a constant matrix."""
         data, weights = call.args
         # A constant of more axes has a matrix for each product, which batched products take.
         if not is_float_matmul(call) or not isinstance(weights, GenericConst) or weights.ty.ndim != 2:
@@ -60,7 +60,7 @@ class Matmul(Kernel[PackedLayout]):
 
 
 def is_float_matmul(call: Any) -> bool:
-    """Return whether a ``matmul`` is one of float32 matrices of known shapes, none of them empty."""
+    """Test for a ``matmul`` of static, non-empty float32 matrices."""
     operands = call.args
     if not is_static(*operands, call) or any(str(value.ty.dtype) != "float32" for value in (*operands, call)):
         return False
@@ -69,5 +69,5 @@ def is_float_matmul(call: Any) -> bool:
 
 
 def matmul_shape(rows: int, depth: int, columns: int) -> ConvShape:
-    """Return a product as a convolution: each row of the data is a pixel."""
+    """Return a product as a convolution with rows as pixels."""
     return ConvShape(1, rows, 1, depth, rows, 1, columns, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Microarchitecture: the sizes of a processor that kernels follow from, read from its target."""
+"""Microarchitecture: processor parameters for kernels, read from a target."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 KIB = 1024
 
 TASK_OPERATIONS = 500_000
-"""Operations that take longer than to wake another core: a few microseconds."""
+"""Operations per task, worth waking another core: a few microseconds."""
 
 LOAD_LATENCY = 4.0
-"""Cycles of a load of what is in the first-level cache."""
+"""Cycles of a load from the first-level cache."""
 
 TASK_ELEMENTS = 1 << 15
-"""Elements that, moved or computed one by one, are not worth waking another core."""
+"""Elements moved or computed one by one per task, worth waking another core."""
 
 
 class _ArmCore(NamedTuple):
-    """What Arm's manual and LLVM's tables say of a core; neither is to be had through a target.
+    """Parameters of an Arm core from manuals and LLVM's tables.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ _OTHER_ARM = _ArmCore(2, 4.0, 32, 4)
 
 
 SCHEDULED_AS = dict.fromkeys(("cortex-a76", "cortex-a77", "cortex-a78", "cortex-a78ae"), "neoverse-n1")
-"""Core -> one with the same instructions and units for vectors, which LLVM knows better.
+"""Scheduling aliases: a core with the same instructions and vector units, known better to LLVM.
 
 LLVM's tables for these are those of Cortex-A57, which has half of the units; Neoverse N1 is a Cortex-A76 for servers,
 and the A78 has the same two (Arm's Software Optimization Guides).
@@ -60,7 +60,7 @@ and the A78 has the same two (Arm's Software Optimization Guides).
 
 @dataclass(frozen=True)
 class Microarchitecture:
-    """Sizes that tiles follow from.
+    """Processor parameters behind tile sizes.
 
     Attributes
     ----------
@@ -116,12 +116,12 @@ class Microarchitecture:
 
     @property
     def gathers(self) -> bool:
-        """Whether one instruction loads from many addresses, as with AVX2; vectors of 64 bits have a maximum then."""
+        """True with gather instructions such as AVX2's; 64-bit lanes have a maximum then."""
         return self.lanes > 4
 
 
 def of_target(target: Any) -> Microarchitecture:
-    """Return the microarchitecture of an LLVM target; caches as this machine has them, or else as most have."""
+    """Return an LLVM target's microarchitecture, with this machine's or typical caches."""
     from tvm.target import codegen
 
     features = _features(target)
@@ -142,7 +142,7 @@ def of_target(target: Any) -> Microarchitecture:
 
 
 def _describe_arm(cpu: Microarchitecture, core: _ArmCore, l1_bytes: int) -> Microarchitecture:
-    """Return the microarchitecture with what is known of an Arm core; its cache may have been looked up."""
+    """Return an Arm core's parameters, with a detected or tabulated cache."""
     way_bytes = (l1_bytes or core.l1_kib * KIB) // core.ways
     return replace(
         cpu, l1_bytes=l1_bytes or core.l1_kib * KIB, way_bytes=way_bytes, lane_products=True,
@@ -159,7 +159,7 @@ def _arm_core(target: Any) -> _ArmCore:
 
 
 def is_in_order(target: Any) -> bool:
-    """Return whether an LLVM target's processor is known to issue instructions in the order of the program."""
+    """Test if a target's processor is known to issue in order."""
     return _arm_core(target).in_order
 
 
@@ -177,7 +177,7 @@ def _dots(features: frozenset[str], lanes: int, *, is_arm64: bool) -> str:
 
 
 def _cache_bytes(level: int) -> int:
-    """Return the size of this machine's data cache of a level, as Linux tells it; 0 if it does not."""
+    """Return this machine's data cache size, 0 if unknown."""
     try:
         for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
             if (folder / "level").read_text().strip() == str(level) and "Inst" not in (folder / "type").read_text():
@@ -189,7 +189,7 @@ def _cache_bytes(level: int) -> int:
 
 
 def tune_target(target: Any) -> Any:
-    """Return the target with LLVM's preferences as these kernels need them."""
+    """Return the target with LLVM's preferences for these kernels."""
     from tvm.target import Target
 
     features, preferences = _features(target), list[str]()

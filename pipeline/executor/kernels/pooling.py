@@ -1,4 +1,4 @@
-"""Pooling: the largest element of each window, or the mean."""
+"""Pooling: maximum or mean of every window."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUPPORTED = {("max", "float32"), ("max", "int8"), ("max", "uint8"), ("mean", "f
 
 @dataclass(frozen=True)
 class PoolForm:
-    """Window of a pooling, ``"max"`` or ``"mean"``, and whether the padding counts as elements."""
+    """Window, ``"max"`` or ``"mean"``, and whether padding counts."""
 
     conv: ConvShape
     kind: str
@@ -41,7 +41,7 @@ class Pooling(Kernel[PoolForm]):
     form = PoolForm
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a pooling of float32, or of the largest of bytes."""
+        """Match a float32 pooling, or a byte maximum."""
         data, layout = call.args[0], channel_layout.layout_of_call(call)
         dtype, kind = str(data.ty.dtype), "max" if name_of(call) == "nn.max_pool2d" else "mean"
         if layout is None or not is_static(data, call) or (kind, dtype) not in _SUPPORTED:
@@ -89,7 +89,7 @@ def _window(layout: ChannelLayout, call: Any) -> ConvShape:
 
 
 def _exceeds_padding(conv: ConvShape) -> bool:
-    """Return whether the last window reaches beyond the padding."""
+    """Test if the last window exceeds the padding."""
     pad_top, pad_left, pad_bottom, pad_right = conv.pads
     return conv.reach(0, conv.out_height) > conv.height + pad_top + pad_bottom or (
         conv.reach(1, conv.out_width) > conv.width + pad_left + pad_right
@@ -97,7 +97,7 @@ def _exceeds_padding(conv: ConvShape) -> bool:
 
 
 def _share(form: PoolForm, h: Any, w: Any) -> Any:
-    """Return one divided by the number of elements that count."""
+    """Return the reciprocal of the counted elements."""
     conv = form.conv
     if form.include_pad or not conv.padded:
         return tirx.FloatImm("float32", 1 / (conv.kernel[0] * conv.kernel[1]))

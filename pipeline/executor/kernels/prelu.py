@@ -1,4 +1,4 @@
-"""PReLU: as element-wise operators, which become part of the kernel before it."""
+"""PReLU as elementwise operators, fused into the kernel before it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipeline.executor.kernels.layout.rewriter import LineLayout, ModelLayout, R
 
 
 class PRelu(Rewrite):
-    """ReLU with a slope of its own for each channel below zero."""
+    """ReLU with a negative slope per channel."""
 
     operators = frozenset({"nn.prelu"})
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the larger of x and 0, plus the slope times the smaller."""
+        """Return max(x, 0) + slope * min(x, 0)."""
         # TVM's own operator goes over the memory once more.
         data, slopes = call.args
         if not isinstance(slopes, GenericConst) or not is_static(data):

@@ -1,4 +1,4 @@
-"""Provenance: each function's kernel, and the operators of the model that it computes."""
+"""Provenance: functions' kernels and the model operators behind them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tvm import relax
 from tvm.ir import Call, SourceName, Span
 
 _RESULTS = "soc.names"
-"""Attribute of ``main``: for each of its bindings, the results that it stands for."""
+"""Attribute of ``main``: the model's results per binding."""
 
 _KERNEL = "soc.kernel"
-"""Attribute of functions that are ready for TVM's code generator: the kernel, and its operations."""
+"""Attribute of functions ready for TVM's code generator: the kernel, and its operations."""
 
 GENERAL, TUNED = "general", "tuned"
-"""Names in place of a kernel's: the general schedule, and one that tuning has found."""
+"""Names in place of a kernel's: the general schedule, and a tuned one."""
 
 
 def mark(function: Any, name: str, kernel: str, operations: int = 0) -> Any:
-    """Return a function with its name in the module, its kernel, and the operations that are known of it."""
+    """Annotate a function with module name, kernel, and known operations."""
     return function.with_attr({"global_symbol": name, _KERNEL: f"{kernel} {operations}"})
 
 
 def kernels(module: Any) -> dict[str, tuple[str, int]]:
-    """Return the kernel and the floating-point operations of each function of an optimised module.
+    """Return kernel and floating-point operations per optimised function.
 
     ``"general"`` stands for everything without a kernel of its own, whose operations are not counted.
     """
@@ -39,7 +39,7 @@ def kernels(module: Any) -> dict[str, tuple[str, int]]:
 
 
 def before_fusion(original: Any) -> Any:
-    """Return the pass that notes, at each call, which result of the `original` function it makes.
+    """Return the pass annotating calls with the `original` function's results.
 
     A call keeps its span when it is fused, unlike its variable.
     """
@@ -61,7 +61,7 @@ def before_fusion(original: Any) -> Any:
 
 
 def after_fusion() -> Any:
-    """Return the pass that gathers what was noted, as an attribute of ``main``."""
+    """Return the pass collecting annotations in an attribute of ``main``."""
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def run(module: Any, _: Any) -> Any:
@@ -73,7 +73,7 @@ def after_fusion() -> Any:
 
 
 def calls(module: Any) -> list[tuple[str, tuple[str, ...]]] | None:
-    """Return, in order, the function that each kernel call of an optimised module names, and the results it makes.
+    """Return every kernel call's function and results, in order.
 
     Results inside a kernel are listed too; there are none where the kernel only changes a layout.  None stands for a
     module that `optimise` left as it was.
@@ -93,7 +93,7 @@ def calls(module: Any) -> list[tuple[str, tuple[str, ...]]] | None:
 
 
 def result_names(module: Any) -> dict[str, str]:
-    """Return, by function, the results of the model that its calls make, for messages."""
+    """Return the model results per function, for messages."""
     names: dict[str, list[str]] = {}
     for function, results in calls(module) or ():
         names.setdefault(function, []).extend(map(repr, results))
@@ -106,7 +106,7 @@ def _is_kernel_call(value: Any) -> bool:
 
 
 def _function_name(function: Any) -> str:
-    """Return the name of a function of the module, or of one of the process."""
+    """Return the name of a module or process function."""
     return str(function.global_symbol if isinstance(function, relax.ExternFunc) else function.name_hint)
 
 
@@ -115,7 +115,7 @@ def _bindings(function: Any) -> list[Any]:
 
 
 def results_of(function: Any) -> Sequence[Any]:
-    """Return the variables that a function returns."""
+    """Return the variables of a function's result."""
     body = function.body.body
     return list(body.fields) if isinstance(body, relax.Tuple) else [body]
 

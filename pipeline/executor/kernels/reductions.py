@@ -1,4 +1,4 @@
-"""Reductions: sums, means, products, maxima, minima and variances along any axes."""
+"""Reductions: sums, means, products, extremes and variances along any axes."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class ReductionForm:
 
 
 class RowForm(Protocol):
-    """Form of a kernel that makes one element of each row."""
+    """Form of a kernel with one element per row."""
 
     @property
     def rows(self) -> Rows:
-        """Rows that are reduced."""
+        """Reduced rows."""
 
     @property
     def keeps(self) -> bool:
-        """True if the result has the axes still, with one element."""
+        """True if reduced axes remain, with one element."""
 
 
 class Reduction(Kernel[ReductionForm]):
@@ -69,7 +69,7 @@ class Reduction(Kernel[ReductionForm]):
     effort = MEMORY_BOUND
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a float32 reduction; squares before a sum or mean are part of it."""
+        """Match a float32 reduction, including squares before sums and means."""
         kind = name_of(call)
         data, is_square = call.args[0], False
         # Norms are exported as sums of squares: in the kernel, the squares are never stored.
@@ -106,7 +106,7 @@ def reduce_rows(  # noqa: PLR0913 - what a call consists of
     *,
     ordered: bool,
 ) -> Any:
-    """Return the placeholder of a kernel that makes one element of each row.
+    """Return the placeholder of a row-reducing kernel.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def reduce_rows(  # noqa: PLR0913 - what a call consists of
 
 
 def fold_rows(form: ReductionForm, block: RowBlock, source: Any) -> tuple[list[Any], list[Any]]:
-    """Return statements, and the reduced value of each vector of rows, or of the row."""
+    """Return statements, and reduced values per row vector or row."""
     share = tir.constant(1 / form.rows.length, block.result_lanes)
     statements: list[Any] = []
     means: list[Any] = []
@@ -164,7 +164,7 @@ def fold_rows(form: ReductionForm, block: RowBlock, source: Any) -> tuple[list[A
 
 
 def store_row_values(form: RowForm, block: RowBlock, values: list[Any], store: Callable[..., Any]) -> list[Any]:
-    """Return the statements that store the value of each vector of rows, or of the row."""
+    """Store the values per row vector or row."""
     *indices, column = block.indices or [tir.number(0)]
     if block.rows.contiguous:
         return [store(values[0], *_result_indices(form, block.indices))]

@@ -1,4 +1,4 @@
-"""Registry: every kernel, one line each, in the order in which they are asked."""
+"""Registry: one line per kernel, in matching order."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def write(group: FusedGroup, cpu: Microarchitecture, cores: int) -> Any:
 
 
 def operations(group: FusedGroup) -> int:
-    """Count the floating-point operations of a group's kernel, without those fused to it."""
+    """Count a group's kernel operations, without fused ones."""
     kernel, form = _kernel_of(group)
     return kernel.operations(form)
 
 
 def writes_once(group: FusedGroup, cpu: Microarchitecture, cores: int) -> bool:
-    """Return whether a group is known to compute each element once only."""
+    """Test if a group computes every element once."""
     kernel, form = _kernel_of(group)
     return kernel.writes_once(group, form, cpu, _tasks(kernel, form, cpu, cores))
 
@@ -87,6 +87,6 @@ def _kernel_of(group: FusedGroup) -> tuple[Kernel[Any], Any]:
 
 
 def _tasks(kernel: Kernel[Any], form: Any, cpu: Microarchitecture, cores: int) -> int:
-    """Return the number of cores that are worth waking."""
+    """Return the number of cores worth waking."""
     # Waking a core takes microseconds, so each piece has to last longer.
     return max(1, min(cores, kernel.operations(form) * kernel.effort // cpu.task_operations))

@@ -1,4 +1,4 @@
-"""Bilinear resizing: rows are mixed first, whole vectors long, and then the pixels of the row that comes of it."""
+"""Bilinear resizing: whole rows are mixed first, then their pixels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tir import statements as tir
 
 MOST_SHRINKING = 2
-"""Input columns for each column of the result, beyond which most of what is mixed would not be read."""
+"""Largest shrinking factor of columns. Beyond it most of a mixed row would not be read."""
 
 _POSITIONS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
@@ -40,7 +40,7 @@ class ResizeForm:
 
 
 class BilinearResize(Kernel[ResizeForm]):
-    """Resizing of float32 images, each result mixed of four pixels at positions that are known beforehand."""
+    """Resizing of float32 images, by four static pixels per result."""
 
     name = "resize"
     operators = frozenset({"image.resize2d"})
@@ -48,7 +48,7 @@ class BilinearResize(Kernel[ResizeForm]):
     effort = MEMORY_BOUND
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a bilinear resizing, if its data come with channels last."""
+        """Match a bilinear resizing of channels-last data."""
         data, attrs = call.args[0], call.attrs
         mode = str(attrs.coordinate_transformation_mode)
         if str(attrs.layout) not in (FIRST, LAST) or attrs.method != "linear" or mode not in _POSITIONS:
@@ -105,7 +105,7 @@ class BilinearResize(Kernel[ResizeForm]):
         return tir.sequence([declare, lines])
 
     def operations(self, form: ResizeForm) -> int:
-        """Count three operations for each element of a mixed row, and of the result."""
+        """Count three operations per element of mixed rows and results."""
         return 3 * form.batch * form.out_height * (form.width + form.out_width) * form.channels
 
 
@@ -114,7 +114,7 @@ def _position(table: Any, index: Any, side: int) -> Any:
 
 
 def interpolation(extent: int, out_extent: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two positions that each result along an axis is mixed of, and the share of the second.
+    """Return two source positions per result, and the second's weight.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Scatters: updates stored at indices along the axes of a tensor, in the order of the indices.
+"""Scatters: updates stored at indices, in order.
 
 TVM's own count all axes as one, in which an index outside of its axis is another element, and share each row of updates
 between threads.
@@ -26,7 +26,7 @@ _REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 Place = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
-"""From the tensors of indices, and the position of an update in its tensor, to the position that it goes to."""
+"""Target position of an update, from the index tensors and its own position."""
 
 
 def legalizations() -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _scatter(  # noqa: PLR0913, PLR0917 - what a scatter consists of
     *,
     is_parallel: bool = False,
 ) -> Any:
-    """Return the call of a function that copies `data`, and stores the updates in the copy."""
+    """Call a function copying `data` and storing the updates."""
 
     def write(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         (source, values, *places), (result,) = inputs, outputs
@@ -115,7 +115,7 @@ def _scatter(  # noqa: PLR0913, PLR0917 - what a scatter consists of
 
 
 def _nest(extents: Sequence[Any], body: Callable[[Sequence[Any]], Any], *, is_parallel: bool = False) -> Any:
-    """Return loops over all positions of a tensor, in order; the outermost may be shared by the cores."""
+    """Loop over all positions in order, optionally parallel outside."""
     variables = [tir.variable("i") for _ in extents]
     statement = body(variables)
     for depth, (variable, extent) in reversed(list(enumerate(zip(variables, extents, strict=True)))):
@@ -125,7 +125,7 @@ def _nest(extents: Sequence[Any], body: Callable[[Sequence[Any]], Any], *, is_pa
 
 
 def _from_start(index: Any, extent: Any) -> Any:
-    """Return an index that may be counted from the end, counted from the start."""
+    """Return a possibly negative index, counted from the start."""
     index = _wide(index)
     return tirx.Select(index < 0, index + _wide(extent), index)
 
@@ -135,6 +135,6 @@ def _wide(value: Any) -> Any:
 
 
 def _size(tensor: Any) -> int:
-    """Return the number of elements; an open extent is taken for large."""
+    """Count a tensor's elements; open extents count as large."""
     extents = tensor.ty.shape
     return math.prod(int(extent) if isinstance(extent, tirx.IntImm) else TASK_ELEMENTS + 1 for extent in extents)

@@ -1,4 +1,4 @@
-"""Softmax, and its logarithm: a row is read for its maximum, once more for the exponentials, and scaled."""
+"""Softmax and its logarithm: maximum, exponentials, scaling per row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Store = Callable[..., Any]
 
 @dataclass(frozen=True)
 class SoftmaxForm:
-    """Rows along the softmax's axis, and whether the logarithm is wanted."""
+    """Rows along the softmax's axis, plain or logarithmic."""
 
     rows: Rows
     logarithm: bool
@@ -59,7 +59,7 @@ class Softmax(Kernel[SoftmaxForm]):
         return tir.sequence([declaration, loop_over_rows(form.rows, cpu.lanes, tasks, statement, count=1)])
 
     def operations(self, form: SoftmaxForm) -> int:
-        """Count a comparison, a difference, an exponential, a sum and a product for each element."""
+        """Count comparison, difference, exponential, sum and product per element."""
         return form.rows.size * 5
 
 

@@ -1,4 +1,4 @@
-"""Stage: it gets its layout, TVM fuses its operators, and kernels are written."""
+"""Stage: layout, fusion by TVM, then kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.executor.kernels.tir import bounds, elementary, nan
 from pipeline.executor.precision import widen_sums
 
 SCHEDULED = "tirx.is_scheduled"
-"""TVM's attribute of a function whose loops are as they shall be, such as one that a frontend has written."""
+"""Attribute of TVM for functions with final loops, such as a frontend's."""
 
 
 def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
@@ -29,7 +29,7 @@ def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
     numerics: Numerics,
     rewrites: Sequence[Rewrite],
 ) -> Any:
-    """Return a stage with placeholders for the operators of kernels, in its layout, and fused."""
+    """Return a stage with layout, placeholders and fused operators."""
     with target:
         rewritten = Rewriter(widen_sums(module)["main"], rewrites, cpu, numerics, channels_last).run()
         # Kernels that the stage brings along, which its calls name by these variables.
@@ -59,7 +59,7 @@ def _passes(original: Any, target: Any) -> list[Any]:
 
 
 def write_kernels(module: Any, cpu: Microarchitecture, cores: int, choices: Choices | None) -> Any:
-    """Return a fused stage with every function as a kernel."""
+    """Write every function of a fused stage as a kernel."""
     # Before kernels are written, since a group is written for the buffer that it stores to.
     module, groups = in_place.overwrite_operands(module, lambda group: registry.writes_once(group, cpu, cores))
     writer = _StageWriter(cpu, cores, groups, choices)
@@ -70,7 +70,7 @@ def write_kernels(module: Any, cpu: Microarchitecture, cores: int, choices: Choi
 
 
 class _StageWriter(NamedTuple):
-    """Writes functions for a processor; groups that overwrite an operand come by the names of theirs."""
+    """Writes functions for a processor; in-place groups are passed by name."""
 
     cpu: Microarchitecture
     cores: int
@@ -87,7 +87,7 @@ class _StageWriter(NamedTuple):
         return provenance.mark(elementary.without_library(kernel), name, label, operations)
 
     def _schedule(self, name: str, function: Any) -> tuple[Any, str, int]:
-        """Return a function with its loops, its kernel's name and its operations."""
+        """Return a function's loops, kernel name and operations."""
         group = self.groups.get(name) or anchor.group_of(function)
         # Asked in any case: a search notes there what it may tune.
         tuned_function = None if self.choices is None else self.choices.kernel(name, function, group)

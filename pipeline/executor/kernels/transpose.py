@@ -1,4 +1,4 @@
-"""Transpose: a tensor is copied with its axes in another order, square blocks of it turned in registers."""
+"""Transpose: a tensor copied in another axis order, blockwise in registers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DTYPES = {"float32", "int32"}
 
 
 class StridedAxis(NamedTuple):
-    """Extent of an axis, and its strides in the source and in the target."""
+    """Extent of an axis, with source and target strides."""
 
     extent: int
     source: int
@@ -26,7 +26,7 @@ class StridedAxis(NamedTuple):
 
 
 def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:
-    """Return a function with better loops if it does nothing but transpose elements of four bytes, else None."""
+    """Vectorise a pure transpose of four-byte elements, else None."""
     blocks = anchor.blocks_of(function)
     # One block, one operand and one result: everything else does more than transpose.
     axes = _axes(blocks[0]) if len(blocks) == 1 and len(function.params) == 2 else None
@@ -39,7 +39,7 @@ def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:
 
 
 def _axes(block: Any) -> list[StridedAxis] | None:
-    """Return the axes of a block that transposes, in the order of its result."""
+    """Return a transposing block's axes, in result order."""
     store = block.body
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tvm.ir.TensorLoad):
         return None
@@ -78,7 +78,7 @@ def _position(index: Any, variables: Sequence[Any]) -> int | None:
 
 
 def join_axes(axes: Sequence[StridedAxis]) -> list[StridedAxis]:
-    """Return the same with those axes as one that are neighbours on both sides, and none of one element."""
+    """Join axes adjacent on both sides, dropping those of one element."""
     joint_axes: list[StridedAxis] = []
     for axis in axes:
         # It has one index, whatever its stride is.
@@ -144,7 +144,7 @@ class _TransposeLoops:
         )
 
     def blocks(self, target_axis: StridedAxis, source_axis: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
-        """Copy one line of blocks: a vector of neighbours in the source, all neighbours in the target."""
+        """Copy a line of blocks: source vectors to target neighbours."""
         lanes = self._lanes
         # A square block needs a vector's width along both axes.
         if min(target_axis.extent, source_axis.extent) < lanes:
@@ -165,7 +165,7 @@ class _TransposeLoops:
         return tir.loop("block", -(-target_axis.extent // lanes), block)
 
     def _narrow(self, target_axis: StridedAxis, source_axis: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
-        """Copy element by element; the longer loop is inside, which the compiler makes vectors of."""
+        """Copy elementwise, longer loop inside for vectorisation."""
         source, target = starts
         count = min(self._lanes, source_axis.extent)
         first = tir.piece_start(step, count, source_axis.extent)

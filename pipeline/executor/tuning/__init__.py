@@ -1,1 +1,1 @@
-"""Tuning: schedules that TVM's MetaSchedule finds for kernels that no rule writes, kept in a file of our own."""
+"""Tuning: MetaSchedule's schedules for kernels without rule, stored in a file."""

@@ -1,4 +1,4 @@
-"""Bench: times of a proposed schedule beside the rule's, isolated and inside of its stage."""
+"""Bench: times of a proposed schedule and the rule's, alone and in-stage."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from pipeline.executor.tuning.worker import TimingReply, TimingRequest
 from pipeline.tvm.access import compiler_lock, tvm
 
 TURNS = 3
-"""Of the stage without and with what was found."""
+"""Turns of a stage, without and with the proposals."""
 
 LIMIT_S = 20.0
-"""Of compiling and timing one schedule; some would take LLVM minutes."""
+"""Time limit of compiling and timing one schedule, in seconds. Some would take LLVM minutes."""
 
 
 class TrialTimes(NamedTuple):
@@ -44,14 +44,14 @@ class TrialBench(Protocol):
     """Measurements of a search."""
 
     def alone(self, task: Task, candidate: Any) -> TrialTimes | None:
-        """Time a task's function as a candidate (a module) has it; None if that fails."""
+        """Time a task's candidate module; None on failure."""
 
     def in_stage(self, tasks: Sequence[Task], database: Database) -> list[TrialTimes | None]:
-        """Time tasks of one stage in it, built with their records of the database; None for one where that fails."""
+        """Time a stage's tasks with their database records; None on failure."""
 
 
 class ProcessBench:
-    """Measures alone in a process of its own, that is ended and started anew if it takes too long or breaks down."""
+    """Measures alone in a process, restarted on timeout or crash."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -68,7 +68,7 @@ class ProcessBench:
 
     @property
     def process_id(self) -> int | None:
-        """Number of the process; None before the first measurement, and after one that failed to answer."""
+        """Process number; None before the first measurement and after a failure."""
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class ProcessBench:
                     pipe.close()
 
     def alone(self, task: Task, candidate: Any) -> TrialTimes | None:
-        """Time a candidate and the rule in turns; None if it fails, or takes too long to compile."""
+        """Time candidate and rule in turns; None on failure or slow compiling."""
         with compiler_lock:
             functions = task.rule, workload.replace_library_calls(candidate["main"])
             rule, candidate_text = (str(tvm.ir.save_json(workload.module_of(each))) for each in functions)
@@ -94,7 +94,7 @@ class ProcessBench:
         return None if answer is None or answer.error else TrialTimes(answer.rule, answer.candidate)
 
     def in_stage(self, tasks: Sequence[Task], database: Database) -> list[TrialTimes | None]:
-        """Build the stage twice, and add up the calls of each task's functions in both."""
+        """Build the stage both ways, and sum the tasks' calls."""
         stage, module, device = subject = tasks[0].subject
         if stage not in self._rule_codes:
             # Of one stage only: checks come stage by stage, and code holds all its stage's parameters.
@@ -145,7 +145,7 @@ class ProcessBench:
 
 
 def _median_times(selection: Sequence[bool], turns: Sequence[Sequence[Sequence[float]]]) -> TrialTimes | None:
-    """Return the medians over the turns of a task's own calls, in the stage by rule and in the tuned one.
+    """Return a task's median times by rule and tuned.
 
     They are known by their places, since a changed layout gives functions other names.
     """

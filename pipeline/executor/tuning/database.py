@@ -1,4 +1,4 @@
-"""Database: results of tuning, one JSON file, written anew after each improvement."""
+"""Database: tuning results in a JSON file, rewritten on improvement."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipeline.system.files import check_regular, write_atomically
 FORMAT = 1
 
 MARGIN = 0.98
-"""What takes more of the rule's time than this is not worth being called faster."""
+"""Largest share of the rule's time worth being called faster."""
 
 
 @dataclass(frozen=True, order=True)
 class TuningKey:
-    """Function and machine that a schedule is for, and nothing else.
+    """Function and machine of a schedule, nothing else.
 
     Attributes
     ----------
@@ -106,11 +106,11 @@ class Database:
         return tuple(self._records[key] for key in sorted(self._records))
 
     def get(self, key: TuningKey) -> TuningRecord | None:
-        """Return the record of a function, if it was tuned."""
+        """Return a function's record, if tuned."""
         return self._records.get(key)
 
     def put(self, record: TuningRecord) -> None:
-        """Keep a record in place of an older one, and write the file."""
+        """Replace a record and write the file."""
         self._records[record.key] = record
         # After each change, so that an interrupted search loses nothing.
         if self._path is not None:
@@ -119,7 +119,7 @@ class Database:
 
     @staticmethod
     def load(path: str | Path, *, create: bool = False) -> Database:
-        """Read the database at `path`, in which changes will be kept.
+        """Load the database at `path`, which receives changes.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Seconds of each kernel call inside a stage, as it runs on this machine."""
+"""Kernel call times within a stage, on this machine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipeline.system.threads import run_in_thread
 from pipeline.tvm.access import tvm
 
 ROUNDS = 8
-"""At most so many frames; the fastest time of each call counts."""
+"""Most frames of a measurement; the fastest time of a call counts."""
 
 FEWEST, ENOUGH_S = 2, 2.0
 """After so many frames, and for so long, a slow stage is not repeated any more."""
 
 
 def call_seconds(code: StageCode, tensors: Sequence[Any], rounds: int = ROUNDS) -> list[tuple[str, float]]:
-    """Return the calls of one frame in order, each with the function's name and its least seconds.
+    """Return a frame's calls in order, with function name and least seconds.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def by_function(calls: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
 
 
 def of_calls(stage: StagePlan, code: StageCode, device: Device) -> list[float]:
-    """Return the least seconds of each of a stage's calls, on its own cores and a random frame.
+    """Return the least seconds of a stage's calls, on its cores and a random frame.
 
     Nothing, if the machine made others than the stage was compiled with, or the stage takes no such frame.
     """

@@ -1,4 +1,4 @@
-"""Layouts: other tiles and depths for a kernel's weights, the likely ones first."""
+"""Layouts: alternative tiles and depths for kernel weights, likeliest first."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pipeline.executor.tuning import workload
 from pipeline.executor.tuning.search import BATCH, Proposal
 
 SLOWER = 1.4
-"""A tile whose estimate is so many times the best one's is not worth a trial."""
+"""Largest factor of the best tile's estimate worth a trial."""
 
 _KERNELS = (DirectConvolution.name, Matmul.name)
 """Kernels whose weights are packed by a layout."""
 
 
 def layout_of(group: FusedGroup) -> PackedLayout | None:
-    """Return the layout of a group's float32 weights, or None if it has none of its kernel's own choice."""
+    """Return a group's float32 layout, None without one of the kernel's choice."""
     if group.placeholder.kernel not in _KERNELS or group.placeholder.tuned:
         return None
     form = msgspec.json.decode(group.placeholder.form, type=PackedLayout)
@@ -35,7 +35,7 @@ def layout_of(group: FusedGroup) -> PackedLayout | None:
 
 
 def alternatives(form: PackedLayout, cpu: Microarchitecture) -> list[PackedLayout]:
-    """Return the layouts that may be better than a kernel's own, always in the same order."""
+    """Return potentially better layouts, in a fixed order."""
     conv = form.conv.flatten() if form.conv.pointwise else form.conv
     cycles = {tile: tiling.cycles(tile, conv, cpu) for tile in tiling.candidates(conv, cpu, form.vectors)}
     likely = sorted((tile for tile in cycles if cycles[tile] <= SLOWER * min(cycles.values())), key=cycles.__getitem__)
@@ -49,7 +49,7 @@ def alternatives(form: PackedLayout, cpu: Microarchitecture) -> list[PackedLayou
 
 
 def _depths(form: PackedLayout, cpu: Microarchitecture) -> list[int]:
-    """Return the numbers of channels that may be summed up before the next ones, the largest first."""
+    """Return the possible channel depths per pass, largest first."""
     depth = form.conv.depth
     # With one place in the kernel, every depth reads the same terms in the same order.
     if form.conv.kernel == (1, 1):
@@ -68,7 +68,7 @@ def text_of(form: PackedLayout) -> str:
 
 
 def read(text: str, form: PackedLayout, cpu: Microarchitecture) -> PackedLayout:
-    """Return a layout that was kept as JSON, or the kernel's own `form` if it is none that may take its place."""
+    """Read a layout from JSON, or return the kernel's `form` if unsuitable."""
     try:
         layout = msgspec.json.decode(text, type=PackedLayout)
     except msgspec.MsgspecError:
@@ -77,7 +77,7 @@ def read(text: str, form: PackedLayout, cpu: Microarchitecture) -> PackedLayout:
 
 
 class LayoutSearch:
-    """Proposes all layouts for a group, one after the other.
+    """Proposes all layouts of a group in turn.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class LayoutSearch:
         self._remaining_forms: Iterator[PackedLayout] = iter(forms[trials:])
 
     def candidates(self) -> list[Proposal]:
-        """Return the next few layouts; none if there are no others."""
+        """Return the next few layouts, if any."""
         return [self._proposal(form) for form in itertools.islice(self._remaining_forms, BATCH)]
 
     def tell(self, candidates: Sequence[Proposal], seconds: Sequence[float | None]) -> None:
@@ -108,7 +108,7 @@ class LayoutSearch:
         return Proposal(workload.module_of(function), text_of(form))
 
     def _fits(self, form: PackedLayout) -> bool:
-        """Check that a group that overwrites an operand still computes each element once only."""
+        """Test that an overwriting group still computes elements once."""
         group = self._group
         # A result of its own may be computed twice in places; an overwritten operand is gone after the first time.
         if not any(group.target.same_as(parameter) for parameter in group.params[:-1]):

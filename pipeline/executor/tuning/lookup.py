@@ -1,4 +1,4 @@
-"""TuningLookup: kernels from a database while a stage is compiled."""
+"""TuningLookup: database kernels at stage compilation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.executor.tuning.database import Database, TuningKey
 
 
 class TuningLookup:
-    """Takes the schedules that were measured to be faster than the rule.
+    """Applies schedules measured faster than the rule.
 
     Parameters
     ----------
@@ -28,15 +28,15 @@ class TuningLookup:
 
     @staticmethod
     def load(path: str | Path) -> TuningLookup:
-        """Return the choices of the database at `path`; see `Database.load` for what it raises."""
+        """Load the choices at `path`; raises as `Database.load`."""
         return TuningLookup(Database.load(path))
 
     def for_stage(self, target: Any, cores: int) -> TunedChoices:
-        """Return the choices for so many cores of a target."""
+        """Return the choices for a target and core count."""
         return TunedChoices(self, target, cores)
 
     def text(self, key: TuningKey) -> str | None:
-        """Return a schedule that is to be used, as JSON."""
+        """Return an applicable schedule as JSON."""
         record = self._database.get(key)
         if record is None or record.trace is None:
             return None
@@ -53,12 +53,12 @@ class TunedChoices:
         self._cpu = microarchitecture.of_target(target)
 
     def layout(self, form: PackedLayout) -> PackedLayout:
-        """Return the layout to take in place of a rule's."""
+        """Return the layout in place of a rule's."""
         text = self._lookup.text(workload.key_of_layout(form, self._target, self._cores))
         return form if text is None else layouts.read(text, form, self._cpu)
 
     def kernel(self, _: str, function: Any, group: FusedGroup | None) -> Any | None:
-        """Return a function scheduled, or None; a kernel follows its layout."""
+        """Return a scheduled function, or None; kernels follow their layout."""
         if group is not None:
             return None
         text = self._lookup.text(workload.key_of(function, self._target, self._cores))

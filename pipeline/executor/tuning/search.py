@@ -41,7 +41,7 @@ class Proposal(NamedTuple):
 
 
 class ScheduleSearch:
-    """An endless supply of schedules for a function; the better ones measured so far are what it goes on from.
+    """Endless supply of schedules, evolved from the best measured.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ class ScheduleSearch:
             self._context.pre_tuning(_TRIAL_LIMIT, BATCH, spaces, self._database, model)
 
     def candidates(self) -> list[Proposal]:
-        """Return the next few schedules; none if there are no others."""
+        """Return the next few schedules, if any."""
         with _lock_compiler():
             candidates = list(self._context.generate_measure_candidates() or ())
             return [Proposal(candidate.sch.mod, _text_of(candidate), candidate) for candidate in candidates]
 
     def tell(self, candidates: Sequence[Proposal], seconds: Sequence[float | None]) -> None:
-        """Take the seconds of the last candidates; None stands for one that failed."""
+        """Receive the last candidates' seconds, None on failure."""
         with _lock_compiler():
             for candidate, duration in zip(candidates, seconds, strict=True):
                 if duration is not None:
@@ -95,7 +95,7 @@ class ScheduleSearch:
 
 @contextlib.contextmanager
 def _lock_compiler() -> Iterator[None]:
-    """Keep others out of TVM's compiler meanwhile, and leave NumPy's global generator, which it uses, as it was."""
+    """Lock TVM's compiler, preserving NumPy's global generator."""
     state = np.random.get_state()  # noqa: NPY002 - see above
     try:
         with compiler_lock:
@@ -145,7 +145,7 @@ def _context(module: Any, target: Any, seed: int) -> Any:
 
 
 def _space() -> Any:
-    """Return MetaSchedule's space for CPUs, with less unrolling, which would take minutes to compile."""
+    """Return MetaSchedule's CPU space with less unrolling: it compiles in time."""
     # MetaSchedule's own for LLVM, but for the largest step of unrolling, 512.
     rules = [
         schedule_rule.InlineConstantScalars(),

@@ -1,4 +1,4 @@
-"""Tasks: the kernels of a model's stages that may be tuned, with the time that they take."""
+"""Tasks: tunable kernels of a model's stages, with their times."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipeline.executor.tuning.database import TuningKey
 from pipeline.executor.tuning.kernel_times import by_function, of_calls
 
 LEAST_SHARE = 0.005
-"""Of the stage's time; what takes less is not worth a search."""
+"""Least share of a stage's time worth a search."""
 
 
 class Subject(NamedTuple):
-    """A stage that is to be tuned."""
+    """A stage under tuning."""
 
     stage: StagePlan
     module: Any
@@ -29,13 +29,13 @@ class Subject(NamedTuple):
 
     @property
     def cores(self) -> int:
-        """Number of cores that its kernels are built for."""
+        """Number of cores of its kernels."""
         return max(1, len(self.stage.cores_of(0)))
 
 
 @dataclass(frozen=True)
 class Task:
-    """A function to be tuned, or several that a rule writes with the same layout.
+    """Functions to tune, sharing a rule's layout if several.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Task:
 
 
 class _TunableFunctions:
-    """Notes what of a stage may be tuned, and leaves it to the rules and to the general schedule."""
+    """Records a stage's tunable functions, leaving them to the rules."""
 
     def __init__(self) -> None:
         self.functions: dict[str, tuple[Any, FusedGroup | None, PackedLayout | None]] = {}
@@ -96,7 +96,7 @@ class _TunableFunctions:
 
 
 def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
-    """Return the tasks of a stage that this machine can run, the slowest first.
+    """Return a stage's tasks on this machine, slowest first.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
 
 
 def _alike(tunable: _TunableFunctions, cores: int) -> dict[TuningKey, list[str]]:
-    """Return the functions by the key under which a schedule for them is kept."""
+    """Group functions by the key of their schedule."""
     names_by_key: dict[TuningKey, list[str]] = {}
     for name, (function, _, form) in tunable.functions.items():
         if form is None:
@@ -135,7 +135,7 @@ def _alike(tunable: _TunableFunctions, cores: int) -> dict[TuningKey, list[str]]
 
 
 def merge_tasks(tasks: Sequence[Task]) -> list[Task]:
-    """Return one task for each key, which stands for all that are alike."""
+    """Merge tasks of equal key."""
     tasks_by_key: dict[TuningKey, Task] = {}
     for task in tasks:
         # Several stages may have one function, and its schedule is for all of them.

@@ -1,4 +1,4 @@
-"""Tuner: shares out trials among tasks, and keeps what is faster than the rule."""
+"""Tuner: distributes trials over tasks, and stores improvements on the rule."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pipeline.executor.tuning.search import BATCH, Proposal, ScheduleSearch
 from pipeline.executor.tuning.tasks import Task
 
 PATIENCE = 3
-"""Generations without a new schedule after which a function's space counts as searched."""
+"""Generations without a new schedule until a function's space counts as searched."""
 
 FIRST_CHECK_S, SEARCH_FOR_CHECK = 30.0, 4.0
-"""Seconds before what was found so far is checked, and times that searching takes as long as such checks, at least."""
+"""Seconds before the first check of candidates, and least factor of searching time over such checks."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TuningStep:
 
 
 class _TaskSearch:
-    """A task that is being searched."""
+    """A task under search."""
 
     def __init__(self, task: Task, record: TuningRecord, seed: int) -> None:
         self.task, self.record = task, record
@@ -83,12 +83,12 @@ class _TaskSearch:
 
     @property
     def needs_check(self) -> bool:
-        """True if a schedule was not timed inside of the stage yet."""
+        """True with schedules untimed in the stage."""
         return self.record.trace is not None and not self.record.in_stage
 
     @property
     def promise(self) -> float:
-        """Time that more trials may save: what it takes now, less the more has been tried in vain."""
+        """Time that further trials may save, discounted by vain ones."""
         share = (self.record.tuned_seconds or 0) / self.record.rule_seconds if self.record.faster else 1.0
         # Falls with the generations, so that in the long run no task is left out for a slower one.
         return self.task.seconds * share / (1 + self.record.trials / BATCH)
@@ -103,7 +103,7 @@ def tune(  # noqa: PLR0913 - the last two by keyword
     seed: int = 0,
     told: Callable[[TuningStep], None] = lambda _: None,
 ) -> list[TuningRecord]:
-    """Search for schedules that are faster than the rule, and keep each in the database as soon as it is found.
+    """Search for schedules faster than the rule, storing them at once.
 
     An exception, such as an interruption, loses nothing that was kept; a later call goes on from there.
 
@@ -176,7 +176,7 @@ def _measure_generation(
 
 
 def _update_record(record: TuningRecord, times: TrialTimes | None, candidate: Proposal) -> TuningRecord:
-    """Return the record after one more trial, with the candidate in it if it is the best one so far."""
+    """Return the record after a trial, with a best candidate inside."""
     next_record = msgspec.structs.replace(record, trials=record.trials + 1)
     if times is None or times.candidate >= times.rule:
         return next_record
@@ -194,14 +194,14 @@ def _update_record(record: TuningRecord, times: TrialTimes | None, candidate: Pr
 
 
 class _Checks:
-    """Times what was found inside of the stages too, where other kernels fill the caches; that decides."""
+    """In-stage timing of candidates, decisive since other kernels fill caches."""
 
     def __init__(self, searches: Sequence[_TaskSearch], bench: TrialBench, database: Database) -> None:
         self._searches, self._bench, self._database = searches, bench, database
         self._next = time.monotonic() + FIRST_CHECK_S
 
     def check_if_due(self) -> None:
-        """Check if searching has taken several times as long as the last check, which builds whole stages."""
+        """Check once searching took several times the last check."""
         begin = time.monotonic()
         if begin >= self._next:
             self.check()
@@ -209,7 +209,7 @@ class _Checks:
             self._next = end + SEARCH_FOR_CHECK * (end - begin)
 
     def check(self) -> None:
-        """Check what was not checked yet, all of a stage at once."""
+        """Check all unchecked candidates, stage by stage."""
         stages: dict[StagePlan, list[_TaskSearch]] = {}
         for search in self._searches:
             if search.needs_check:

@@ -1,4 +1,4 @@
-"""Worker: the process that compiles and times what a search proposes, so that nothing it does can harm the search.
+"""Worker: process compiling and timing proposals, isolated from the search.
 
 Each line of its input is a request, each line of its output the answer.
 """
@@ -16,17 +16,18 @@ import msgspec
 import numpy as np
 
 ROUNDS = 10
-"""In which the two take turns; the least time of each counts."""
+"""Rounds of alternating measurements; the least time of either counts."""
 
 LEAST_S, ENOUGH_S = 2e-4, 0.3
-"""So long is one measurement, by repeating the call, and so long a comparison, after the second round."""
+"""Least seconds of one measurement, by repeating the call, and enough seconds of a comparison, after the second
+round."""
 
 HOPELESS = 2.0
-"""What takes so many times as long in its first call is not compared any further."""
+"""Factor of time in the first call that ends a comparison."""
 
 
 class TimingRequest(msgspec.Struct, frozen=True):
-    """Two modules of TVM as JSON, each with one function `main` of the same parameters, to be timed in turns."""
+    """Two TVM modules as JSON with compatible `main` functions, timed in turns."""
 
     target: str
     cores: tuple[int, ...]
@@ -35,7 +36,7 @@ class TimingRequest(msgspec.Struct, frozen=True):
 
 
 class TimingReply(msgspec.Struct, frozen=True):
-    """Seconds of both, or what went wrong."""
+    """Seconds of both, or an error."""
 
     rule: float = 0.0
     candidate: float = 0.0

@@ -1,4 +1,4 @@
-"""Workload: a kernel's function as MetaSchedule takes it, and the key under which its schedule is kept."""
+"""Workload: a kernel function for MetaSchedule, with its schedule's key."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pipeline.executor.kernels.tir import elementary
 from pipeline.executor.tuning.database import TuningKey
 
 LAYOUTS = 1
-"""Counted up when the kernels change in such a way that another layout may be the best one."""
+"""Version of layouts, raised when a kernel change may favour other layouts."""
 
 
 def module_of(function: Any) -> Any:
-    """Return a module with the function as its ``main``, without what depends on the model it comes from."""
+    """Return a module with the function as ``main``, independent of its model."""
     # Its name is the model's, and would be part of the structural hash.
     bare = function.without_attr("global_symbol") if "global_symbol" in (function.attrs or {}) else function
     return tvm.IRModule({"main": bare.with_attr({"global_symbol": "main", "tirx.noalias": True})})
 
 
 def key_of(function: Any, target: Any, cores: int) -> TuningKey:
-    """Return the key of a function that is built for so many cores of a target."""
+    """Return the key of a function for a target's cores."""
     shapes = ", ".join(f"{each.dtype}{[int(extent) for extent in each.shape]}" for each in function.params)
     # The hash is signed; as 64 bits without a sign it always has 16 digits.
     structure = tvm_ffi.structural_hash(module_of(function)["main"]) & (1 << 64) - 1
@@ -35,7 +35,7 @@ def key_of(function: Any, target: Any, cores: int) -> TuningKey:
 
 
 def key_of_layout(form: PackedLayout, target: Any, cores: int) -> TuningKey:
-    """Return the key of all kernels that a rule writes with the layout, whatever is fused to them."""
+    """Return the key of all kernels with a rule's layout."""
     structure = hashlib.sha256(msgspec.json.encode((LAYOUTS, form))).hexdigest()[:16]
     conv = form.conv
     data = [conv.batch, conv.height, conv.width, conv.channels]
@@ -51,7 +51,7 @@ def _key(structure: str, shapes: str, target: Any, cores: int) -> TuningKey:
 
 
 def _json_value(value: Any) -> Any:
-    """Return a target's description, which TVM gives in containers of its own, as JSON has it."""
+    """Convert a TVM target description to JSON."""
     if hasattr(value, "items"):
         return {str(key): _json_value(each) for key, each in value.items()}
     if isinstance(value, str | int | float | bool):
@@ -65,12 +65,12 @@ def replace_library_calls(function: Any) -> Any:
 
 
 def with_cores(target: Any, cores: int) -> Any:
-    """Return the target as MetaSchedule wants it, which divides work among so many cores."""
+    """Return MetaSchedule's target for a number of cores."""
     return tvm.target.Target({**_json_value(target.export()), "num-cores": cores})
 
 
 def apply_schedule(function: Any, trace: str) -> Any | None:
-    """Return the function with a schedule applied that was kept as JSON, or None if it does not fit it."""
+    """Apply a schedule from JSON; None if it does not fit."""
     schedule = s_tir.Schedule(module_of(function), debug_mask="none")
     try:
         s_tir.Trace.apply_json_to_schedule(json.loads(trace), schedule)

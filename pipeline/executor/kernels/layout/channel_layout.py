@@ -1,4 +1,4 @@
-"""Channel layout: an operator's tensors in the model, channels first or last; its kernel has them last."""
+"""Channel layout: first or last in the model, last in kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewriter
 
 @dataclass(frozen=True)
 class ChannelLayout:
-    """Layout of an operator's data and result: channels first, before the pixels, or last."""
+    """Layout of data and result: channels before or after the pixels."""
 
     first: bool
 
@@ -33,12 +33,12 @@ class ChannelLayout:
         return rewriter.last(value) if self.first else rewriter.plain(value)
 
     def result(self, value: Any) -> Any:
-        """Return a value with channels last as a kernel's match returns it."""
+        """Return a channels-last value as a match result."""
         return value if self.first else ModelLayout(value)
 
 
 def layout_of_call(call: Any) -> ChannelLayout | None:
-    """Return the layout of a convolution's or pooling's data and result, if it is one of the two."""
+    """Return the supported layout of a convolution or pooling, else None."""
     layout = layout_of(call)
     # A result in another layout than the data's would need a transposition inside of the kernel.
     if layout not in (FIRST, LAST) or str(call.attrs.out_layout or layout) != layout:
@@ -47,7 +47,7 @@ def layout_of_call(call: Any) -> ChannelLayout | None:
 
 
 def order_weights(call: Any, values: np.ndarray, order: str = "OIHW") -> np.ndarray | None:
-    """Return a convolution's weights with their axes in an order, if they have just these."""
+    """Transpose a convolution's weights, if they have exactly these axes."""
     layout = str(call.attrs.kernel_layout)
     return values.transpose([layout.index(axis) for axis in order]) if sorted(layout) == sorted(order) else None
 

@@ -1,4 +1,4 @@
-"""Expressions of Relax: their operators, shapes and operands, and the axes of an image in both layouts."""
+"""Relax expressions: operators, shapes, operands, and image axes per layout."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ AXIS = {0: 0, 1: 3, 2: 1, 3: 2}
 
 
 def constant(values: np.ndarray) -> Any:
-    """Return a constant whose memory goes back to the system with it, if it is large."""
+    """Return a constant; large ones return their memory to the system."""
     # Aligned, since devices use parameters where they lie only then.
     return relax.const(tvm.runtime.from_dlpack(copy_aligned(values)))
 
 
 def name_of(value: Any) -> str:
-    """Return the name of the operator that an expression calls, without ``relax.``."""
+    """Return a call's operator name without ``relax.``."""
     return str(value.op.name).removeprefix("relax.") if isinstance(value, Call) and hasattr(value.op, "name") else ""
 
 
 def layout_of(value: Any) -> str:
-    """Return the layout that an expression names for its images, or nothing."""
+    """Return an expression's image layout, or nothing."""
     attrs = value.attrs if isinstance(value, Call) else None
     return next((str(getattr(attrs, name)) for name in ("data_layout", "layout") if hasattr(attrs, name)), "")
 
 
 def is_image(ty: Any) -> bool:
-    """Return whether a type is a tensor of batch, channels, height, width."""
+    """Test for a tensor type of batch, channels, height, width."""
     return isinstance(ty, relax.TensorType) and ty.ndim == 4
 
 
 def is_static(*values: Any) -> bool:
-    """Return whether the shapes of tensors are known."""
+    """Test if tensor shapes are static."""
     return all(
         isinstance(value.ty, relax.TensorType)
         and value.ty.shape is not None

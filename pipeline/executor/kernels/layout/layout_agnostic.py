@@ -1,4 +1,4 @@
-"""Layout-agnostic operators: without a kernel of their own, but as well with channels last, if their operands are."""
+"""Layout-agnostic operators: no kernel, channels last if their operands are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELEMENTWISE = {
     "multiply", "negative", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.relu", "nn.relu6", "nn.silu", "nn.softplus",
     "power", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "subtract", "tanh",
 }  # fmt: skip
-"""Operators that work element by element, on operands that are broadcast."""
+"""Elementwise operators with broadcast operands."""
 
 _WINDOW = ("pool_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
 _POOLS = {"nn.max_pool2d": _WINDOW, "nn.avg_pool2d": _WINDOW, "nn.adaptive_avg_pool2d": ("output_size",)}
@@ -25,7 +25,7 @@ _REDUCTIONS = {"mean", "sum", "max", "min"}
 
 
 class LayoutAgnostic(Rewrite):
-    """Operators that TVM schedules in the layout at hand."""
+    """Operators scheduled by TVM in the current layout."""
 
     operators = frozenset({*ELEMENTWISE, *_POOLS, *_REDUCTIONS, "concat", "reshape"})
 
@@ -54,7 +54,7 @@ def _fits(value: Any) -> bool:
 
 
 def _image(rewriter: Rewriter, value: Any) -> Any:
-    """Return an operand as it is broadcast against an image with its channels last."""
+    """Return an operand broadcast against a channels-last image."""
     if is_image(value.ty):
         return rewriter.last(value)
     array = value.value.numpy()
@@ -101,7 +101,7 @@ def _reshape(rewriter: Rewriter, call: Any) -> Any:
 
 
 def _channel_shuffle(rewriter: Rewriter, call: Any) -> Any:
-    """Return a reshape that joins channels again which were split in groups and transposed."""
+    """Return a reshape merging split and transposed channel groups."""
     transpose = rewriter.producer(call.args[0], "permute_dims")
     split = None if transpose is None else rewriter.producer(transpose.args[0], "reshape")
     if transpose is None or split is None or not is_image(call.ty) or transpose.attrs.axes is None:

@@ -1,4 +1,4 @@
-"""Lines: tensors of batch, channels, length, which the kernels for images take as images of one row."""
+"""Lines: tensors (batch, channels, length) as images of one row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IMAGES = {"data_layout": "NHWC", "out_layout": "NHWC"}
 
 
 class Lines(Rewrite):
-    """Windows over one axis, and what works element by element behind them."""
+    """Windows over one axis, with their elementwise followers."""
 
     operators = frozenset({
         "nn.conv1d", "nn.conv1d_transpose", "nn.max_pool1d", "nn.avg_pool1d", *ELEMENTWISE, "concat",
@@ -48,7 +48,7 @@ class Lines(Rewrite):
 
 
 def convolve(image: Any, call: Any) -> Any:
-    """Return a convolution by constant weights on an image of one row, or None in other layouts."""
+    """Convolve an image of one row by constant weights, else None."""
     attrs, weights = call.attrs, call.args[1]
     if not isinstance(weights, GenericConst) or str(attrs.kernel_layout) not in ("OIW", "IOW"):
         return None
@@ -73,7 +73,7 @@ def _pooling(image: Any, call: Any) -> Any:
 
 
 def _pair(height: int, values: Any) -> tuple[int, int]:
-    """Return an attribute of windows over one axis for windows of one row."""
+    """Return a one-axis window attribute for one-row images."""
     (value,) = values
     return height, int(value)
 
@@ -96,7 +96,7 @@ def _fits(value: Any) -> bool:
 
 
 def _operand(rewriter: Rewriter, value: Any) -> Any:
-    """Return an operand as it is broadcast against an image of one row."""
+    """Return an operand broadcast against an image of one row."""
     if isinstance(value, relax.Var):
         return rewriter.line(value)
     if not isinstance(value, GenericConst):

@@ -1,4 +1,4 @@
-"""Rewriter: one layout for a whole stage, channels last, changed at its borders and where an operator demands it."""
+"""Rewriter: one layout per stage, channels last, changed only where required."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from pipeline.executor.kernels.layout.expressions import (
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 
 TURNED = "turned:"
-"""Name of a tensor whose layout was changed, so that it is not taken for one of the model's."""
+"""Name prefix of a transposed tensor, to tell it from the model's."""
 
 
 class ModelLayout(NamedTuple):
-    """A value of four axes that lies as in the model, and not with its channels last."""
+    """Value of four axes in the model's layout."""
 
     value: Any
 
 
 class LineLayout(NamedTuple):
-    """A value of batch, channels, length, as an image of one row with its channels last."""
+    """Value (batch, channels, length) as a channels-last image of one row."""
 
     value: Any
 
 
 class Rewrite(ABC):
-    """Rewrite of the calls of some operators while a stage gets its layout.
+    """Rewrite of operator calls during layout assignment.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Rewrite(ABC):
 
     @abstractmethod
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return a call's value with channels last, or as another layout says; None leaves it to the next rewrite."""
+        """Return a call's new value, or None for the next rewrite."""
 
 
 class Rewriter:
@@ -102,12 +102,12 @@ class Rewriter:
 
     @cached_property
     def turns(self) -> bool:
-        """True if an operator has its channels first, so that there are reasons to turn an image."""
+        """True if channels-first operators give a reason to transpose images."""
         # A model that has its channels last everywhere would only be turned back and forth.
         return any(layout_of(value) == FIRST for value in self._calls.values())
 
     def run(self) -> Any:
-        """Return a module whose ``main`` computes the same."""
+        """Return a module with an equivalent ``main``."""
         params = [self._param(param) for param in self._function.params]
         body = self._function.body
         with self.builder.function("main", params):
@@ -135,7 +135,7 @@ class Rewriter:
         return self._last[value]
 
     def producer(self, var: Any, *names: str) -> Any:
-        """Return the call that makes `var`, if it is one of those operators."""
+        """Return the call behind `var`, for the given operators."""
         value = self._calls.get(var) if isinstance(var, relax.Var) else None
         return value if value is not None and name_of(value) in names else None
 
@@ -158,7 +158,7 @@ class Rewriter:
         return relax.op.permute_dims(row, (0, 2, 1))
 
     def last(self, value: Any) -> Any:
-        """Return a value of four axes with its channels last."""
+        """Return a value of four axes with channels last."""
         # A constant is turned while the stage is compiled, not in each frame.
         if isinstance(value, GenericConst):
             return constant(value.value.numpy().transpose(TO_LAST))
@@ -168,7 +168,7 @@ class Rewriter:
         return self._last[value]
 
     def line(self, value: Any) -> Any:
-        """Return a value of batch, channels, length as an image of one row with its channels last."""
+        """Return a line value as a channels-last image of one row."""
         if value not in self._lines:
             batch, channels, length = value.ty.shape
             turned = self.builder.emit(relax.op.permute_dims(self.plain(value), (0, 2, 1)), TURNED)
@@ -176,7 +176,7 @@ class Rewriter:
         return self._lines[value]
 
     def elementwise(self, value: Any, dtype: str, step: Callable[[Any], Any]) -> Any:
-        """Return a variable for what a step makes of a value's elements, in all layouts at hand."""
+        """Apply an elementwise step in all current layouts."""
         var = relax.Var(str(value.name), relax.TensorType(value.ty.shape, dtype))
         for layout in (self._plain_values, self._last, self._lines):
             if value in layout:
@@ -184,13 +184,13 @@ class Rewriter:
         return var
 
     def adopt(self, value: Any) -> Any:
-        """Return a variable for a new value in the model's layout, for calls that are matched."""
+        """Adopt a new value in the model's layout for matched calls."""
         var = self.builder.emit(value)
         self._plain_values[var] = var
         return var
 
     def is_line(self, value: Any) -> bool:
-        """Return whether `value` is at hand as `line` returns it."""
+        """Test if `value` exists in `line`'s form."""
         return isinstance(value, relax.Var) and value in self._lines
 
     def _add_line(self, value: Any, image: Any) -> None:
@@ -199,11 +199,11 @@ class Rewriter:
         self._plain_values[image] = image
 
     def is_last(self, value: Any) -> bool:
-        """Return whether `value` is at hand with its channels last."""
+        """Test if `value` exists with channels last."""
         return isinstance(value, relax.Var) and value in self._last
 
     def match(self, call: Any, previous: Rewrite | None = None) -> Any:
-        """Return a call as the first rewrite writes it, or None; with `previous`, only those behind it are asked."""
+        """Return the first rewrite's result, after `previous` if specified."""
         # A rewrite that has changed the call passes it on; from the start it would meet itself again.
         first = 0 if previous is None else self._rewrites.index(previous) + 1
         name = name_of(call)

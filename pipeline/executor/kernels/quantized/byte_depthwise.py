@@ -1,4 +1,4 @@
-"""Depthwise convolution of bytes, where a processor multiplies them as 16 bits by one instruction."""
+"""Depthwise convolution of bytes, by single-instruction 16-bit products."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SIGNED_BYTE = np.iinfo(np.int8)
 
 
 def applies(cpu: Microarchitecture, weights: np.ndarray) -> bool:
-    """Return whether the machine's products suit, and the weights are signed bytes."""
+    """Test for suitable products and signed weights."""
     low, high = int(weights.min(initial=0)), int(weights.max(initial=0))
     return cpu.dots in _WIDENING and low >= _SIGNED_BYTE.min and high <= _SIGNED_BYTE.max
 
 
 class ByteDepthwise(Kernel[ByteWindow]):
-    """Sums of a depthwise convolution in int32; asked for by quantised operators alone."""
+    """Depthwise int32 sums, requested by quantised operators alone."""
 
     name = "depthwise_bytes"
     operators = frozenset()
@@ -41,7 +41,7 @@ class ByteDepthwise(Kernel[ByteWindow]):
         return None
 
     def convolve(self, builder: Any, source: Any, zero: int, weights: np.ndarray, conv: ConvShape) -> tuple[Any, int]:
-        """Return the placeholder for bytes with channels last, and the zero point that its data still have."""
+        """Convolve channels-last bytes; return sums and the remaining zero point."""
         # Instructions take signed data: of unsigned ones the kernel subtracts 128.
         zero -= 0 if str(source.ty.dtype) == "int8" else 128
         if conv.group_outputs > 1:

@@ -1,4 +1,4 @@
-"""Byte lines: convolutions of bytes over one axis as convolutions of images of one row."""
+"""Byte lines: one-axis byte convolutions as images of one row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.executor.kernels.quantized.rescaling import scale_of
 
 
 def as_image(rewriter: Rewriter, call: Any, operands: list[Any]) -> tuple[Any, list[Any]] | None:
-    """Return a ``conv1d`` and what dequantises its operands for images, or None where no kernel takes them."""
+    """Return a ``conv1d`` and its dequantisations for images, else None."""
     data, weights = operands
     is_constant = all(isinstance(operand, GenericConst) for operand in weights.args)
     if not is_constant or not isinstance(data.args[0], relax.Var) or scale_of(data) is None:
@@ -36,5 +36,5 @@ def as_image(rewriter: Rewriter, call: Any, operands: list[Any]) -> tuple[Any, l
 
 
 def _dequantize(value: Any, dequantize: Any) -> Any:
-    """Return the step from bytes to numbers for an image of one row."""
+    """Return the dequantisation of an image of one row."""
     return relax.op.dequantize(value, *dequantize.args[1:], axis=int(dequantize.attrs.axis), out_dtype="float32")

@@ -1,4 +1,4 @@
-"""Concatenation of quantised tensors: bytes on their scales become bytes on one, and never numbers in memory."""
+"""Concatenation of quantised tensors: bytes rescaled without intermediate floats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.executor.kernels.quantized.rescaling import QuantizationScale, sca
 
 
 def concatenate(rewriter: Rewriter, numbers: Any, scale: QuantizationScale) -> Any:
-    """Return bytes, channels last, of what joins dequantised images, or None if `numbers` are something else."""
+    """Concatenate dequantised images as channels-last bytes, else None."""
     concat = rewriter.producer(numbers, "concat")
     if concat is None or not isinstance(concat.args[0], relax.Tuple) or not is_image(concat.ty):
         return None

@@ -1,4 +1,4 @@
-"""Integer operators: convolutions and products of bytes that are written as whole numbers of 16 bits, summed in 32."""
+"""Integer operators: byte products in 16-bit notation, summed in 32 bits."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LARGEST = (1 << 31) - 1
 
 
 class ByteSource(NamedTuple):
-    """Bytes that an operand is, less their zero point."""
+    """An operand's bytes and zero point."""
 
     value: Any
     zero: int
 
 
 class IntegerOperators(Rewrite):
-    """Convolutions and products of bytes less their zero point, by constant weights that may be bytes less theirs."""
+    """Byte products less zero points, by constant weights."""
 
     operators = frozenset({"nn.conv2d", "matmul"})
 
@@ -54,7 +54,7 @@ class IntegerOperators(Rewrite):
 
 
 def _weights(call: Any, layout: ChannelLayout | None) -> np.ndarray | None:
-    """Return constant weights as (out, in of one group, kh, kw)."""
+    """Return constant weights as (out, in/group, kh, kw)."""
     operand = call.args[1]
     if not isinstance(operand, GenericConst) or str(operand.ty.dtype) != "int16":
         return None
@@ -65,7 +65,7 @@ def _weights(call: Any, layout: ChannelLayout | None) -> np.ndarray | None:
 
 
 def _source(rewriter: Rewriter, operand: Any) -> ByteSource | None:
-    """Return the bytes behind an operand: cast to 16 bits, and less one zero point."""
+    """Return an operand's bytes behind cast and zero point."""
     difference, zero = rewriter.producer(operand, "subtract"), 0
     if difference is not None:
         operand, subtrahend = difference.args
@@ -81,7 +81,7 @@ def _source(rewriter: Rewriter, operand: Any) -> ByteSource | None:
 def sum_products(
     rewriter: Rewriter, source: ByteSource, weights: np.ndarray, conv: ConvShape, layout: ChannelLayout | None
 ) -> Any:
-    """Return the sums of bytes times weights as (out, in, kh, kw), or None where they may be too large."""
+    """Sum byte products with weights (out, in, kh, kw), or None on overflow."""
     is_signed = str(source.value.ty.dtype) == "int8"
     terms = math.prod(weights.shape[1:])
     if layout and is_depthwise(conv, rewriter.cpu):
@@ -114,7 +114,7 @@ def sum_products(
 
 
 def _offset(weights: np.ndarray) -> int | None:
-    """Return what to subtract from all weights, so that they are signed bytes."""
+    """Return the offset from weights to signed bytes."""
     low, high = int(weights.min()), int(weights.max())
     if low >= -128 and high <= 127:
         return 0
@@ -124,7 +124,7 @@ def _offset(weights: np.ndarray) -> int | None:
 def _packed(  # noqa: PLR0913 - what a product consists of
     rewriter: Rewriter, data: Any, zero: int, weights: np.ndarray, conv: ConvShape, *, is_image: bool
 ) -> Any:
-    """Return the sums of unsigned bytes less their zero point, times signed ones."""
+    """Sum unsigned bytes less zero point, times signed bytes."""
     values = weights.astype(np.int8)
     sums = rewriter.builder.emit(integer_sums.packed_sums(rewriter, data, zero, values, conv, is_image=is_image))
     # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.

@@ -1,4 +1,4 @@
-"""Integer sums: convolutions and products of bytes as placeholders, their weights packed in fours of input channels."""
+"""Integer sums: placeholders of byte products, weights packed in fours."""
 
 from __future__ import annotations
 
@@ -83,23 +83,23 @@ class ByteProduct:
 
     @property
     def has_bytes(self) -> bool:
-        """Whether weights without zero points are signed bytes, as instructions multiply them."""
+        """True for signed-byte weights without zero points."""
         return bool(self.weights.min() >= -128 and self.weights.max() <= 127)
 
     @property
     def unit(self) -> np.ndarray:
-        """Scales of the sums, for each output channel; a product of two float32 is exact in float64."""
+        """Scale per output channel; float32 products are exact in float64."""
         unit: np.ndarray = self.scale.value * self.scales.astype(np.float64)
         return unit
 
     def sums(self, value: Any, correction: np.ndarray) -> IntegerSums:
-        """Return sums, channels last, with what is to be added to them."""
+        """Return channels-last sums with their correction."""
         result, axis = (self.layout.result, self.layout.channels - 4) if self.layout else (ModelLayout, -1)
         return IntegerSums(value, correction, self.unit, result, axis)
 
 
 def constant_numbers(dequantize: Any) -> np.ndarray:
-    """Return the numbers that constant bytes stand for."""
+    """Return the numbers of constant bytes."""
     differences, scale = integers_of(dequantize), dequantize.args[1].value.numpy()
     scales = _along(scale, differences.ndim, int(dequantize.attrs.axis))
     numbers: np.ndarray = differences.astype(np.float32) * scales
@@ -116,7 +116,7 @@ def integers_of(dequantize: Any) -> np.ndarray:
 
 
 def read_product(call: Any, operands: list[Any]) -> ByteProduct | None:
-    """Return a convolution or product of two dequantised operands, the second constant; or None."""
+    """Read a product of dequantised operands with constant weights, else None."""
     data, dequantize = operands
     scale = scale_of(data)
     layout = channel_layout.layout_of_call(call) if name_of(call) == "nn.conv2d" else None
@@ -131,7 +131,7 @@ def read_product(call: Any, operands: list[Any]) -> ByteProduct | None:
 
 
 def sum_products(rewriter: Rewriter, product: ByteProduct) -> IntegerSums | None:
-    """Return the sums of a product by signed bytes, or None where they may be too large."""
+    """Sum a product by signed bytes, or None on overflow."""
     scale, values, conv, layout = product.scale, product.weights.astype(np.int8), product.conv, product.layout
     # The largest sum of bytes has to stay within int32, also before its correction.
     if math.prod(values.shape[1:]) * 255 * 128 * 2 > _LARGEST:
@@ -153,7 +153,7 @@ def sum_products(rewriter: Rewriter, product: ByteProduct) -> IntegerSums | None
 
 
 def _along(values: np.ndarray, axes: int, axis: int) -> np.ndarray:
-    """Return one number, or one for each index of an axis, so that it is broadcast over the other axes."""
+    """Broadcast a number, or one per index of an axis."""
     shape = [1] * axes
     if values.size > 1:
         shape[axis] = -1
@@ -161,7 +161,7 @@ def _along(values: np.ndarray, axes: int, axis: int) -> np.ndarray:
 
 
 def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> np.ndarray | None:
-    """Return weights without zero points as (out, in, kh, kw), if each output has one scale."""
+    """Return zero-centred weights (out, in, kh, kw) with one scale per output."""
     if not all(isinstance(operand, GenericConst) for operand in dequantize.args):
         return None
     values, scale, zero = (operand.value.numpy() for operand in dequantize.args)
@@ -180,7 +180,7 @@ def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> np.
 
 
 def shape_of(call: Any, layout: ChannelLayout | None, weights: np.ndarray) -> ConvShape | None:
-    """Return the shape of a convolution, or of a product, by weights of shape (out, in, height, width)."""
+    """Return a product's shape from weights (out, in, height, width)."""
     if layout:
         return conv_shape(layout, call, weights.shape)
     *outer_shape, depth = extents(call.args[0].ty)
@@ -213,7 +213,7 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
 
 
 def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> Any:
-    """Return the data with so many channels more in each group, whose weights are zero."""
+    """Pad every group with zero-weight channels."""
     if not padding:
         return source
     outer_shape, groups = extents(source.ty)[:-1], conv.groups
@@ -227,7 +227,7 @@ def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> A
 
 
 def depthwise_sums(rewriter: Rewriter, source: Any, zero: int, values: np.ndarray, conv: ConvShape) -> tuple[Any, int]:
-    """Return the placeholder of sums, and the zero point that its data still have.
+    """Return the sums' placeholder and the data's remaining zero point.
 
     Elsewhere than on Arm the sums are float32, which is exact for numbers as small as these.
     """

@@ -1,4 +1,4 @@
-"""Quantised operators: convolutions and products of bytes, with what is quantised after them fused in."""
+"""Quantised operators: byte products with fused requantisation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.executor.kernels.quantized.whole_sums import PRODUCTS
 
 @dataclass(frozen=True)
 class QuantizedProduct:
-    """Product that is quantised: its sums, the bias in their unit, and whether negative values become zero."""
+    """Sums of a quantised product, bias in their unit, and rectification."""
 
     sums: IntegerSums
     bias: np.ndarray
@@ -30,7 +30,7 @@ class QuantizedProduct:
 
 
 class QuantizedOperators(Rewrite):
-    """Products of quantised operands, and the steps between bytes and numbers.
+    """Products of quantised operands, and conversions to and from bytes.
 
     The sums of a product are kept as intermediates of its call, for the step that quantises them.
     """
@@ -38,7 +38,7 @@ class QuantizedOperators(Rewrite):
     operators = frozenset({*PRODUCTS, "quantize", "dequantize"})
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the value of a product, or of a step to or from bytes."""
+        """Match a product, or a conversion to or from bytes."""
         name = name_of(call)
         if name == "quantize":
             return _quantize(rewriter, call)
@@ -68,7 +68,7 @@ class QuantizedOperators(Rewrite):
 
 
 def _sum_line(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:
-    """Return the sums of a convolution over one axis, as one of an image of one row."""
+    """Sum a one-axis convolution as an image of one row."""
     image = byte_lines.as_image(rewriter, call, operands)
     sums = None if image is None else _sum_bytes(rewriter, *image)
     return None if sums is None else replace(sums, result=LineLayout, model_axis=-2)
@@ -86,7 +86,7 @@ def _sum_bytes(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSum
 
 
 def _quantize(rewriter: Rewriter, call: Any) -> Any:
-    """Quantise the sums of a product where there is nothing else in between, else any values."""
+    """Quantise a product's sums directly, or any other values."""
     scale = scale_of(call)
     if scale is None:
         return None
@@ -106,7 +106,7 @@ def _quantize(rewriter: Rewriter, call: Any) -> Any:
 
 
 def _dequantize(rewriter: Rewriter, call: Any) -> Any:
-    """Return the numbers that bytes stand for."""
+    """Return the numbers of bytes."""
     scale = scale_of(call)
     data = call.args[0]
     if scale is None or not isinstance(data, relax.Var) or str(call.attrs.out_dtype) != "float32":
@@ -115,7 +115,7 @@ def _dequantize(rewriter: Rewriter, call: Any) -> Any:
 
 
 def _quantized_product(rewriter: Rewriter, data: Any) -> QuantizedProduct | None:
-    """Return the product whose values, with a bias and rectified, are quantised."""
+    """Return the quantised product behind bias and rectification."""
     relu = rewriter.producer(data, "nn.relu")
     value = relu.args[0] if relu is not None else data
     addition = rewriter.producer(value, "add")
@@ -128,7 +128,7 @@ def _quantized_product(rewriter: Rewriter, data: Any) -> QuantizedProduct | None
 
 
 def _in_units(value: Any, sums: IntegerSums) -> np.ndarray | None:
-    """Return a bias as a number of the sums' units for each output channel, if it is one but for rounding."""
+    """Return a bias in sum units per channel, if nearly integral."""
     if not isinstance(value, GenericConst):
         return None
     array = np.asarray(value.value.numpy(), np.float64)
@@ -145,7 +145,7 @@ def _in_units(value: Any, sums: IntegerSums) -> np.ndarray | None:
 
 
 def _in_layout(rewriter: Rewriter, data: Any, step: Callable[[Any], Any]) -> Any:
-    """Return a step's result with channels last where the image is so, as its readers would turn it otherwise."""
+    """Return a step's result channels last, like its image."""
     if is_image(data.ty) and (rewriter.is_last(data) or (rewriter.turns and not isinstance(data, relax.DataflowVar))):
         return step(rewriter.last(data))
     if rewriter.is_line(data):

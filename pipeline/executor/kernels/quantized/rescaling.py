@@ -1,4 +1,4 @@
-"""Rescaling between bytes and numbers, element by element; halves are rounded to even, as ONNX defines it."""
+"""Elementwise rescaling of bytes; halves round to even, per ONNX."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QuantizationScale(NamedTuple):
 
 
 def scale_of(call: Any) -> QuantizationScale | None:
-    """Return the scale of a quantize or dequantize, if it is one for all elements, of bytes."""
+    """Return the common scale of a byte quantisation, else None."""
     _, scale, zero = call.args
     dtype = str(call.ty.dtype if str(call.op.name) == "relax.quantize" else call.args[0].ty.dtype)
     if dtype not in _LIMITS or not isinstance(scale, GenericConst) or not isinstance(zero, GenericConst):
@@ -55,7 +55,7 @@ def dequantize(builder: Any, data: Any, scale: QuantizationScale) -> Any:
 
 
 def change_scale(builder: Any, data: Any, source: QuantizationScale, target: QuantizationScale) -> Any:
-    """Return bytes on another scale: those that the numbers they stand for are quantised to."""
+    """Requantise bytes to another scale."""
     if source == target:
         return relax.op.astype(data, target.dtype)
     factor = _exact_factor(source, target)
@@ -71,7 +71,7 @@ def change_scale(builder: Any, data: Any, source: QuantizationScale, target: Qua
 
 
 def _exact_factor(source: QuantizationScale, target: QuantizationScale) -> float | None:
-    """Return the factor that makes of each byte what a multiplication and a division make; None if there is none."""
+    """Return a factor equal to multiply-then-divide on every byte, else None."""
     low, high = _LIMITS[source.dtype]
     differences = np.arange(low - source.zero, high - source.zero + 1).astype(np.float32)
     quotients = differences * np.float32(source.value) / np.float32(target.value)
@@ -81,7 +81,7 @@ def _exact_factor(source: QuantizationScale, target: QuantizationScale) -> float
 
 
 def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarray, axis: int = -1) -> Any:
-    """Return the numbers that sums of products stand for, whose channels lie along an axis."""
+    """Return the numbers of product sums, channels along an axis."""
 
     def number(total: Any, bias: Any, factor: Any) -> Any:
         return round_product(_number(total, bias, factor))
@@ -90,7 +90,7 @@ def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarr
 
 
 def integers(builder: Any, sums: Any, correction: np.ndarray) -> Any:
-    """Return sums of products in int32, with a number added to those of each channel."""
+    """Return int32 product sums plus a number per channel."""
     if not np.any(correction):
         return sums if str(sums.ty.dtype) == "int32" else relax.op.astype(sums, "int32")
     channels, axes = int(sums.ty.shape[-1]), sums.ty.ndim
@@ -107,7 +107,7 @@ def requantize(  # noqa: PLR0913 - the last ones by keyword
     rectified: bool,
     axis: int = -1,
 ) -> Any:
-    """Return sums of products as bytes: ``round((sum + bias) * factor) + zero`` for each channel."""
+    """Requantise sums per channel: ``round((sum + bias) * factor) + zero``."""
     # A rectified number is at least zero, which is the byte `zero`.
     low = max(scale.zero, _LIMITS[scale.dtype][0]) if rectified else _LIMITS[scale.dtype][0]
 
@@ -125,7 +125,7 @@ def as_unsigned(builder: Any, data: Any) -> Any:
 
 
 def center(builder: Any, data: Any, zero: int) -> Any:
-    """Return bytes as whole float32 numbers, zero where the byte is `zero`."""
+    """Return bytes less `zero` as integral float32."""
     return _map(
         builder, "center", data, [],
         lambda value: (value.astype("int32") - tirx.IntImm("int32", zero)).astype("float32"),
@@ -151,7 +151,7 @@ def _round(value: Any, scale: QuantizationScale, zero: int, low: int | None = No
 
 
 def _pair(sums: Any, bias: np.ndarray, factors: np.ndarray, axis: int) -> list[Any]:
-    """Return a bias and a factor for each channel as constants that are spread over the other axes."""
+    """Return bias and factor per channel as broadcast constants."""
     shape = [1] * sums.ty.ndim
     shape[axis] = channels = int(sums.ty.shape[axis])
     return [
@@ -161,12 +161,12 @@ def _pair(sums: Any, bias: np.ndarray, factors: np.ndarray, axis: int) -> list[A
 
 
 def _position(shape: Any, index: tuple[Any, ...]) -> list[Any]:
-    """Return where an element meets what is broadcast over it."""
+    """Return an element's indices in its broadcast operand."""
     return [tir.number(0) if int(extent) == 1 else place for extent, place in zip(shape, index, strict=True)]
 
 
 def _map(builder: Any, name: str, data: Any, parameters: list[Any], step: Any) -> Any:
-    """Return the call of a function that makes an element from the one in its position, and those of its channel."""
+    """Call an elementwise function with parameters per channel."""
 
     def compute(tensor: Any, *channel: Any) -> Any:
         def element(*index: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whole sums: products of bytes that no kernel of bytes takes, in float32 as long as its sums are exact.
+"""Whole sums: byte products without byte kernel, in exact float32.
 
 Kernels of float32 add in an order of their own. Sums of whole numbers up to 2 to the 24th are the same in any order,
 so that the result is requantised as a sum of integers is.
@@ -34,7 +34,7 @@ _LARGEST = 1 << 30
 
 @dataclass(frozen=True)
 class _Axes:
-    """Axes of a product: terms of both operands, channels of the weights and, from the end, of the result."""
+    """Product axes: contracted terms, weight channels, and result channels from the end."""
 
     data: int
     weights: int
@@ -45,7 +45,7 @@ class _Axes:
 def sum_products(
     rewriter: Rewriter, call: Any, operands: list[Any], multiply: Callable[[Any], Any]
 ) -> IntegerSums | None:
-    """Return the sums of a product of two dequantised operands, or None where float32 cannot be exact.
+    """Sum a product of dequantised operands, or None if float32 is inexact.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _axes(call: Any) -> _Axes | None:
 
 
 def _scales(call: Any, dequantize: Any, axes: _Axes) -> np.ndarray | None:
-    """Return the scales of weights, one or as many as the result has channels; None where they are in the sums."""
+    """Return weight scales per result channel, None if inside the sums."""
     if (scale := scale_of(dequantize)) is not None:
         return np.array([scale.value])
     if not all(isinstance(operand, GenericConst) for operand in dequantize.args):
@@ -106,7 +106,7 @@ def _scales(call: Any, dequantize: Any, axes: _Axes) -> np.ndarray | None:
 
 
 def _bounds(call: Any, operands: list[Any], axes: _Axes) -> np.ndarray | None:
-    """Return limits of the products' magnitudes, for each output and each term."""
+    """Return magnitude limits per output and term."""
     shape = extents(operands[1].ty)
     if 0 in shape or 0 in extents(operands[0].ty):
         return None
@@ -121,7 +121,7 @@ def _bounds(call: Any, operands: list[Any], axes: _Axes) -> np.ndarray | None:
 
 
 def _magnitudes(dequantize: Any) -> np.ndarray:
-    """Return how large bytes without zero points are, or may be."""
+    """Return the known or possible magnitudes of zero-centred bytes."""
     if isinstance(dequantize.args[0], GenericConst):
         magnitudes: np.ndarray = np.abs(integer_sums.integers_of(dequantize))
         return magnitudes
@@ -130,7 +130,7 @@ def _magnitudes(dequantize: Any) -> np.ndarray:
 
 
 def _parts(bounds: np.ndarray) -> list[tuple[int, int]]:
-    """Return the fewest intervals of terms, of about the same length, whose sums are exact."""
+    """Divide terms into the fewest even intervals with exact sums."""
     total, terms = int(bounds.sum(1).max()), bounds.shape[1]
     if total > _LARGEST:
         return []
@@ -164,7 +164,7 @@ def _multiply(rewriter: Rewriter, call: Any, multiply: Callable[[Any], Any]) -> 
 
 
 def _join(rewriter: Rewriter, call: Any, values: list[Any], unit: np.ndarray, channels: int) -> IntegerSums:
-    """Return the sum of parts, which one kernel computes and which lie alike."""
+    """Add parts of equal layout in one kernel."""
     layout = next((kind for kind in (ModelLayout, LineLayout) if isinstance(values[0], kind)), None)
     parts = [rewriter.builder.emit(value if layout is None else value.value) for value in values]
     if len(parts) > 1:

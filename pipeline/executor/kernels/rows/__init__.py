@@ -1,1 +1,1 @@
-"""Kernels that work line by line: reductions, softmax, normalization."""
+"""Kernels over rows: reductions, softmax, normalization."""

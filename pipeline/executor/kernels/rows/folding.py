@@ -1,4 +1,4 @@
-"""Folding: many elements become one, in several registers at a time so that none waits for another."""
+"""Folding: reduction of many elements in several independent registers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ REGISTERS = 4
 """Vectors under way: as many as an addition takes cycles."""
 
 Read = Callable[[Any, int, int], Any]
-"""From an offset, a number of lanes and that of the vector of lines to what is to be folded: a vector, or one value."""
+"""Reader of values to fold, a vector or one value, from offset, lanes, and number of the vector of lines."""
 
 Keep = Callable[[Any, Any, int], Any]
-"""From an offset, what was read there and its lanes to the statement that stores it."""
+"""Storing statement from an offset, the value read there, and its lanes."""
 
 
 class Fold(NamedTuple):
-    """Combination of two values of a dtype, and the value that changes none."""
+    """Combination of two values of a dtype, with its neutral value."""
 
     combine: Callable[[Any, Any], Any]
     neutral: float
     dtype: str = "float32"
 
     def neutral_vector(self, lanes: int) -> Any:
-        """Return the value that changes none, in all lanes of a vector, which may be one."""
+        """Return the neutral value in all lanes."""
         return tir.wide(tirx.const(self.neutral, self.dtype), lanes)
 
 
@@ -40,7 +40,7 @@ SMALLEST = Fold(lambda total, value: tirx.Min(value, total), float("inf"))
 
 
 class StridedRun(NamedTuple):
-    """So many elements, each so far from the one before."""
+    """Evenly spaced elements: count and stride."""
 
     extent: int
     stride: int
@@ -70,7 +70,7 @@ def across(  # noqa: PLR0913, PLR0917 - what a loop consists of
 def along(
     fold: Fold, runs: Sequence[StridedRun], read: Read, lanes: int, keep: Keep | None = None
 ) -> tuple[list[Any], list[Any]]:
-    """Fold runs, the last of which are neighbours, into one value.
+    """Fold runs into one value; the last ones are adjacent.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def _of(read: Read, number: int) -> Callable[[Any, int], Any]:
 
 
 class _FoldRegisters:
-    """Vectors that are folded into."""
+    """Vector accumulators of a fold."""
 
     def __init__(self, fold: Fold, lanes: int, count: int) -> None:
         self._fold, self._lanes, self.count = fold, lanes, count
@@ -113,7 +113,7 @@ class _FoldRegisters:
         self._at = tir.span(tir.number(0), lanes)
 
     def reset(self) -> list[Any]:
-        """Return the statements that make them neutral."""
+        """Set the registers to the neutral value."""
         neutral = self._fold.neutral_vector(self._lanes)
         return [
             *(tirx.AllocBuffer(each) for each in self._buffers),
@@ -125,7 +125,7 @@ class _FoldRegisters:
         return [tir.load(each, self._at) for each in self._buffers]
 
     def add(self, number: int, read: Callable[[Any, int], Any], offset: Any, size: int, keep: Keep | None) -> Any:
-        """Return the statement that folds `size` values into one of the vectors."""
+        """Fold `size` values into one of the vectors."""
         value = tirx.Var("value", tir.lanewise(self._fold.dtype, size))
         statements = [] if keep is None else [keep(offset, value, size)]
         total = tir.load(self._buffers[number], self._at)
@@ -144,7 +144,7 @@ class _FoldRegisters:
 
 
 def _join_lanes(fold: Fold, vector: Any, lanes: int) -> tuple[Any, list[Any]]:
-    """Return a vector's lanes folded into one value, and what is to run before."""
+    """Fold a vector's lanes, with preparing statements."""
     statements = []
     # Half onto half: as many steps as the logarithm of the lanes.
     while lanes > 1:
@@ -162,7 +162,7 @@ def _numbers(values: range) -> list[Any]:
 
 
 def _nest_loops(runs: Sequence[StridedRun], body: Callable[[Any], Any]) -> Any:
-    """Return loops over runs, around what is done at an offset."""
+    """Nest loops over runs around a body at an offset."""
 
     def level(number: int, offset: Any) -> Any:
         if number == len(runs):

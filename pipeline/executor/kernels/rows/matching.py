@@ -1,4 +1,4 @@
-"""Matching of operators that work row by row: their axes in the layout at hand, and the constants in them."""
+"""Matching of row operators: axes in the current layout, and constants."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pipeline.executor.kernels.rows.rows import Rows
 
 
 def rows_of(rewriter: Rewriter, data: Any, axes: Sequence[int], *, last: bool) -> tuple[Any, Rows]:
-    """Return a tensor, with channels last if asked for, and its rows along axes of the model's layout."""
+    """Return a tensor, optionally channels last, and its rows."""
     source = rewriter.last(data) if last else rewriter.plain(data)
     return source, Rows(extents(source.ty), tuple(sorted(AXIS[axis] for axis in axes) if last else axes))
 
 
 def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
-    """Return an attribute's axes, counted from the front and in order; None stands for all."""
+    """Return an attribute's axes, sorted and non-negative; None means all."""
     return tuple(range(ndim)) if axes is None else tuple(sorted({int(axis) % ndim for axis in axes}))
 
 
 def in_layout(result: Any, *, last: bool) -> Any:
-    """Return a result as a kernel's match returns it, which has its channels last or lies as in the model."""
+    """Return a result as a match result, channels last or unchanged."""
     return result if last else ModelLayout(result)
 
 
 def is_float_data(*values: Any) -> bool:
-    """Return whether tensors are float32 of known shapes, none of them empty, and the first is no constant."""
+    """Test for static, non-empty float32 tensors, the first not constant."""
     return (
         is_static(*values)
         and all(str(value.ty.dtype) == "float32" for value in values)
@@ -42,7 +42,7 @@ def is_float_data(*values: Any) -> bool:
 
 
 def squared_operand(rewriter: Rewriter, value: Any) -> tuple[Any, bool]:
-    """Return the operand of a square and True, or the value itself."""
+    """Return a square's operand and True, or the value and False."""
     # Exporters write a square in either way.
     product = rewriter.producer(value, "multiply")
     if product is not None and isinstance(product.args[0], relax.Var) and product.args[0].same_as(product.args[1]):

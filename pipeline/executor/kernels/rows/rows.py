@@ -1,4 +1,4 @@
-"""Rows: the elements of a tensor that are taken together, along some of its axes."""
+"""Rows: tensor elements reduced together, along some axes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 @dataclass(frozen=True)
 class Rows:
-    """Shape of a contiguous tensor, and the axes that a row extends along, in order."""
+    """Shape of a contiguous tensor, and its row axes, sorted."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
@@ -38,22 +38,22 @@ class Rows:
 
     @property
     def contiguous(self) -> bool:
-        """True if neighbours in memory belong to one row, not to different ones."""
+        """True if memory neighbours belong to one row."""
         # Neighbours in memory are neighbours along the last axis.
         return len(self.shape) - 1 in self.axes
 
     @property
     def outer_axes(self) -> tuple[int, ...]:
-        """Axes that rows lie side by side along."""
+        """Axes across rows."""
         return tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
 
     def stride(self, axis: int) -> int:
-        """Return the elements from one index of an axis to the next."""
+        """Return an axis's stride in elements."""
         return math.prod(self.shape[axis + 1 :])
 
     @property
     def runs(self) -> list[StridedRun]:
-        """The row's axes, those joined that make one run."""
+        """The row's axes, merged into contiguous runs."""
         runs: list[StridedRun] = []
         for axis in self.axes:
             stride = self.stride(axis)
@@ -66,7 +66,7 @@ class Rows:
 
 
 class RowBlock(NamedTuple):
-    """Rows that are worked on at once.
+    """Rows processed at once.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class RowBlock(NamedTuple):
         return tir.load(source, tir.span(self.base + offset, size))
 
     def fold(self, fold: Fold, read: Read, keep: Keep | None = None) -> tuple[list[Any], list[Any]]:
-        """Return statements, and the folded value of each vector of rows, or of the row."""
+        """Return statements, and folded values per row vector or row."""
         if self.rows.contiguous:
             return folding.along(fold, self.rows.runs, read, self.lanes, keep)
         return folding.across(fold, self.rows.runs, read, self.lanes, self.vectors, keep)
@@ -109,7 +109,7 @@ class RowBlock(NamedTuple):
 
 
 def loop_over_rows(rows: Rows, lanes: int, tasks: int, body: Callable[[RowBlock], Any], *, count: int) -> Any:
-    """Return the loops over all rows, `count` vectors of them at once, divided between `tasks` cores."""
+    """Loop over all rows, `count` vectors at once, divided between cores."""
     # Across rows, the last axis is that of the vectors.
     outer_axes = rows.outer_axes if rows.contiguous else rows.outer_axes[:-1]
     extents = [rows.shape[axis] for axis in outer_axes]
@@ -131,7 +131,7 @@ def loop_over_rows(rows: Rows, lanes: int, tasks: int, body: Callable[[RowBlock]
 def _across(
     rows: Rows, size: tuple[int, int], tasks: int, start: tuple[Any, list[Any]], body: Callable[[RowBlock], Any]
 ) -> Any:
-    """Return the loops over neighbouring rows: blocks of several vectors, single vectors, and the rest."""
+    """Loop over adjacent rows: vector blocks, single vectors, remainder."""
     (base, indices), (most_vectors, lanes) = start, size
     extent = rows.shape[-1]
     statements = []
@@ -151,13 +151,13 @@ def _across(
 
 
 def bind_once(statements: list[Any], value: Any, block: RowBlock) -> tuple[list[Any], Any]:
-    """Return statements that compute a folded value once, and the variable that holds it."""
+    """Compute a folded value once, into a variable."""
     var = tirx.Var("row_value", "float32" if block.result_lanes == 1 else f"float32x{block.result_lanes}")
     return [*statements, tirx.Bind(var, value)], var
 
 
 def store_elements(block: RowBlock, read: Callable[[Any, int], Any], store: Callable[..., Any]) -> Any:
-    """Return the statement that stores each element of a block of rows whose axes are one run.
+    """Store every element of a single-run row block.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def store_elements(block: RowBlock, read: Callable[[Any, int], Any], store: Call
 
 
 def store_lanes(vector: Any, lanes: int, store: Callable[[Any, Any], Any]) -> list[Any]:
-    """Return statements that store each lane of a vector: `store` gets the value and the number of the lane."""
+    """Store the lanes of a vector: `store` gets value and lane."""
     # Fused operators are written for one element: they become vectors by way of a loop over lanes.
     value = tir.buffer("value", [lanes])
     return [
@@ -204,7 +204,7 @@ def store_lanes(vector: Any, lanes: int, store: Callable[[Any, Any], Any]) -> li
 
 
 def _indices(rows: Rows, indices: Sequence[Any], position: Any) -> list[Any]:
-    """Return the index of a row's element along each axis of the tensor."""
+    """Return a row element's index on every tensor axis."""
     row_indices = dict(zip(rows.axes, tir.unravel(position, rows.extents), strict=True))
     outer_indices = dict(zip(rows.outer_axes, indices, strict=True))
     return [row_indices[axis] if axis in row_indices else outer_indices[axis] for axis in range(len(rows.shape))]

@@ -1,1 +1,1 @@
-"""Sums of products in tiles of registers: the part that convolutions and products share."""
+"""Sums of products in register tiles, common to convolutions and matmuls."""

@@ -1,4 +1,4 @@
-"""Sums: one tile of accumulators in registers, and the loops that add up products in them."""
+"""Sums: one register tile of accumulators, and its loops."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pipeline.executor.kernels.tiles.tiling import RegisterTile
 from pipeline.executor.kernels.tir import statements as tir
 
 AHEAD = 8
-"""Terms by which weights are fetched into the first-level cache before they are used."""
+"""Terms between prefetching weights into the first-level cache and their use."""
 
 UNROLL = 4
-"""Terms that are written out, so that counting them costs little."""
+"""Terms written out per turn, so that counting costs little."""
 
 _WRITTEN_TERMS = 4 * UNROLL
-"""Terms of a line up to which they are written out as a whole where the processor looks ahead."""
+"""Most terms of a line written out completely, on processors with reordering."""
 
 LINE = 16
 """Values of 32 bits in a cache line."""
 
 
 def line_values(dtype: str) -> int:
-    """Count the values of a dtype in a cache line."""
+    """Count a dtype's values per cache line."""
     return LINE * 4 // np.dtype(dtype).itemsize
 
 
 class PixelSource(NamedTuple):
-    """One-dimensional buffer of pixels, with the elements from one row to the next and from one pixel to the next."""
+    """One-dimensional buffer of pixels, with row and pixel strides."""
 
     buffer: Any
     line: int
@@ -81,7 +81,7 @@ class TileAccumulators:
         self.results = self.registers
 
     def reset(self) -> list[Any]:
-        """Return the statements that set all sums to zero."""
+        """Set all sums to zero."""
         return [*(tirx.AllocBuffer(each) for each in self.registers.values()), *self._clear()]
 
     def _clear(self) -> list[Any]:
@@ -89,7 +89,7 @@ class TileAccumulators:
         return [tir.store(each, zeros, self._all) for each in self.registers.values()]
 
     def finish(self) -> list[Any]:
-        """Return the statements after which `results` has the sums of each pixel and vector."""
+        """Complete the sums per pixel and vector in `results`."""
         return []
 
     def loops(self, data: Any, weights: Any, turn: tuple[Any, int] | None) -> Any:
@@ -153,7 +153,7 @@ class TileAccumulators:
         return self._sum_up(4, tir.loop("outer", conv.depth // form.depth, down))
 
     def _run(self) -> tuple[int, int]:
-        """Return the terms of a run, and how many runs a line of the kernel has."""
+        """Return terms per run and runs per kernel line."""
         form, conv, source = self._form, self._form.conv, self._source
         width = conv.kernel[1]
         # Pixels that lie side by side with all their channels are one long run.
@@ -161,15 +161,15 @@ class TileAccumulators:
         return (form.depth * width, 1) if is_one_run else (form.depth, width)
 
     def _turns(self, count: int, turn: Callable[[Any], Any]) -> list[Any]:
-        """Return the loop over a run, of which `turn` writes one turn."""
+        """Loop over a run of turns, written by `turn`."""
         return [tir.loop("terms", count, turn)]
 
     def _sum_up(self, level: int, statement: Any) -> Any:  # noqa: ARG002
-        """Return a loop's statement: 1 is the innermost one's, 4 that of all terms."""
+        """Return a loop's statement; level 1 is innermost, 4 all terms."""
         return statement
 
     def _part(self, weights: Any, turn: tuple[Any, int], groups: int) -> tuple[Any, int]:
-        """Return the start of this tile's part of the next block, and the lines to fetch in each group."""
+        """Return the next block's start for this tile, and prefetch lines."""
         number, tiles = turn
         block = self._form.conv.terms * self._step
         lines = -(-block // self._line)
@@ -179,7 +179,7 @@ class TileAccumulators:
         return weights + block + (number % parts) * (groups * lines_per_tile * self._line), lines_per_tile
 
     def _unrolled_terms(self, run: int) -> int:
-        """Return how many terms of a run are written out; mostly a divisor, so that no remainder stands beside them."""
+        """Return a run's unrolled terms, preferably a divisor: no remainder."""
         group = self._group
         if self._by_lanes and run % group and run <= tiling.LONGEST_RUN:
             # Vectors of pixels side by side overlap; of many LLVM would keep some for later terms, and spill others.
@@ -188,7 +188,7 @@ class TileAccumulators:
         return next(count for count in counts if run % count == 0)
 
     def _terms(self, data: Any, weights: Any, numbers: range, fetch: bool) -> list[Any]:
-        """Return the products of a few terms of a run, whose data and weights start there."""
+        """Multiply a few terms of a run, from given starts."""
         loads, elements = self._elements(data, numbers)
         weights += numbers.start * self._step
         if not self._is_ordered:
@@ -199,7 +199,7 @@ class TileAccumulators:
         return [*loads, *products, self.boundary()]
 
     def _elements(self, data: Any, numbers: range) -> tuple[list[Any], list[dict[tuple[int, int], Any]]]:
-        """Return the statements that load a few terms' elements, and those of all pixels for each of the terms."""
+        """Load the elements of a few terms, for all pixels."""
         source, strides, lanes = self._source, self._form.conv.strides, self._form.lanes
         down, right = strides[0] * source.line, strides[1] * source.step
         pixels = list(dict.fromkeys((dy, dx) for dy, dx, _ in self.registers))
@@ -232,7 +232,7 @@ class TileAccumulators:
         ]
 
     def _load_vectors(self, data: Any, starts: list[int]) -> tuple[list[Any], dict[int, Any]]:
-        """Return the statements that load vectors of elements, and the variables that they are in, by their starts."""
+        """Load vectors of elements; return their variables by start."""
         lanes = self._form.lanes
         vectors = [
             self._arithmetic.prepare(tir.load(self._source.buffer, tir.ramp(data + start, lanes)), lanes)
@@ -242,7 +242,7 @@ class TileAccumulators:
         return loads, dict(zip(starts, variables, strict=True))
 
     def _products(self, elements: list[dict[tuple[int, int], Any]], weights: Any, fetch: bool) -> list[Any]:
-        """Return the products of some terms, with each load where its value is needed: the processor looks ahead."""
+        """Multiply terms with loads at their use, for out-of-order processors."""
         return [
             statement
             for number, values in enumerate(elements)
@@ -253,7 +253,7 @@ class TileAccumulators:
         ]
 
     def _clumps(self, elements: list[dict[tuple[int, int], Any]], weights: Any) -> list[Any]:
-        """Return the products of some terms, before them the loads of as many as there are registers for."""
+        """Multiply terms behind as many grouped loads as registers allow."""
         statements, dtype, lanes = list[Any](), self._arithmetic.dtype, self._form.lanes
         for start in range(0, len(elements), self._ahead):
             numbers, loads, clump = range(start, len(elements))[: self._ahead], list[Any](), list[Any]()
@@ -266,12 +266,12 @@ class TileAccumulators:
         return statements
 
     def boundary(self) -> Any:
-        """Return the statement that products before it stay before."""
+        """Return a scheduling barrier for products."""
         sums = list(self.registers.values())
         return tir.schedule_boundary(tir.load(sums[-1], tir.ramp(tir.number(0), self._form.lanes)))
 
     def _fetches(self, number: int, weights: Any) -> list[Any]:
-        """Return statements that bring the lines of a later term's weights close."""
+        """Prefetch the weight lines of a later term."""
         first = weights + number * self._step
         # Each line once, where several terms share one.
         start = -(number * self._step) % self._line
@@ -287,7 +287,7 @@ class TileAccumulators:
         return vectors if dtype == self._arithmetic.dtype else [widen_weights(each, dtype, lanes) for each in vectors]
 
     def _term(self, elements: dict[tuple[int, int], Any], weights: list[Any]) -> list[Any]:
-        """Return the products of the elements of all pixels and one term's weights."""
+        """Multiply all pixels' elements by one term's weights."""
         lanes = self._form.lanes
         all_lanes = tir.ramp(tir.number(0), lanes)
         statements = []

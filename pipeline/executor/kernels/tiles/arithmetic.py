@@ -1,4 +1,4 @@
-"""Products of numbers and of bytes: a convolution's innermost statement on a machine."""
+"""Products of floats and bytes: a machine's innermost convolution statement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 
 class Arithmetic(NamedTuple):
-    """Elements of vectors, and what becomes of them.
+    """Vector elements and their products.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Arithmetic(NamedTuple):
 
 
 def of(dtype: str, cpu: Microarchitecture, way: str = "") -> Arithmetic:
-    """Return the arithmetic for data of `dtype`: float32, or uint8 in fours, with int8 weights in fours.
+    """Return the arithmetic for float32, or uint8 in fours by int8.
 
     `way` is how bytes are multiplied, if they are (see `byte_products.choose`), or that products are of float16.
     """
@@ -63,7 +63,7 @@ def _multiply_add(total: Any, element: Any, weights: Any, _: int) -> Any:
 
 
 def widen_weights(weights: Any, dtype: str, lanes: int) -> Any:
-    """Return a vector of weights stored as `dtype` as the products need it; see `packing.stored`."""
+    """Widen a weight vector from storage `dtype`; see `packing.stored`."""
     if dtype == "float16":
         return weights.astype(f"float32x{lanes}")
     if dtype == "uint16":

@@ -1,4 +1,4 @@
-"""Products of bytes in fours, as each kind of processor has them: from a sum, data in all lanes, and weights."""
+"""Products of bytes in fours, per processor kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tir import statements as tir
 
 BYTES = 4
-"""That are multiplied and added up at once; they count as one int32."""
+"""Bytes multiplied and added at once, counted as one int32."""
 
 # The highest bit of each byte: flipped, a uint8 is an int8 less by 128, and AArch64 multiplies no other ones.
 _SIGNS = 0x80808080 - (1 << 32)
@@ -23,12 +23,12 @@ _LOWEST = -128
 
 
 def offset(cpu: Microarchitecture) -> int:
-    """Return the number that the machine's products subtract from each unsigned byte first."""
+    """Return the machine's offset of unsigned bytes."""
     return 128 if cpu.dots in _SIGNED else 0
 
 
 def choose(conv: ConvShape, weights: np.ndarray, cpu: Microarchitecture) -> str:
-    """Return the way to multiply bytes, for weights of shape (out, kh, kw, in): one of `WAYS`, or ``"mmla"``."""
+    """Choose the byte products for weights (out, kh, kw, in): `WAYS` or ``"mmla"``."""
     if cpu.dots == "mlal":
         fours = np.pad(weights, [(0, 0)] * 3 + [(0, -weights.shape[-1] % BYTES)]).reshape(-1, 2, BYTES // 2)
         # Where two products that are added up in 16 bits may be too large.
@@ -41,12 +41,12 @@ def choose(conv: ConvShape, weights: np.ndarray, cpu: Microarchitecture) -> str:
 
 
 def channels(way: str) -> int:
-    """Return the number that channels are filled up to a multiple of."""
+    """Return the channel padding's multiple."""
     return 2 * BYTES if way == "mmla" else BYTES
 
 
 def order_bytes(blocks: np.ndarray, way: str) -> np.ndarray:
-    """Return packed bytes, four of which count as one int32, in a way's order; the last axes are (term, lane)."""
+    """Order packed bytes in fours for a way; last axes (term, lane)."""
     if way.startswith("mlal"):
         # The first two bytes of all lanes, then the other two: each half of a vector meets two bytes of data.
         halves = blocks.view(np.int16).reshape(*blocks.shape[:-1], -1, 4, 2).swapaxes(-1, -2)
@@ -59,7 +59,7 @@ def order_bytes(blocks: np.ndarray, way: str) -> np.ndarray:
 
 
 def for_tiles(cpu: Microarchitecture) -> Microarchitecture:
-    """Return the machine with the registers that are left to a tile and its operands."""
+    """Return the machine with registers left for tiles and operands."""
     # Sums of 16 bits on their way, data that are spread over vectors, and where their bytes go; rows of matrices.
     registers = cpu.registers - {"mlal": 12, "mmla": 4}.get(cpu.dots, 0)
     # LLVM orders the loads of these.  Floats' times are none of theirs, and tiles for larger ways would be wider than
@@ -74,7 +74,7 @@ def _vnni(total: Any, data: Any, weights: Any, lanes: int) -> Any:
 
 
 def flip_signs(data: Any, lanes: int) -> Any:
-    """Return unsigned bytes in fours as signed ones, less by 128."""
+    """Turn unsigned bytes in fours to signed, less 128."""
     return data ^ tir.wide(tirx.IntImm("int32", _SIGNS), lanes)
 
 
@@ -99,7 +99,7 @@ def _add_pairs(products: Any) -> Any:
 
 
 def _halves_of_products(data: Any, weights: Any) -> list[Any]:
-    """Return the products in 16 bits: of the first two bytes of four, and of the other two."""
+    """Multiply in 16 bits: first and last two bytes of four."""
     spread, factors = _spread(data), tirx.reinterpret("int8x16", weights)
     return [
         tirx.call_llvm_pure_intrin(
@@ -110,7 +110,7 @@ def _halves_of_products(data: Any, weights: Any) -> list[Any]:
 
 
 def _spread(data: Any) -> Any:
-    """Return four bytes all over a vector: the first two in its lower half, and the other two in its upper one."""
+    """Spread four bytes: two in the lower half, two in the upper."""
     element = data.value
     is_lane = isinstance(element, tirx.Shuffle)
     source, first = (element.vectors[0], BYTES * int(element.indices[0])) if is_lane else (data, 0)
@@ -138,7 +138,7 @@ def _mmla(total: Any, data: Any, weights: Any, _: int) -> Any:
 
 
 def _pairs(total: Any, data: Any, weights: Any, lanes: int) -> Any:
-    """Multiply the even bytes and the odd ones, each as 16 bits: pairs of 8 bits would saturate."""
+    """Multiply even and odd bytes in 16 bits, since 8-bit pairs saturate."""
     name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[lanes]
     eight = tir.vector(tirx.IntImm("int16", 8), 2 * lanes)
     # Data are unsigned, so a mask is enough for them.

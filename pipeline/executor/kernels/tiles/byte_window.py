@@ -1,4 +1,4 @@
-"""Windows of bytes without mixing channels: products in 16 bits, added up in 32."""
+"""Byte windows per channel: 16-bit products, 32-bit sums."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class ByteWindow:
 
 
 def fit_pairs(weights: np.ndarray) -> bool:
-    """Return whether pairs of products fit in 16 bits, for weights of shape (kh, kw, channels)."""
+    """Test if product pairs fit 16 bits, for weights (kh, kw, channels)."""
     taps = weights.reshape(-1, weights.shape[-1])
     # Only twice the lowest byte times itself is too large.
     return not ((taps[:-1:2] == _LOWEST) & (taps[1::2] == _LOWEST)).any()
 
 
 def flip_sign(elements: Any) -> Any:
-    """Return unsigned bytes, read as signed ones, less by 128."""
+    """Turn unsigned bytes to signed, less 128."""
     lowest = tirx.IntImm("int8", _LOWEST)
     return elements ^ tir.wide(lowest, lanes_of(elements))
 
 
 def lanes_of(value: Any) -> int:
-    """Return the number of a vector's lanes; a single value has one."""
+    """Return a value's number of lanes, at least one."""
     return int(str(value.ty.dtype).partition("x")[2] or 1)
 
 
@@ -100,7 +100,7 @@ class ByteWindowLoops(WindowLoops):
         return tir.sequence([*sums, tir.schedule_boundary(tir.load(values[-1], tir.span(tir.number(0), lanes)))])
 
     def _add(self, values: list[Any], taps: list[tuple[Any, Any]], base: Any, c: Any, lanes: int) -> list[Any]:
-        """Return the statements that add products, summed up in 16 bits, to all values."""
+        """Add 16-bit product sums to all values."""
         at_zero, words = tir.span(tir.number(0), lanes), tir.lanewise("int16", lanes)
         weights = [tir.load(self._weights, dy, dx, tir.span(c, lanes)).astype(words) for dy, dx in taps]
         statements = []

@@ -1,4 +1,4 @@
-"""Blocks of output channels: neighbouring vectors of one tile, and where each block begins."""
+"""Output channel blocks: adjacent vectors of one tile, and their starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.executor.kernels.tiles.packing import PackedLayout
 
 @dataclass(frozen=True)
 class TileOrigin:
-    """Indices and offsets at which a tile begins, as expressions."""
+    """Indices and offsets of a tile's start, as expressions."""
 
     image: Any
     group: Any
@@ -23,11 +23,11 @@ class TileOrigin:
 
 
 ChannelBlock = Callable[[Any], tuple[TileOrigin, int, bool]]
-"""From a block's index to its origin, its vectors, and whether the last one of these is partial."""
+"""Block of channels by index: its origin, its vectors, and whether the last vector is partial."""
 
 
 def divide(form: PackedLayout, origin: TileOrigin, first_weight: Any) -> Iterator[tuple[int, ChannelBlock]]:
-    """Yield how many blocks there are of each size, and these.
+    """Yield the block counts by size, with their blocks.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Packing of columns: those of a matrix of data, side by side for each row, as tiles read weights."""
+"""Column packing: a data matrix's columns, adjacent per row, as weights."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ColumnPacking:
         self._row_stride, self._column_stride = strides
 
     def statements(self, first: Any, block: ColumnBlock) -> list[Any]:
-        """Return statements that bring a block's columns, which start at `first`, side by side for each row."""
+        """Copy a block's columns from `first`, adjacent per row."""
         pack = self._by_rows if self._column_stride == 1 else self._by_columns
         lanes, size = self._lanes, block.size
         step = lanes * self._column_stride
@@ -75,7 +75,7 @@ class ColumnPacking:
         return tir.loop("row", self._depth, row)
 
     def _by_columns(self, first: Any, offset: Any, step: int, count: int) -> Any:
-        """Copy columns that are rows in memory, a square block at a time."""
+        """Copy row-stored columns in square blocks."""
         depth, lanes, line = self._depth, self._lanes, self._column_stride
         if depth < lanes:
             return self._one_by_one(first, offset, step, count)
@@ -106,7 +106,7 @@ class ColumnPacking:
         return tir.loop("row", self._depth, row)
 
     def _convert(self, value: Any, lanes: int) -> Any:
-        """Return elements in the dtype that the products need."""
+        """Convert elements to the products' dtype."""
         return tir.convert(value, str(self._target.dtype), lanes)
 
     def _zeros(self) -> Any:

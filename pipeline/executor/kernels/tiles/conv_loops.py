@@ -1,4 +1,4 @@
-"""Convolution: a tile of pixels times channels in registers, over packed weights."""
+"""Convolution: pixel by channel register tiles over packed weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.executor.kernels.tir import statements as tir
 _ACCUMULATORS: dict[str, type[TileAccumulators]] = {"mmla": MatrixAccumulators, half_products.WAY: HalfAccumulators}
 
 JOINED_TERMS = 32
-"""Terms up to which blocks of channels are no loop of their own."""
+"""Most terms for joining channel blocks into one loop."""
 
 
 class TileEpilogue(NamedTuple):
@@ -124,7 +124,7 @@ class ConvLoops:
         return [*copy.statements, *self._blocks(image, group, row, tir.number(0))]
 
     def _blocks(self, image: Any, group: Any, row: Any, base: Any) -> list[Any]:
-        """Return the loops over blocks of channels and over pixels; the ones with the smaller data are inside."""
+        """Loop over channel blocks and pixels, smaller data inside."""
         origin = TileOrigin(image, group, row, base, tir.number(0), tir.number(0))
         if self._joins:
             return self._joined_tiles(origin)
@@ -152,7 +152,7 @@ class ConvLoops:
         ]
 
     def _joined_tiles(self, origin: TileOrigin) -> list[Any]:
-        """Return loops over tiles with those over blocks of channels inside, two as one.
+        """Loop over tiles with channel blocks inside, two joined.
 
         Of a loop over blocks alone LLVM would take out what all of them read, more than there are registers for.
         """
@@ -176,7 +176,7 @@ class ConvLoops:
     def _joined_loops(
         self, origin: TileOrigin, count: int, corner_of: Callable[[Any], tuple[Any, Any]], pixels: RegisterTile
     ) -> list[Any]:
-        """Return a loop for each size of blocks, over so many tiles of pixels and these blocks."""
+        """Loop per block size over pixel tiles and blocks."""
 
         def body(index: Any, block_count: int, block: ChannelBlock) -> Any:
             block_origin, size, is_partial = block(index % block_count)
@@ -189,7 +189,7 @@ class ConvLoops:
         ]
 
     def _pixels(self, body: Callable[[tuple[Any, Any], Any, int, int], Any]) -> list[Any]:
-        """Return loops over tiles; `body` gets a tile's corner, its number, its rows and columns."""
+        """Loop over tiles; `body` gets corner, number, rows and columns."""
         tiles_across = -(-self._conv.out_width // self._tile.columns)
 
         def across(band: Any, row: Any, rows: int) -> Any:
@@ -203,7 +203,7 @@ class ConvLoops:
     def _tile_statement(
         self, origin: TileOrigin, corner: tuple[Any, Any], number: Any, tile: RegisterTile, partial: bool
     ) -> Any:
-        """Return the sums and the stores of one tile, the `number`th of its block."""
+        """Sum and store one tile, the `number`th of its block."""
         row, column = corner
         conv, source = self._conv, self._source
         accumulators = _ACCUMULATORS.get(self._form.way, TileAccumulators)
@@ -220,7 +220,7 @@ class ConvLoops:
         return tir.sequence([*sums.reset(), *fetches, *loops, *boundary, *sums.finish(), *stores])
 
     def _fetches(self, origin: TileOrigin, row: Any, column: Any, tile: RegisterTile) -> list[Any]:
-        """Return statements that bring what the stores will need close, while the sums are under way."""
+        """Prefetch the stores' operands during the sums."""
         prefetch = self._epilogue.prefetch
         if prefetch is None:
             return []
@@ -250,7 +250,7 @@ class ConvLoops:
         return statements
 
     def _join(self, registers: list[Any]) -> tuple[Any, list[Any]]:
-        """Return a buffer with the sums of several registers, and the statements that fill it."""
+        """Join the sums of several registers in a buffer."""
         if len(registers) == 1:
             return registers[0], []
         lanes = self._lanes

@@ -1,4 +1,4 @@
-"""Shape of a convolution in NHWC; of a pooling's window and of a matrix product, too."""
+"""Shape of an NHWC convolution, pooling window, or matrix product."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class ConvShape:
-    """Shape of one convolution (or of one window of a pooling) in NHWC.
+    """Shape of one convolution or pooling window in NHWC.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class ConvShape:
 
     @property
     def window_operations(self) -> int:
-        """Count operations where each output channel sees one input channel only."""
+        """Operations with one input channel per output channel."""
         # `operations` counts all input channels for each output.
         return self.operations // self.channels
 
@@ -76,15 +76,15 @@ class ConvShape:
 
     @property
     def pointwise(self) -> bool:
-        """True if each pixel is computed from the same pixel."""
+        """True if every pixel depends on the same pixel only."""
         return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.pads)
 
     def flatten(self) -> ConvShape:
-        """Return a pointwise window with all pixels of the batch in one column."""
+        """Return a pointwise window with all batch pixels in one column."""
         # It sees no neighbours: tiles need not end with the lines of an image, and fewer of them are cut off.
         pixels = self.batch * self.height * self.width
         return replace(self, batch=1, height=pixels, out_height=pixels, width=1, out_width=1)
 
     def reach(self, axis: int, outputs: int) -> int:
-        """Return the number of inputs along an axis that `outputs` neighbouring outputs read."""
+        """Count the inputs under `outputs` adjacent outputs along an axis."""
         return (outputs - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1

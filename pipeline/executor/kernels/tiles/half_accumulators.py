@@ -1,4 +1,4 @@
-"""Sums of products of float16: those of few terms in float16, and sums of these in float32."""
+"""Sums of float16 products: short in float16, combined in float32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 
 class HalfAccumulators(TileAccumulators):
-    """Writes the code of one tile, whose sums are widened after each block of terms."""
+    """Writes one tile with sums widened per block of terms."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -26,7 +26,7 @@ class HalfAccumulators(TileAccumulators):
         self.results = {key: tir.buffer("total", [lanes], "float32") for key in self.registers}
 
     def reset(self) -> list[Any]:
-        """Return the statements that set all sums to zero."""
+        """Set all sums to zero."""
         allocations = [tirx.AllocBuffer(each) for each in self.results.values()]
         zeros = [] if self._is_whole else [tir.store(each, tir.zeros(self._form.lanes), self._all)
                                            for each in self.results.values()]  # fmt: skip
@@ -35,7 +35,7 @@ class HalfAccumulators(TileAccumulators):
         return [*super().reset(), *allocations, *kept, *zeros]
 
     def _turns(self, count: int, turn: Callable[[Any], Any]) -> list[Any]:
-        """Return the innermost loop, in blocks if it is too long for one."""
+        """Return the innermost loop, in blocks if too long."""
         if self._level:
             return super()._turns(count, turn)
         most = max(1, BLOCK // self._unroll)
@@ -47,11 +47,11 @@ class HalfAccumulators(TileAccumulators):
         return tir.pieces("block", count, size, block)
 
     def _sum_up(self, level: int, statement: Any) -> Any:
-        """Return a loop's statement, with what its sums are added to where they end there."""
+        """Return a loop's statement, with block sums added at their end."""
         return self._block(statement) if level == self._level else statement
 
     def _block(self, statement: Any) -> Any:
-        """Return a statement with sums of its own, which are then added to the tile's results."""
+        """Return a statement with local sums, added to the tile's."""
         clear = [] if self._is_whole else self._clear()
         return tir.sequence([*clear, statement, *(self._widen(key) for key in self.registers)])
 

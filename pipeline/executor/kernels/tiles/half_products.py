@@ -1,4 +1,4 @@
-"""Products of float16: layouts that have them, and the machine that their tiles follow from."""
+"""Products of float16: supported layouts, and their machine for tiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WAY = "float16"
 """Their name in a layout, and in a build's arithmetic."""
 
 BLOCK = 64
-"""Terms that are added up in float16: with 128 errors are up to 1.7 times as large, and kernels 9 % faster.
+"""Terms summed in float16. With 128, errors are up to 1.7 times as large, and kernels 9 % faster.
 
 A second level of sums in float16 would widen fewer of them, but finds no registers; loops were 8 % slower.
 """

@@ -1,4 +1,4 @@
-"""Loops of batched matrix products: tiles of rows by blocks of columns, which are packed on the way."""
+"""Loops of batched matmuls: row tiles by column blocks, packed meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 @dataclass(frozen=True)
 class MatrixOperand:
-    """Strides of one matrix of each product in its buffer, in elements.
+    """Strides of one batched matrix in its buffer, in elements.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class BatchedMatmulLoops:
         return tir.bound("left", lhs, lambda lhs: tir.bound("right", rhs, lambda rhs: blocks(lhs, rhs)))
 
     def _convert_rows(self, start: Any) -> list[Any]:
-        """Return statements that copy a chunk's rows of the left matrix in the dtype of its products."""
+        """Copy a chunk's left rows in the products' dtype."""
         depth = self._layout.conv.depth
         scratch = tir.buffer("rows", [self._rows * depth], self._arithmetic.dtype)
 

@@ -1,4 +1,4 @@
-"""Sums of products of small matrices: two pixels by two channels in a register, by eight bytes at once."""
+"""Sums of small matrix products: 2 pixels x 2 channels, eight bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOWER, _UPPER = (0, 1, 4, 5), (2, 3, 6, 7)
 
 
 class MatrixAccumulators(TileAccumulators):
-    """Writes the code of one tile, whose pixels are taken in pairs.
+    """Writes one tile, with pixels in pairs.
 
     Until all is summed up, the registers of a pair have the lower and the upper channels of both pixels.
     """
@@ -29,13 +29,13 @@ class MatrixAccumulators(TileAccumulators):
         self._spare = [tir.buffer("sum", [_LANES], "int32") for _ in range(self.tile.vectors * (len(pixels) % 2))]
 
     def reset(self) -> list[Any]:
-        """Return the statements that set all sums to zero."""
+        """Set all sums to zero."""
         zeros = tir.vector(tirx.IntImm("int32", 0), _LANES)
         allocations = [tirx.AllocBuffer(each) for each in self._spare]
         return [*allocations, *(tir.store(each, zeros, _ALL) for each in self._spare), *super().reset()]
 
     def finish(self) -> list[Any]:
-        """Return the statements after which each register has the sums of its pixel and vector."""
+        """Complete every register's sums of its pixel and vector."""
         statements = list[Any]()
         for pair in self._pairs:
             for part in range(self.tile.vectors):
@@ -52,7 +52,7 @@ class MatrixAccumulators(TileAccumulators):
         return lower, self._spare[part] if lower is upper else upper
 
     def _terms(self, data: Any, weights: Any, numbers: range, fetch: bool) -> list[Any]:  # noqa: ARG002
-        """Return the products of two or four terms of a run, of all pixels."""
+        """Multiply two or four terms of a run, all pixels."""
         source, strides = self._source, self._form.conv.strides
         starts = [
             data + (dy * strides[0] * source.line + dx * strides[1] * source.step + numbers.start)
@@ -70,7 +70,7 @@ class MatrixAccumulators(TileAccumulators):
         return statements
 
     def _pair_products(self, rows: Any, pair: tuple[tuple[int, int], tuple[int, int]], weights: Any) -> list[Any]:
-        """Return the products of eight bytes of two pixels, and of all channels."""
+        """Multiply eight bytes of two pixels with all channels."""
         statements = []
         for part in range(self.tile.vectors):
             for half, register in enumerate(self._registers(pair, part)):

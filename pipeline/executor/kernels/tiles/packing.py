@@ -1,4 +1,4 @@
-"""Packing: weights in the order in which a convolution's tiles read them."""
+"""Packing: weights in a convolution tile's reading order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.executor.kernels.tiles.tiling import RegisterTile
 
 
 class PackedLayout(msgspec.Struct, frozen=True):
-    """Layout of a convolution's weights in memory: decided once, when they are packed.
+    """Memory layout of a convolution's weights, decided at packing.
 
     Tuning databases keep it as JSON, under the names that its fields had first.
 
@@ -48,7 +48,7 @@ class PackedLayout(msgspec.Struct, frozen=True):
 
     @property
     def vectors(self) -> int:
-        """Vectors of output channels in one group; the last one may be filled up with zeros."""
+        """Vectors of output channels per group, the last padded with zeros."""
         return -(-self.conv.group_outputs // self.lanes)
 
     @property
@@ -64,14 +64,14 @@ def estimate_layout(conv: ConvShape, cpu: Microarchitecture) -> PackedLayout:
 
 
 def float_layout(conv: ConvShape, cpu: Microarchitecture) -> PackedLayout:
-    """Return the layout for products in the dtype that the build asked for."""
+    """Return the layout for the build's product dtype."""
     if cpu.arithmetic == half_products.WAY:
         return msgspec.structs.replace(estimate_layout(conv, half_products.for_tiles(cpu)), way=half_products.WAY)
     return estimate_layout(conv, cpu)
 
 
 def choose_layout(conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout, bool]:
-    """Return the layout for a convolution, and whether tuning found it, instead of the estimates."""
+    """Return a convolution's layout, and if tuning found it."""
     # A tile of a pointwise one may reach over the ends of rows.
     form = float_layout(conv.flatten() if conv.pointwise else conv, cpu)
     # The shape of the model is kept: whether pixels may be one column is known when all is fused.
@@ -83,7 +83,7 @@ def choose_layout(conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout
 def pack(
     weights: np.ndarray, form: PackedLayout, order: Callable[[np.ndarray], np.ndarray] = lambda block: block
 ) -> np.ndarray:
-    """Return weights given as (out, in, kh, kw) in the order in which the kernel reads them.
+    """Pack weights (out, in, kh, kw) in the kernel's reading order.
 
     For each group and block of output vectors: blocks of input channels, kh, kw, input channel, output channel.  What
     lies along the last two may have an `order` of its own.
@@ -108,7 +108,7 @@ def pack(
 
 
 def store_weights(packed_weights: np.ndarray, cpu: Microarchitecture) -> np.ndarray:
-    """Return packed float32 weights in the type that the build asked for.
+    """Convert packed float32 weights to the build's type.
 
     bfloat16, which NumPy does not have, is the upper half of a float32, rounded to the nearest, as uint16.
     """

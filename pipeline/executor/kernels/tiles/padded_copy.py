@@ -1,4 +1,4 @@
-"""Padded copies: the rows that one piece of a convolution reads, with zeros around them, close in the cache."""
+"""Padded copies: a convolution piece's rows with zero margins, in cache."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tir import statements as tir
 
 Prepare = Callable[[Any], Any]
-"""From elements as they lie in memory, one or a vector, to what is made of them."""
+"""Preparation of elements as they lie in memory, one or a vector."""
 
 
 @dataclass(frozen=True)
 class PaddedRows:
-    """A scratch buffer of (rows, width, channels of one group), and the statements that fill it.
+    """Scratch buffer (rows, width, group channels), and its filling statements.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
     prepare: Prepare = lambda elements: elements,
     dtype: str = "",
 ) -> PaddedRows:
-    """Copy `rows` rows from padded row `top` on, as wide as the outputs need; `filler` stands outside of the data.
+    """Copy `rows` padded rows from `top`, with `filler` outside the data.
 
     `prepare` makes what is stored of an element or of a vector of elements, which is converted to a `dtype`, if given.
     """
@@ -109,7 +109,7 @@ def _pixels(  # noqa: PLR0913, PLR0917
 def copy_rows(  # noqa: PLR0913, PLR0917 - where the rows are
     data: Any, conv: ConvShape, rows: int, image: Any, top: Any, lanes: int, dtype: str
 ) -> PaddedRows:
-    """Copy whole rows of data that are not padded, converted to `dtype`."""
+    """Copy whole unpadded rows, converted to `dtype`."""
     line = conv.width * conv.channels
     scratch = tir.buffer("rows", [rows * line], dtype)
     copy = copy_run(data, (image * conv.height + top) * line, scratch, tir.number(0), rows * line, lanes)
@@ -125,7 +125,7 @@ def copy_run(  # noqa: PLR0913, PLR0917 - where both sides are
     lanes: int,
     prepare: Prepare = lambda elements: elements,
 ) -> Any:
-    """Copy neighbouring elements, which get the dtype of the scratch buffer."""
+    """Copy adjacent elements, converted to the scratch buffer's dtype."""
     dtype = str(scratch.dtype)
 
     def step(at: Any, size: int) -> Any:

@@ -1,4 +1,4 @@
-"""Phases: a transposed convolution as ordinary ones, each of which makes a part of the rows and columns."""
+"""Phases: a transposed convolution as ordinary ones on interleaved outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.executor.kernels.tiles.packing import PackedLayout
 
 @dataclass(frozen=True)
 class ConvTransposeAxis:
-    """A transposed convolution along one axis: sizes of data and result, and how the kernel lies."""
+    """Transposed convolution along one axis: data, result and kernel positions."""
 
     size: int
     outputs: int
@@ -24,13 +24,13 @@ class ConvTransposeAxis:
     pad: int
 
     def taps(self, phase: int) -> list[int]:
-        """Return the kernel's rows that make the outputs of a phase, in the order of the data they read."""
+        """Return a phase's kernel rows, in data order."""
         return [
             tap for tap in reversed(range(self.kernel)) if (phase + self.pad - tap * self.dilation) % self.stride == 0
         ]
 
     def classes(self) -> Iterator[PhaseRange]:
-        """Yield all phases, those together that differ in their weights only."""
+        """Yield all phases, grouped unless more than weights differ."""
         ranges: list[PhaseRange] = []
         for phase in range(min(self.stride, self.outputs)):
             taps = self.taps(phase)
@@ -52,7 +52,7 @@ class ConvTransposeAxis:
 
     @property
     def spacing(self) -> int:
-        """Rows of data from one of a phase's taps to the next."""
+        """Data rows between a phase's taps."""
         # Taps of one phase are stride / gcd apart; that times the dilation is so many strides.
         return self.dilation // math.gcd(self.dilation, self.stride)
 
@@ -81,7 +81,7 @@ class PhaseRange:
 
 @dataclass(frozen=True)
 class PhaseGroup:
-    """Phases that one kernel computes.
+    """Phases of one kernel.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class PhaseGroup:
 
 @dataclass(frozen=True)
 class ConvTransposeForm:
-    """A transposed convolution with its parts; `depthwise` if each channel has its own kernel."""
+    """Transposed convolution with its parts; `depthwise` for one kernel per channel."""
 
     strides: tuple[int, int]
     depthwise: bool
@@ -123,7 +123,7 @@ class ConvTransposeForm:
 def weights_of(
     array: np.ndarray, axes: tuple[ConvTransposeAxis, ConvTransposeAxis], part: PhaseGroup
 ) -> list[np.ndarray]:
-    """Return the weights of each phase of a part, as (out, in, kh, kw), of weights as (out, in, kh, kw)."""
+    """Return a part's weights (out, in, kh, kw) per phase."""
     return [
         array[:, :, axes[0].taps(part.rows.first + row)][:, :, :, axes[1].taps(part.columns.first + column)]
         for row in range(part.rows.count)
@@ -139,7 +139,7 @@ def phase_shape(  # noqa: PLR0913, PLR0917 - what a convolution consists of
     columns: PhaseRange,
     groups: int,
 ) -> ConvShape:
-    """Return the convolution that each phase of two classes is."""
+    """Return the convolution shape of two classes' phases."""
     return ConvShape(
         batch, axes[0].size, axes[1].size, channels[0], rows.outputs, columns.outputs, channels[1],
         (rows.taps, columns.taps), (1, 1), (axes[0].spacing, axes[1].spacing),

@@ -1,4 +1,4 @@
-"""Windows without mixing channels: pooling and depthwise convolution, vectors along the channels."""
+"""Windows per channel: pooling and depthwise convolution, vectors along channels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ UNROLLED_WIDTH = 5
 """Windows up to this width are written out."""
 
 Combine = Callable[[Any, Any, Any, Any, Any, int], Any]
-"""From the value so far, an element, its kernel row and column, its channel and the lanes to the next value."""
+"""Next value from the value so far, an element, its kernel row and column, its channel and the lanes."""
 
 
 class WindowElements(NamedTuple):
-    """Elements of windows, and the values that are made of them.
+    """Window elements, and their combined values.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class WindowElements(NamedTuple):
 
 
 class WindowLoops(ABC):
-    """Loops over windows, with the innermost ones left to those who know how values are made.
+    """Loops over windows, with innermost loops in subclasses.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class WindowLoops(ABC):
     """
 
     pixels: ClassVar[int] = 8
-    """Neighbouring results that are computed at once, so that several sums are under way."""
+    """Adjacent results computed at once, so that several sums are under way."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
         self, conv: ConvShape, cpu: Microarchitecture, data: Any, elements: WindowElements, write: Any, tasks: int
@@ -142,10 +142,10 @@ class WindowLoops(ABC):
 
     @abstractmethod
     def _window_loops(self, values: list[Any], base: Any, c: Any, lanes: int) -> Any:
-        """Return the loops that combine elements from `base` on, of channel `c` and those behind it, with values."""
+        """Combine elements from `base` and channel `c` with values."""
 
     def _element(self, base: Any, tap: tuple[Any, Any], column: int, lanes: int) -> Any:
-        """Return a vector of elements: of a row and column of the window that belongs to one of the values."""
+        """Return a vector of window elements at a row and column."""
         conv, (dy, dx) = self._conv, tap
         offset = base + dy * (conv.dilation[0] * self._line) + dx * (conv.dilation[1] * conv.channels)
         index = offset + column * conv.strides[1] * conv.channels
@@ -203,7 +203,7 @@ class SlidingWindowLoops(WindowLoops):
         return tir.loop("down", height, lambda dy: tir.sequence([tap(dy, tir.number(dx)) for dx in range(width)]))
 
     def _row(self, values: list[Any], base: Any, dy: Any, c: Any, lanes: int) -> Any:
-        """Return the statements for a row of the window, whose elements are all loaded before the first is needed."""
+        """Combine a window row, loading all elements first."""
         conv, at_zero = self._conv, tir.span(tir.number(0), lanes)
         taps = [(column, dx) for dx in range(conv.kernel[1]) for column in range(len(values))]
         positions = {tap: tap[0] * conv.strides[1] + tap[1] * conv.dilation[1] for tap in taps}

@@ -1,4 +1,4 @@
-"""Tiles: division of a convolution, from the sizes of the machine alone."""
+"""Tiling: division of a convolution from machine sizes alone."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LINE = 64
 
 
 LONGEST_RUN = 32
-"""Terms of a line that may be written out as a whole, where they are no multiple of a vector's lanes."""
+"""Longest line in terms written out completely, where it is no multiple of a vector's lanes."""
 
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """Accumulators kept in registers: `rows` x `columns` pixels, `vectors` vectors of channels each."""
+    """Accumulators in registers: `rows` x `columns` pixels x `vectors` of channels."""
 
     rows: int
     columns: int
@@ -41,7 +41,7 @@ class RegisterTile:
 
 
 def blocks(total: int, size: int, *, separate_last: bool = False) -> list[tuple[int, int, int]]:
-    """Divide `total` vectors into blocks: (first vector, how many blocks, vectors in each).
+    """Divide `total` vectors into blocks: (first vector, blocks, vectors per block).
 
     With `separate_last` the last block stands for itself.
     """
@@ -64,19 +64,19 @@ def best(conv: ConvShape, cpu: Microarchitecture) -> RegisterTile:
 
 
 def with_vectors(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> RegisterTile:
-    """Return the best tile among those with so many vectors."""
+    """Return the best tile with `vectors` vectors."""
     total = -(-conv.group_outputs // cpu.lanes)
     tiles = [tile for tile in candidates(conv, cpu, total) if tile.vectors == vectors]
     return min(tiles, key=lambda tile: _cycles(tile, conv, cpu, total))
 
 
 def cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) -> float:
-    """Return the estimated cycles of one image, data and weights at hand."""
+    """Estimate the cycles of one image with cached data."""
     return _cycles(tile, conv, cpu, -(-conv.group_outputs // cpu.lanes))
 
 
 def candidates(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> Iterator[RegisterTile]:
-    """Return the tiles that fit in the registers and the result, which has so many vectors of channels."""
+    """Yield the tiles within registers and result."""
     by_vectors = loads_vectors(conv, cpu)
     for size in range(1, min(4, vectors) + 1):
         # One register for each vector of weights, and one for the pixel they are multiplied with; where elements are
@@ -90,17 +90,17 @@ def candidates(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> Iterato
 
 
 def terms_ahead(tile: RegisterTile, registers: int, lanes: int) -> int:
-    """Return how many terms' weights have room beside the sums and a vector of elements of each pixel."""
+    """Count the terms with weights in registers beside the sums."""
     return max(1, min(lanes, (registers - tile.pixels * (tile.vectors + 1)) // tile.vectors))
 
 
 def loads_vectors(conv: ConvShape, cpu: Microarchitecture) -> bool:
-    """Return whether elements of pixels are loaded a vector at a time."""
+    """Test if pixel elements are loaded as vectors."""
     return cpu.lane_products and has_vectors(conv, cpu.lanes)
 
 
 def has_vectors(conv: ConvShape, lanes: int) -> bool:
-    """Return whether elements that lie side by side make vectors, beside few that are left over."""
+    """Test if adjacent elements form vectors with few left over."""
     return conv.depth % lanes == 0 or conv.depth * conv.kernel[1] <= LONGEST_RUN
 
 
@@ -137,7 +137,7 @@ def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) ->
 
 @cache
 def _collisions(tile: RegisterTile, conv: ConvShape, way_bytes: int, item_bytes: int) -> int:
-    """Return the largest number of a tile's pixels in one set of the first-level cache."""
+    """Return the most tile pixels in one first-level cache set."""
     # Bytes from one pixel of a tile to the next, along both axes.
     step = conv.strides[1] * conv.channels * item_bytes
     line = conv.strides[0] * conv.width * conv.channels * item_bytes
@@ -146,7 +146,7 @@ def _collisions(tile: RegisterTile, conv: ConvShape, way_bytes: int, item_bytes:
 
 
 def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -> int:
-    """Return the number of input channels to sum up before the next ones, so that a tile's data stay close."""
+    """Return the input channels per pass, for cached tile data."""
     if conv.kernel == (1, 1):
         return conv.depth
     # Of one input channel.
@@ -160,13 +160,13 @@ def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -
 
 
 def weights_stay(conv: ConvShape, cpu: Microarchitecture) -> bool:
-    """Return True if all weights fit in the second-level cache beside the data."""
+    """Test if weights and data fit the second-level cache."""
     # A quarter, since a chunk's data and results want to stay there too.
     return conv.terms * conv.group_outputs * cpu.item_bytes <= cpu.l2_bytes // 4
 
 
 def chunk_rows(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture, tasks: int) -> int:
-    """Return the number of output rows to compute, for all output channels, before the next rows."""
+    """Return the output rows per chunk of all output channels."""
     stay = weights_stay(conv, cpu)
     # Weights that stay in the cache may be read again for each chunk; others are to be read as seldom as possible.
     room = cpu.l2_bytes // (4 if stay else 2)

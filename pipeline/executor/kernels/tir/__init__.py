@@ -1,1 +1,1 @@
-"""Building blocks of kernels: loops, vectors, and functions of them."""
+"""Building blocks of kernels: loops, vectors, and functions on them."""

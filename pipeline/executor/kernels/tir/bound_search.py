@@ -1,4 +1,4 @@
-"""Search for the indices and divisors of a function that come with a frame, and that nothing bounds."""
+"""Search for a function's unbounded indices and divisors from frames."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pipeline.executor.kernels.tir import checks
 from pipeline.executor.kernels.tir.checks import Check, loads, substitute
 
 Limits = Mapping[int, tuple[int, int]]
-"""Smallest and largest element of those parameters of a function that are constants, by position."""
+"""Limits of a function's constant parameters by position: smallest and largest element."""
 
 _DIVISIONS = (prim.expr.Div, prim.expr.Mod, prim.expr.FloorDiv, prim.expr.FloorMod)
 _LARGEST = {"int32": 2**31 - 1, "int64": 2**63 - 1}
-"""Largest numbers; a quotient that is one larger ends the process.  `quotients` widens narrower ones."""
+"""Largest numbers. A quotient one larger ends the process. `quotients` widens narrower ones."""
 
 
 class BoundSearch:
-    """Finds what a function uses as an index or as a divisor, and nothing bounds.
+    """Finds a function's unbounded indices and divisors.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class BoundSearch:
         return result if self._loops else self._place(result)
 
     def _place(self, statement: Any) -> Any:
-        """Return a statement that is in no loop with the checks of what is inside."""
+        """Return a top-level statement with the checks inside it."""
         pending, self._pending = self._pending, []
         self.checks += pending
         return checks.guard(statement, pending, gathers=self._gathers)
@@ -178,7 +178,7 @@ class BoundSearch:
         return division
 
     def _expand(self, expression: Any) -> Any:
-        """Return an expression of what the function is called with alone, as far as that is possible."""
+        """Expand an expression to the function's parameters, where possible."""
 
         def element(load: Any, mutator: Any) -> Any:
             indices = [mutator.mutate(index) for index in load.indices]
@@ -233,7 +233,7 @@ class BoundSearch:
 
 
 def _stored(node: Any) -> set[Any]:
-    """Return the tensors that are written."""
+    """Return the written tensors."""
     tensors: set[Any] = set()
 
     def look(store: Any, _: Any) -> Any:
@@ -260,7 +260,7 @@ def _are_same(indices: Any, variables: list[Any]) -> bool:
 
 
 def _unsigned(index: Any, extent: Any) -> tuple[Any, Any]:
-    """Return an index, and the extent of its axis, in an unsigned dtype that its negative values are too large for."""
+    """Return index and extent in an unsigned dtype, where negatives are large."""
     width = 32 if isinstance(extent, tirx.IntImm) and "64" not in str(index.ty.dtype) else 64
     return index.astype(f"int{width}").astype(f"uint{width}"), extent.astype(f"uint{width}")
 

@@ -1,4 +1,4 @@
-"""Bounds: indices and divisors that come with a frame are checked before a kernel uses them.
+"""Bounds: checks on a frame's indices and divisors before kernels use them.
 
 TVM's kernels check nothing: an index outside of its axis reads or writes foreign memory, and a whole number divided by
 zero ends the process.  With a check the call fails, as one of the model's own runtime does, and the next one computes
@@ -25,7 +25,7 @@ _WHOLE = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64
 
 
 def separate_pass() -> Any:
-    """Return the pass that keeps functions with checks out of fusion: what they check has to be an argument."""
+    """Return the pass barring fusion: checked values must be arguments."""
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def run(module: Any, _: Any) -> Any:
@@ -42,7 +42,7 @@ def separate_pass() -> Any:
 
 
 def guard_module(functions: Any, kernels: Any, cpu: Microarchitecture) -> Any:
-    """Return a module of kernels with checks in front of those whose functions need them.
+    """Return a module of kernels behind their necessary checks.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def guard_module(functions: Any, kernels: Any, cpu: Microarchitecture) -> Any:
 
 
 def _constant_limits(module: Any) -> dict[Any, Limits]:
-    """Return, by function, the limits of the constant whole numbers that all calls of a module pass to it."""
+    """Return limits of constant integer arguments per function."""
     limits: dict[Any, Limits] = {}
     for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         call = binding.value
@@ -90,7 +90,7 @@ def _limits_of(value: Any) -> tuple[int, int] | None:
 
 
 def _guard(function: Any, kernel: Any, description: str, limits: Limits, cpu: Microarchitecture) -> Any:
-    """Return a function's kernel with the checks that the function needs."""
+    """Return a function's kernel behind its checks."""
     if not BoundSearch(function, "", limits).checks:
         return kernel
     search = BoundSearch(kernel, description, limits, gathers=cpu.gathers)

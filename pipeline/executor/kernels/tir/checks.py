@@ -1,4 +1,4 @@
-"""Checks: statements that end a call before it uses an index or a divisor that it must not use.
+"""Checks: statements ending a call before an invalid index or divisor.
 
 A check in a kernel's outermost loop is done for a piece of that loop at a time: LLVM makes vectors of the check, and
 the indices are in the first cache when the kernel reads them.  Gathers of single elements take so little time that
@@ -21,11 +21,11 @@ PIECE = 64
 """Indices that are checked at once: some vectors."""
 
 AHEAD = 128
-"""Indices that are checked among the turns of as many before them."""
+"""Indices checked ahead, among the turns of as many before them."""
 
 
 class Check(NamedTuple):
-    """A value that stays below a limit in all turns of some loops, from the outermost in; both are unsigned.
+    """Unsigned value below an unsigned limit, in all turns of its loops.
 
     What is negative is above all limits then, so that one comparison does: of the largest value.
     """
@@ -38,12 +38,12 @@ class Check(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it reads nothing at an index that has to be checked itself."""
+        """True without reads at indices under check."""
         return not any(loads(index) for load in loads(self.value) for index in load.indices)
 
 
 def loads(expression: Any) -> list[Any]:
-    """Return the elements that an expression reads."""
+    """Return the elements read by an expression."""
     elements: list[Any] = []
 
     def look(load: Any, mutator: Any) -> Any:
@@ -55,12 +55,12 @@ def loads(expression: Any) -> list[Any]:
 
 
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
-    """Return an expression or a statement with values in place of variables."""
+    """Substitute values for variables in an expression or statement."""
     return tvm_ffi.structural_mutate(node, [(Var, lambda var, _: values.get(var, var))])
 
 
 def guard(statement: Any, checks: Sequence[Check], *, gathers: bool) -> Any:
-    """Return a statement, which may be a loop, with the checks of what is used inside.
+    """Return a statement, or loop, with the checks of its contents.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def guard(statement: Any, checks: Sequence[Check], *, gathers: bool) -> Any:
 
 
 class _Test:
-    """Statements that do some checks at once, which are in the same loops.
+    """Statements for checks sharing their loops.
 
     A register holds the largest value.  Where vectors of 64 bits have no maximum, it holds the bits of all values, and
     of their distances from the limit: it is negative if one of them is.
@@ -104,7 +104,7 @@ class _Test:
         ]
 
     def over(self, loops: Sequence[Any]) -> list[Any]:
-        """Return the statements that fail where a check does in a turn of some loops."""
+        """Return statements failing where a check does, over some loops."""
         return [*self.allocations(), *self.clear(), self.look(loops), *self.fail()]
 
     def allocations(self) -> list[Any]:
@@ -122,7 +122,7 @@ class _Test:
         return body
 
     def note(self, places: Mapping[Any, Any]) -> list[Any]:
-        """Return the statements that take notice of the values at some places of the loops."""
+        """Return statements recording the values at some loop places."""
         zero, steps = tir.number(0), []
         for check, register, is_sign in zip(self.checks, self._registers, self._signs, strict=True):
             value, before = substitute(check.value, places), tir.load(register, zero)
@@ -163,7 +163,7 @@ def _is_piecewise(statement: Any, check: Check) -> bool:
 
 
 def _is_gather(loop: Any, checks: Sequence[Check]) -> bool:
-    """Return True for a loop that LLVM makes gathers of: one element is loaded at a long index, and stored in order."""
+    """Test for LLVM gathers: a load at a long index, stored in order."""
     nodes: list[Any] = []
 
     def look(node: Any, mutator: Any) -> Any:
@@ -180,7 +180,7 @@ def _is_gather(loop: Any, checks: Sequence[Check]) -> bool:
 
 
 def _in_pieces(loop: Any, tests: Sequence[_Test], *, is_ahead: bool) -> Any:
-    """Return a loop over pieces of a loop, each behind its checks, or with those of the next piece among its turns."""
+    """Loop over pieces with their checks in front, or a piece ahead."""
     total, turns = int(loop.extent), max(_turns(test.checks[0].loops[1:]) for test in tests)
     size = _size(total, AHEAD if is_ahead else max(1, PIECE // turns))
     count, dtype = -(-total // size), loop.loop_var.ty.dtype
@@ -215,6 +215,6 @@ def _turns(loops: Sequence[Any]) -> int:
 
 
 def _size(total: int, target: int) -> int:
-    """Return the smallest divisor of a number from a target on, or the target: pieces of one size need no condition."""
+    """Return the least divisor from a target on, or the target."""
     sizes = range(min(target, total), min(4 * target, total) + 1)
     return next((size for size in sizes if total % size == 0), target)

@@ -1,4 +1,4 @@
-"""Elementary functions of the C library, which take one value at a time, in arithmetic that vectors have."""
+"""Elementary functions in vectorisable arithmetic, instead of the scalar C library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIX = "soc."
 _BRANCH = "prim.if_then_else"
 
 _OVERFLOW = 88.7228394
-"""From here on e to the power of a float32 is none."""
+"""Least argument with an infinite exponential in float32."""
 
 # Rational approximations in x * x, from the highest power down, and beyond which x they do not change (Eigen,
 # generic_fast_tanh_float and generic_fast_erf_float).
@@ -39,7 +39,7 @@ _ERF = (
 
 
 def without_library(function: Any) -> Any:
-    """Return a function that calls operators of ours instead of the C library's float32 functions.
+    """Replace a function's float32 C library calls by our operators.
 
     Code generation writes them out, so that no pass before it has to go through as many copies as a kernel is unrolled.
     """
@@ -58,7 +58,7 @@ def without_library(function: Any) -> Any:
 
 
 def _can_hold(value: Any) -> bool:
-    """Return True if a function of ours can have the argument: few of ours are in it, and none in a branch.
+    """Test if our functions can take an argument: unnested, unconditional.
 
     What is in a branch may be no memory to read from unless the branch is taken.
     """
@@ -124,7 +124,7 @@ def _lower(call: Any) -> Any:
 
 
 def _write_call(call: Any, bindings: tir.Bindings) -> Any:
-    """Return the value of a call; the functions in its argument come first among the bindings."""
+    """Return a call's value, with its argument's functions bound first."""
 
     def inner(node: Any, mutator: Any) -> Any:
         ours = str(getattr(node.op, "name", "")) in _WRITERS
@@ -150,7 +150,7 @@ for _name in _LOWERED:
 
 
 def _write_cosh(call: Any) -> Any:
-    """Return the hyperbolic cosine, which TVM leaves to a function of the C library that takes no vectors."""
+    """Return the hyperbolic cosine, scalar in TVM's lowering."""
     (value,) = call.args
     half = tirx.const(math.log(2), str(value.ty.dtype))
     # Halves within the exponents: the cosine is finite for a little longer than the exponential.

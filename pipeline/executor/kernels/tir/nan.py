@@ -1,4 +1,4 @@
-"""NaN: kernels pass it on where libraries do, by the order of operands alone.
+"""NaN: kernels propagate it like libraries, by operand order.
 
 A processor's maximum of two numbers, as ``maxps`` of x86, is the second one where either is NaN, and so is TVM's.
 """
@@ -15,7 +15,7 @@ from tvm.ir import GenericConst
 
 
 def limits_first(function: Any) -> Any:
-    """Rewrite a PrimFunc so that NaN passes the limits that numbers are clipped to, as ``relu`` and ``clip`` do."""
+    """Reorder a PrimFunc's clips for NaN propagation, as ``relu`` and ``clip`` have it."""
 
     def order(pair: Any, mutator: Any) -> Any:
         result = mutator.default_mutate(pair)
@@ -35,7 +35,7 @@ def _is_limit(value: Any) -> bool:
 
 
 def limits_pass() -> Any:
-    """Return the pass that applies `limits_first` to all kernels of a module."""
+    """Return the pass applying `limits_first` to a module's kernels."""
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def run(module: Any, _: Any) -> Any:
@@ -49,7 +49,7 @@ def limits_pass() -> Any:
 
 
 def legalizations() -> dict[str, Any]:
-    """Return the rules of ``LegalizeOps`` for the larger and the smaller of two tensors: NaN where either has it."""
+    """Return ``LegalizeOps`` rules for NaN-propagating minimum and maximum."""
     return {"relax.maximum": _legalize(topi.maximum), "relax.minimum": _legalize(topi.minimum)}
 
 
@@ -69,7 +69,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _operand(value: Any) -> Any:
-    """Return what a constant without dimensions holds, in its own type, and any other expression as it is."""
+    """Return a scalar constant's typed content, other expressions unchanged."""
     return tirx.const(value.value.numpy().item(), str(value.ty.dtype)) if _is_number(value) else value
 
 

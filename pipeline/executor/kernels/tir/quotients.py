@@ -1,4 +1,4 @@
-"""Quotients of narrow whole numbers, in 32 bits: -128 divided by -1 is no int8, which ends the process on x86."""
+"""Quotients of narrow integers in 32 bits: int8 -128 / -1 traps on x86."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NARROW = {"int8", "int16"}
 
 
 def widen_pass() -> Any:
-    """Return the pass that divides as C does: in the width of its ``int``, cut off behind."""
+    """Return the pass dividing in C's ``int``, truncated afterwards."""
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def run(module: Any, _: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Remainders by powers of two, in a form in which LLVM 22 leaves them alone.
+"""Remainders by powers of two, in a form left alone by LLVM 22.
 
 Where it makes vectors of a loop for AVX-512, it may take ``i % 4`` for ``i``, and read beyond the end.  It does so only
 if it knows the divisor; a bit mask that it does not know costs as little.
@@ -23,7 +23,7 @@ _UNKNOWN_ZERO = "llvm.get.dynamic.area.offset"
 
 
 def pipeline_for(target: Any) -> str:
-    """Return the name of the passes that make TIR into what LLVM is given for a target."""
+    """Return the name of a target's passes from TIR to LLVM."""
     compilation_pipeline.register_tir_pipeline(PIPELINE, _passes)
     # Other processors have no such vectors, and may have another number for that zero.
     return PIPELINE if host_target.needs(target)[0] == "x86_64" else "default"
@@ -53,7 +53,7 @@ def mask(function: Any) -> Any:
 
 
 def _mask_loop(loop: Any) -> Any:
-    """Rewrite a loop that is in no other."""
+    """Rewrite an outermost loop."""
     zero = tirx.Var("zero", "int64")
     count = 0
 

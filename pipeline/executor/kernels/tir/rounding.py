@@ -1,4 +1,4 @@
-"""Rounding: products that stay products where a sum follows."""
+"""Rounding: products unfused from a following sum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME = "soc.rounded"
 
 
 def round_product(product: Any) -> Any:
-    """Return a float32 product that no fused multiply-add takes.
+    """Return a float32 product excluded from fused multiply-add.
 
     TVM lets LLVM contract ``a * b + c``, which then rounds once where ONNX rounds twice.
     """

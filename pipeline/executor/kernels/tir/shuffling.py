@@ -1,4 +1,4 @@
-"""Shuffling: a square block of values is transposed in registers."""
+"""Shuffling: transposition of square blocks in registers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[An
 
 
 def _picks(lanes: int, first: int) -> list[Any]:
-    """Return which elements of two vectors to take: one of each in turn, from `first` on."""
+    """Return alternating element numbers of two vectors from `first` on."""
     picks = [first + step // 2 + (step % 2) * lanes for step in range(lanes)]
     return [tirx.IntImm("int32", each) for each in picks]
 
@@ -52,7 +52,7 @@ def _picks(lanes: int, first: int) -> list[Any]:
 def block(  # noqa: PLR0913, PLR0917 - where both sides are
     source: Any, first: Any, line: int, lanes: int, store: Callable[[int, Any], Any], rows: int | None = None
 ) -> Any:
-    """Return the statement that reads a block and stores it transposed.
+    """Read a block and store it transposed.
 
     Parameters
     ----------

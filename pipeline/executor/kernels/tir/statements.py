@@ -1,4 +1,4 @@
-"""The few statements that the kernels are written in, over TVM's tensor IR."""
+"""Statements of kernels, over TVM's tensor IR."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SERIAL, PARALLEL, VECTORIZED, UNROLLED = ForKind.SERIAL, ForKind.PARALLEL, ForKi
 
 
 def parallel(tasks: int) -> Any:
-    """Return the kind of a loop that so many cores share."""
+    """Return the loop kind for parallel `tasks`."""
     return PARALLEL if tasks > 1 else SERIAL
 
 
 def number(value: int) -> Any:
-    """Return a 64-bit constant; indices of both widths in one expression are an error in TVM."""
+    """Return a 64-bit constant; TVM rejects mixed index widths."""
     return tirx.IntImm("int64", value)
 
 
@@ -43,12 +43,12 @@ def sequence(statements: Sequence[Any]) -> Any:
 
 
 def statements(statement: Any) -> list[Any]:
-    """Return the statements of a sequence, or the one there is."""
+    """Return a sequence's statements, or the single statement."""
     return list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
 
 
 def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = SERIAL) -> Any:
-    """Return ``for name in range(extent): body(name)``; without a loop if it runs once."""
+    """Return ``for name in range(extent): body(name)``, unlooped for one turn."""
     # A constant index is folded at once, and what is inside can be a part of the loop around it.
     if extent == 1:
         return body(number(0))
@@ -63,7 +63,7 @@ def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = SERIAL)
 
 
 class _Lanes(NamedTuple):
-    """The loop over lanes that is being written, and the registers that its body has asked for."""
+    """Loop over lanes under construction, with its requested registers."""
 
     index: Any
     extent: int
@@ -75,7 +75,7 @@ _lanes: ContextVar[_Lanes | None] = ContextVar("lanes", default=None)
 
 @contextmanager
 def lanes(index: Any, extent: int) -> Iterator[list[Any]]:
-    """Collect registers that are asked for meanwhile, of one value for each lane of a loop."""
+    """Collect registers requested inside, one value per lane."""
     context = _Lanes(index, extent, [])
     outside = _lanes.set(context)
     try:
@@ -85,7 +85,7 @@ def lanes(index: Any, extent: int) -> Iterator[list[Any]]:
 
 
 def register(dtype: str) -> tuple[Any, Any, list[Any]]:
-    """Return a buffer that becomes a register, where its value lies, and the statements that allocate it."""
+    """Return a register's buffer, index, and allocating statements."""
     context = _lanes.get()
     extent = 1 if context is None else context.extent
     memory = buffer("register", [extent], dtype)
@@ -96,14 +96,14 @@ def register(dtype: str) -> tuple[Any, Any, list[Any]]:
 
 
 def pieces(name: str, total: int, size: int, body: Callable[[Any, Any, int], Any]) -> list[Any]:
-    """Return loops that divide `total`: ``body(index, start, size)`` for each whole piece, and for the rest."""
+    """Divide `total` into loops: ``body(index, start, size)`` per piece and remainder."""
     count, remainder = divmod(total, size)
     statements = [loop(name, count, lambda index: body(index, index * size, size))] if count else []
     return [*statements, body(number(count), number(count * size), remainder)] if remainder else statements
 
 
 def run(length: int, lanes: int, step: Callable[[Any, int], Any]) -> Any:
-    """Return ``step(offset, size)`` for `length` elements: whole vectors, then the rest; None if there are none."""
+    """Return ``step(offset, size)`` over `length`: whole vectors, then a remainder."""
     vector_count, remainder = divmod(length, lanes)
     statements = [loop("vector", vector_count, lambda index: step(index * lanes, lanes))] if vector_count else []
     if remainder:
@@ -112,25 +112,25 @@ def run(length: int, lanes: int, step: Callable[[Any, int], Any]) -> Any:
 
 
 def bound(name: str, value: Any, body: Callable[[Any], Sequence[Any]]) -> list[Any]:
-    """Return statements that see `value`, computed once, through a variable."""
+    """Bind `value` to a variable around statements."""
     var = variable(name)
     return [tirx.Bind(var, value), *body(var)]
 
 
 def bind_values(name: str, values: Sequence[Any], dtype: str) -> tuple[list[Any], list[Any]]:
-    """Return a variable for each of several values of a dtype, and the statements that set them."""
+    """Bind values of a dtype to variables."""
     variables = [tirx.Var(f"{name}{index}", dtype) for index in range(len(values))]
     return variables, [tirx.Bind(var, value) for var, value in zip(variables, values, strict=True)]
 
 
 def piece_start(index: Any, size: int, total: int) -> Any:
-    """Return the start of piece `index` of `total`: the last one begins earlier rather than being smaller."""
+    """Return a piece's start; the last overlaps rather than shrinks."""
     start = index * size
     return start if total % size == 0 else tirx.Min(start, number(total - size))
 
 
 class Bindings:
-    """Values of an expression that are computed once, in this order.
+    """Values of an expression, computed once, in order.
 
     A list, since no value may hold a let itself: code generation looks at it in several ways, takes what they find for
     different values of the inner variable, and gives up.
@@ -140,13 +140,13 @@ class Bindings:
         self._values: list[tuple[Any, Any]] = []
 
     def bind(self, dtype: str, value: Any) -> Any:
-        """Return a variable that has the value."""
+        """Bind a value to a variable."""
         var = tirx.Var(f"let{next(_numbers)}", dtype)
         self._values.append((var, value))
         return var
 
     def around(self, result: Any) -> Any:
-        """Return an expression that sees all of them."""
+        """Wrap an expression in all bindings."""
         for var, value in reversed(self._values):
             result = tirx.Let(var, value, result)
         return result
@@ -158,28 +158,28 @@ def ramp(base: Any, lanes: int) -> Any:
 
 
 def span(base: Any, lanes: int) -> Any:
-    """Return the index of `lanes` neighbours, which may be one."""
+    """Return the index of one or more adjacent lanes."""
     return base if lanes == 1 else ramp(base, lanes)
 
 
 def lanewise(dtype: str, lanes: int) -> str:
-    """Return the dtype of a vector, which may have one lane."""
+    """Return a vector's dtype, scalar for one lane."""
     return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 
 def convert(value: Any, dtype: str, lanes: int) -> Any:
-    """Return a vector, which may have one lane, of another dtype, or as it is."""
+    """Convert a vector or scalar, if necessary."""
     kind = lanewise(dtype, lanes)
     return value if str(value.ty.dtype) == kind else value.astype(kind)
 
 
 def load(source: Any, *indices: Any) -> Any:
-    """Return an element, or a vector if the last index is a ramp."""
+    """Load an element, or a vector at a ramp index."""
     return tirx.BufferLoad(source, list(indices))
 
 
 def store(target: Any, value: Any, *indices: Any) -> Any:
-    """Return the statement that writes an element or a vector."""
+    """Store an element or a vector."""
     return tirx.BufferStore(target, value, list(indices))
 
 
@@ -194,12 +194,12 @@ def lane(value: Any, index: int) -> Any:
 
 
 def wide(value: Any, lanes: int) -> Any:
-    """Return a scalar in all lanes of a vector, which may be one."""
+    """Broadcast a scalar to all lanes."""
     return value if lanes == 1 else vector(value, lanes)
 
 
 def constant(value: float, lanes: int = 1) -> Any:
-    """Return a float32 in all lanes of a vector, which may be one."""
+    """Return a float32 constant in all lanes."""
     return wide(tirx.FloatImm("float32", value), lanes)
 
 
@@ -209,7 +209,7 @@ def zeros(lanes: int, dtype: str = "float32") -> Any:
 
 
 def unravel(index: Any, extents: Sequence[int]) -> list[Any]:
-    """Return the indices along each axis of what is at `index` when all axes are joined."""
+    """Return the axis indices of a flat index."""
     indices: list[Any] = []
     # From the last axis on; the first one needs no remainder, as the index is within all of them.
     for axis, extent in reversed(list(enumerate(extents))):
@@ -219,14 +219,14 @@ def unravel(index: Any, extents: Sequence[int]) -> list[Any]:
 
 
 def flat(source: Any, name: str, size: int, dtype: str = "float32") -> tuple[Any, Any]:
-    """Return a one-dimensional view of a buffer, and the statement that declares it."""
+    """Return a one-dimensional buffer view and its declaration."""
     # Kernels compute offsets themselves, also over the end of an axis into the next row.
     view = buffer(name, [size], dtype)
     return view, tirx.DeclBuffer(view, data=tirx.buffer.buffer_data(source))
 
 
 def fetch(source: Any, *indices: Any, write: bool = False, to_l1: bool = True) -> Any:
-    """Return the statement that brings an element's cache line close, without waiting for it.
+    """Prefetch an element's cache line.
 
     Unless `to_l1`, to the second-level cache only.
     """
@@ -238,10 +238,10 @@ def fetch(source: Any, *indices: Any, write: bool = False, to_l1: bool = True) -
 
 
 def schedule_boundary(value: Any) -> Any:
-    """Return the statement of no code behind which LLVM's schedulers move nothing that is before it, or back."""
+    """Return a code-free statement as barrier to LLVM's schedulers."""
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", value))
 
 
 def keep_in_memory(source: Any) -> Any:
-    """Return the statement of no code that lets LLVM keep a small buffer in no register."""
+    """Return a code-free statement keeping a small buffer out of registers."""
     return schedule_boundary(tirx.address_of(load(source, number(0))))

@@ -1,4 +1,4 @@
-"""Winograd: choice of the 3x3 convolutions that transformed tiles make faster, and of their division."""
+"""Winograd: choice and division of 3x3 convolutions for transformed tiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEWEST = 8
 """Tiles of a chunk, at least; fewer leave the weights little used."""
 
 _WORTH = 0.9
-"""Share of the cycles that may be left, since the results are less exact."""
+"""Largest share of the direct cycles. Results are less exact."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class WinogradForm:
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions that the direct computation takes."""
+        """Multiplications and additions of the direct computation."""
         return self.conv.operations
 
     @property
@@ -63,7 +63,7 @@ class WinogradForm:
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        """Images, and tiles of each along both axes; the last ones may be cut off."""
+        """Images, and tiles along both axes; the last may be cut off."""
         conv = self.conv
         return conv.batch, -(-conv.out_height // self.outputs), -(-conv.out_width // self.outputs)
 
@@ -91,7 +91,7 @@ class WinogradForm:
 
 
 def choose_form(conv: ConvShape, cpu: Microarchitecture) -> WinogradForm | None:
-    """Return the form with the fewest estimated cycles, or None if the direct computation takes hardly more."""
+    """Return the fastest form, or None without a clear gain."""
     if not is_possible(conv, cpu):
         return None
     form = min(_candidates(conv, cpu), key=lambda candidate: _cycles(candidate, cpu))
@@ -99,7 +99,7 @@ def choose_form(conv: ConvShape, cpu: Microarchitecture) -> WinogradForm | None:
 
 
 def is_possible(conv: ConvShape, cpu: Microarchitecture) -> bool:
-    """Return True if a window can be computed so: dense, 3x3, no steps, and with a vector of channels on both sides."""
+    """Test for dense, unstrided 3x3 windows with a vector of channels both ways."""
     return (
         (conv.kernel, conv.strides, conv.dilation) == ((winograd_transforms.KERNEL,) * 2, (1, 1), (1, 1))
         and conv.groups == 1
@@ -115,7 +115,7 @@ def with_chunks(conv: ConvShape, cpu: Microarchitecture, outputs: int, chunks: i
 
 
 def share_chunks(form: WinogradForm, cpu: Microarchitecture, tasks: int) -> WinogradForm:
-    """Return the form with a chunk at least for each of so many tasks; the weights are packed already."""
+    """Return the form with a chunk per task, for packed weights."""
     # The estimate chose the chunk for one core.
     if tasks == 1:
         return form
@@ -130,13 +130,13 @@ def share_chunks(form: WinogradForm, cpu: Microarchitecture, tasks: int) -> Wino
 
 
 def pack(weights: NDArray[np.float32], form: WinogradForm) -> NDArray[np.float32]:
-    """Return weights given as (out, in, 3, 3), transformed and packed, one position after the other."""
+    """Transform and pack weights (out, in, 3, 3), position by position."""
     position_weights = winograd_transforms.of_weights(weights, form.outputs)
     return np.concatenate([packing.pack(each[..., None, None], form.layout) for each in position_weights])
 
 
 def weights_stay(form: WinogradForm, cpu: Microarchitecture) -> bool:
-    """Return True if all weights stay in the second-level cache from chunk to chunk."""
+    """Test if weights stay in the second-level cache between chunks."""
     return form.weights_bytes + form.data_bytes <= _room(cpu)
 
 
@@ -179,11 +179,11 @@ def _direct(conv: ConvShape, cpu: Microarchitecture) -> float:
 
 
 def _overlap_cycles(products: float, weight_traffic: float) -> float:
-    """Return the cycles of products while so many bytes of weights arrive, which hides half of the shorter."""
+    """Return product cycles during weight loading, half the shorter hidden."""
     phases = products, weight_traffic / _WEIGHTS
     return max(phases) + min(phases) / 2
 
 
 def _room(cpu: Microarchitecture) -> int:
-    """Return the share of the second-level cache for one chunk."""
+    """Return a chunk's share of the second-level cache."""
     return cpu.l2_bytes * 3 // 4

@@ -1,4 +1,4 @@
-"""Winograd's loops: a chunk of tiles is transformed, multiplied and transformed back while it is in the cache."""
+"""Winograd's loops: chunks transformed, multiplied and transformed back in cache."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class WinogradLoops:
         ]
 
     def _each_tile(self, first: Any, body: Callable[[Any, Any, Any, Any], list[Any]]) -> Any:
-        """Return a loop over the chunk's tiles; `body` gets the number in it, the image and the first result."""
+        """Loop over the chunk's tiles; `body` gets number, image, first result."""
         outputs = self._form.outputs
 
         def tile(index: Any) -> Any:
@@ -97,7 +97,7 @@ class WinogradLoops:
         return tir.loop("tile", self._form.chunk, tile)
 
     def _vectors(self, channels: int, body: Callable[[Any], list[Any]]) -> Any:
-        """Return a loop over vectors of channels; the last one begins earlier rather than being smaller."""
+        """Loop over vectors of channels; the last overlaps rather than shrinks."""
         lanes = self._lanes
 
         def vector(index: Any) -> Any:
@@ -126,7 +126,7 @@ class WinogradLoops:
         return [tirx.IfThenElse(is_inside, tir.sequence(inner_statements), tir.sequence(border_statements))]
 
     def _copy_patch(self, base: Any, first_row: Any, first_column: Any) -> Any:
-        """Return the loops that copy a tile's data, with zeros where there are none."""
+        """Copy a tile's data with zeros outside."""
         conv, side, lanes = self._conv, self._form.side, self._lanes
         channels = conv.channels
 
@@ -171,7 +171,7 @@ class WinogradLoops:
         return self._vectors(self._conv.channels, vector)
 
     def _multiply(self, position: Any) -> list[Any]:
-        """Return the loops of the product at one position of all tiles."""
+        """Multiply all tiles at one position."""
         layout, lanes = self._form.layout, self._lanes
         # At each position a product of its own: tiles by input channels, times input channels by output channels.
         depth, band_rows = self._conv.channels, layout.tile.rows
@@ -249,7 +249,7 @@ class WinogradLoops:
         return self._where(w, self._conv.out_width, offset_in_tile[1], statements)
 
     def _where(self, index: Any, extent: int, offset_in_tile: int, statements: list[Any]) -> Any:
-        """Return statements, guarded if results at that place of a tile may be outside."""
+        """Guard statements where a tile's results may be outside."""
         statement, remainder = tir.sequence(statements), extent % self._form.outputs
         return (
             tirx.IfThenElse(index < tir.number(extent), statement, None)

@@ -1,4 +1,4 @@
-"""Winograd's transforms: 3x3 windows of several neighbouring results with fewer multiplications.
+"""Winograd's transforms: 3x3 windows with fewer multiplications.
 
 The results of a tile are A [(G g G') * (B d B')] A' for weights g and data d, where a prime transposes and * multiplies
 element by element: A. Lavin and S. Gray, "Fast algorithms for convolutional neural networks" (2015).
@@ -26,7 +26,7 @@ _POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.6875, -0.6875, 1.5, -1.5)}
 
 
 class WinogradMatrices(NamedTuple):
-    """The transforms of data (n x n), of weights (n x 3) and of results (m x n)."""
+    """Transforms of data (n x n), weights (n x 3) and results (m x n)."""
 
     data: NDArray[np.float64]
     weights: NDArray[np.float64]
@@ -35,7 +35,7 @@ class WinogradMatrices(NamedTuple):
 
 @functools.cache
 def matrices(outputs: int) -> WinogradMatrices:
-    """Return the transforms for so many neighbouring results along an axis: 2 or 4."""
+    """Return the transforms for 2 or 4 adjacent results per axis."""
     points = _POINTS[outputs]
     products = [polynomial.polyfromroots([each for each in points if each != point]) for point in points]
     data = np.zeros((len(points) + 1, len(points) + 1))
@@ -50,7 +50,7 @@ def matrices(outputs: int) -> WinogradMatrices:
 
 
 def of_weights(weights: NDArray[np.float32], outputs: int) -> NDArray[np.float32]:
-    """Return weights given as (out, in, 3, 3) transformed, as (n x n, out, in); rounded once only."""
+    """Transform weights (out, in, 3, 3) to (n x n, out, in), rounding once."""
     transform = matrices(outputs).weights
     # In float64: weights are transformed once, while the model is built, where exactness costs nothing.
     products = transform @ weights.astype(np.float64) @ transform.T
@@ -58,7 +58,7 @@ def of_weights(weights: NDArray[np.float32], outputs: int) -> NDArray[np.float32
 
 
 def of_data(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[Any], list[Any]]:
-    """Return the transform of one column of vectors, and the statements that are to run before."""
+    """Transform one column of vectors, with preparing statements."""
     matrix = matrices(outputs).data
     ends, statements = tir.bind_values("part", [_sum(matrix[0], values), _sum(matrix[-1], values)], f"float32x{lanes}")
     rows = [ends[0]]
@@ -76,7 +76,7 @@ def of_data(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[Any],
 
 
 def of_results(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[Any], list[Any]]:
-    """Return the results of one column of transformed vectors, and the statements that are to run before."""
+    """Return one column's results, with preparing statements."""
     matrix = matrices(outputs).results
     halves = zip(values[1:-1:2], values[2:-1:2], strict=True)
     pairs, statements = tir.bind_values(
@@ -92,7 +92,7 @@ def of_results(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[An
 
 
 def _sum(factors: Sequence[float] | NDArray[np.float64], values: Sequence[Any]) -> Any:
-    """Return a weighted sum, what needs no factor first, so that the others are fused to it."""
+    """Return a weighted sum, factorless terms first for fusion."""
     terms = [(float(factor), value) for factor, value in zip(factors, values, strict=True) if factor]
     total = None
     for factor, value in sorted(terms, key=lambda term: term[0] != 1):

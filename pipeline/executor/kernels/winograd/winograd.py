@@ -1,4 +1,4 @@
-"""Winograd: 3x3 convolutions by way of transformed tiles, where that takes fewer cycles."""
+"""Winograd: 3x3 convolutions by transformed tiles, where faster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WinogradConvolution(Kernel[WinogradForm]):
         self._choose = choose
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of a convolution that takes fewer cycles so."""
+        """Match a convolution with fewer cycles by Winograd."""
         # Results are less exact, so only who asks for it gets it.
         conv = read_conv(call) if rewriter.numerics.winograd else None
         form = None if conv is None else self._choose(conv.shape, rewriter.cpu)
@@ -56,7 +56,7 @@ class WinogradConvolution(Kernel[WinogradForm]):
         return form.operations
 
     def writes_once(self, group: FusedGroup, form: WinogradForm, cpu: Microarchitecture, tasks: int) -> bool:
-        """Return whether chunks and vectors do not overlap."""
+        """Test for non-overlapping chunks and vectors."""
         return _loops(group, form, cpu, tasks).exact
 
 
