@@ -362,18 +362,6 @@ def test_an_address_that_fails_too_often_has_to_wait(keys: Path) -> None:
         works(server, keys / "client")
 
 
-def test_buckets_of_addresses() -> None:
-    clock = [0.0]
-    limit = RateLimit(2.0, 5.0, clock=lambda: clock[0])
-    assert [limit.allows("10.0.0.1") for _ in range(7)] == [True] * 5 + [False] * 2
-    assert limit.allows("10.0.0.2")
-    clock[0] = 1.0
-    assert [limit.allows("10.0.0.1") for _ in range(4)] == [True] * 2 + [False] * 2
-    limit.note_failure("10.0.0.2")
-    assert not limit.allows("10.0.0.2")
-    assert all(limit.allows(address) for address in ("127.0.0.1", "::1", "") for _ in range(20))
-
-
 @pytest.mark.parametrize("missing", ["server.crt", "server.key", "token"])
 def test_what_is_missing_in_a_folder_is_named(keys: Path, tmp_path: Path, missing: str) -> None:
     folder = tmp_path / "board"

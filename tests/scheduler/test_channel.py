@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.scheduler.channel import Channel, Permits
+from pipeline.scheduler.channel import Channel, EntryChannel, Inlet, Permits
 from tests.support.interrupt_at import InterruptAt
 
 
 def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
     """Start `call` in a thread and return what waits for its result."""
     results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(call()))
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
     thread.start()
 
     def wait() -> Any:
@@ -113,3 +113,44 @@ def test_an_interrupted_writer_keeps_no_item_of_others_back() -> None:
         channel.put(2)
         channel.close()
         assert list(iter(channel.get, None)) in ([2], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("items", "tokens_read", "cancelled", "rest", "tokens_left"),
+    [
+        # An item goes with its token.  A full stop closes the channel.
+        ("ab", 0, "a", "b", 1),
+        ("ab", 0, "b", "a", 1),
+        ("ab.", 0, "a", "b", 2),
+        ("a.", 0, "a", "", 1),
+        (".", 0, "a", "", 1),
+        # A reader that has the item's token already finds nothing for it.
+        ("a", 1, "a", "", 0),
+        ("ab", 1, "a", "b", 0),
+        ("ab", 2, "b", "a", 0),
+        # The token that is left is the end's, and all readers need it.
+        ("a.", 1, "a", "", 1),
+        ("ab.", 2, "b", "a", 1),
+    ],
+)
+def test_an_item_that_is_taken_back_leaves_the_rest_and_the_end(
+    items: str, tokens_read: int, cancelled: str, rest: str, tokens_left: int
+) -> None:
+    channel = EntryChannel[str](4, lambda: None)
+    inlet = Inlet([channel])
+    for item in items.rstrip("."):
+        inlet.put(item)
+    if items.endswith("."):
+        channel.close()
+    for _ in range(tokens_read):
+        assert channel.tokens.get(timeout=30), "a reader is between a token and its item"
+    assert channel.take_back(cancelled) == (cancelled in items)
+    assert not channel.take_back(cancelled), "it was there once"
+    assert channel.tokens.qsize() == tokens_left
+    # Those readers go on, and one more comes.
+    early_items = [channel.items.popleft() for _ in range(min(tokens_read, len(channel)))]
+    if not items.endswith("."):
+        channel.close()
+    later_items = in_thread(lambda: list(iter(channel.get, None)))()
+    assert [*early_items, *later_items] == list(rest)
+    assert in_thread(channel.get)() is None, "every reader sees the end"

@@ -10,8 +10,9 @@ import psutil
 import pytest
 
 from pipeline.core.plan.plan import Plan
+from pipeline.core.plan.stage_plan import StagePlan
 from pipeline.scheduler import Percentiles, Pipeline, Trace
-from pipeline.scheduler.statistics import RECENT, Durations, percentiles
+from pipeline.scheduler.statistics import RECENT, Durations, StageCounters, percentiles, summarise_stage
 
 X = np.arange(4, dtype=np.float32)
 
@@ -85,6 +86,31 @@ def test_percentiles_are_durations_that_occurred() -> None:
     assert percentiles([]) == Percentiles(0.0, 0.0, 0.0)
     assert percentiles([2.0]) == Percentiles(2.0, 2.0, 2.0)
     assert percentiles([float(number) for number in range(100, 0, -1)]) == Percentiles(50.0, 95.0, 99.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "elapsed_s", "busy"),
+    [
+        ([4.0], 8.0, 0.5),
+        ([8.0], 8.0, 1.0),
+        # The mean of replicas.
+        ([4.0, 4.0], 8.0, 0.5),
+        ([8.0, 0.0], 8.0, 0.5),
+        ([8.0, 4.0, 0.0, 0.0], 8.0, 0.375),
+        ([8.0, 8.0], 8.0, 1.0),
+        # The clock is read a little earlier than the counters.
+        ([9.0], 8.0, 1.0),
+        ([4.0, 4.0], 0.0, 0.0),
+        ([0.0], 8.0, 0.0),
+    ],
+)
+def test_busy_is_a_share_of_all_replicas(seconds: list[float], elapsed_s: float, busy: float) -> None:
+    counters = [StageCounters() for _ in seconds]
+    for worker, busy_s in zip(counters, seconds, strict=True):
+        worker.count_run(wait=100.0, copy=busy_s / 4, run=busy_s * 3 / 4)
+    stage = StagePlan("s", "d", (), (), replicas=len(seconds))
+    statistics = summarise_stage(stage, counters, 0, elapsed_s)
+    assert (statistics.busy, statistics.busy_s, statistics.replicas) == (busy, sum(seconds), len(seconds))
 
 
 def test_durations_keep_the_newest() -> None:
