@@ -1,4 +1,4 @@
-"""Affinity: the cores that this process may use, and those that a thread is kept on."""
+"""Affinity: cores of this process and of its threads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TypeVar
 Argument = TypeVar("Argument")
 
 CAN_PIN = hasattr(os, "sched_setaffinity")
-"""Whether this system keeps threads on cores."""
+"""Support of this system for threads on chosen cores."""
 
 
 class _ThreadCores(threading.local):
-    """The cores that this module has put the thread on."""
+    """Cores of a thread that `pin` has set."""
 
     cores: frozenset[int] = frozenset()
 
@@ -24,7 +24,7 @@ _thread_cores = _ThreadCores()
 
 
 def process_cores() -> tuple[int, ...]:
-    """Return the numbers of the cores that this process may use, in order; taskset and containers count.
+    """Return this process's core numbers (taskset and containers count).
 
     They are those of the main thread: the calling one may be kept on fewer, by a stage that it runs for example, and
     a thread inherits that from the one that starts it.
@@ -36,12 +36,12 @@ def process_cores() -> tuple[int, ...]:
 
 
 def thread_cores() -> tuple[int, ...]:
-    """Return the numbers of the cores that the calling thread is kept on, in order."""
+    """Return the core numbers of the calling thread, sorted."""
     return tuple(sorted(os.sched_getaffinity(0))) if CAN_PIN else process_cores()
 
 
 def pin(cores: Iterable[int]) -> None:
-    """Keep the calling thread on `cores`; where that is not possible it goes where the system likes."""
+    """Keep the calling thread on `cores`, where the system can."""
     core_set = frozenset(cores)
     if core_set and CAN_PIN:
         # The system refuses cores that it lacks, or that a container forbids: a plan for another machine still runs
@@ -52,7 +52,7 @@ def pin(cores: Iterable[int]) -> None:
 
 
 def unpin() -> None:
-    """Let the calling thread use all cores of the process again, also if it has inherited fewer."""
+    """Let the calling thread use all cores of the process."""
     if CAN_PIN:
         # 0 is the calling thread, not the process.
         os.sched_setaffinity(0, process_cores())
@@ -60,7 +60,10 @@ def unpin() -> None:
 
 
 def call_unpinned(function: Callable[[Argument], object], argument: Argument) -> None:
-    """Call somebody else's function; what it starts may use all cores of the process, wherever this thread is kept."""
+    """Call foreign code, whose threads may use all cores.
+
+    Threads inherit the cores of the thread that starts them, wherever this one is kept.
+    """
     cores = _thread_cores.cores
     if not cores:
         function(argument)

@@ -1,4 +1,4 @@
-"""Distributions of this project: which of the two is installed, and whether the names of its packages are its own."""
+"""Distributions: which one is installed, and do its packages own their names."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from pathlib import Path
 from pipeline.errors import MissingExtra, ShadowedPackage
 
 FULL, RUNTIME = "soc-pipeline", "soc-pipeline-runtime"
-"""What reads, plans, builds and runs models, and what only runs bundles."""
+"""Distribution that reads, plans, builds and runs models, and the one that only runs bundles."""
 
 REMEDY = f"install {FULL} from this project's wheels or source (on PyPI, that is another project's name)"
-"""Of whoever has the runtime only; never by its name alone, which would install what others have written."""
+"""Advice to users of the runtime distribution. It never names the other one alone: that would install somebody else's
+package."""
 
 _ROOT = Path(__file__).parents[2]
 
 IS_FULL = (_ROOT / "pipeline" / "split").is_dir()
-"""Whether everything is here, and not only what runs bundles."""
+"""True for the complete distribution, False for the one that only runs bundles."""
 
 
 def install_command(extra: str) -> str:
-    """Return what to type for an extra's packages, by their own names: ours is another project's on PyPI."""
+    """Return the install command for an extra's packages.
+
+    It has their own names: ours is another project's on PyPI.
+    """
     requirements = dict.fromkeys(_requirements(FULL if IS_FULL else RUNTIME, extra))
     if requirements:
         return "pip install " + " ".join(f"'{each}'" for each in requirements)
@@ -33,7 +37,7 @@ def install_command(extra: str) -> str:
 
 
 def _requirements(distribution: str, extra: str) -> Iterator[str]:
-    """Yield what an extra asks for, that of other extras of this project included."""
+    """Yield the requirements of an extra, nested extras included."""
     # Not before: it takes as long to import as a bundle to load.
     from importlib import metadata
 
@@ -54,7 +58,7 @@ def _requirements(distribution: str, extra: str) -> Iterator[str]:
 
 
 def check_names() -> None:
-    """Check that this project's other package is the one that Python finds by its name.
+    """Check the origin of the project's other package.
 
     Raises
     ------
@@ -68,10 +72,10 @@ def check_names() -> None:
 
 
 class _MissingPart(MetaPathFinder):
-    """Names the other distribution where a module is looked for that only that one has."""
+    """Finder that names the distribution of a missing module."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Refuse what nobody else has found."""
+        """Refuse modules of the complete distribution."""
         if name.startswith("pipeline."):
             raise MissingExtra(f"{name} is not in {RUNTIME}, which only loads and streams bundles; {REMEDY}")
 

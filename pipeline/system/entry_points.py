@@ -1,4 +1,4 @@
-"""Entry points: what other packages add to this one, by name."""
+"""Entry points: additions of other packages, by name."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def entry_names(group: str) -> tuple[str, ...]:
-    """Return the names of a group that installed packages have, sorted."""
+    """Return the names in a group of installed packages, sorted."""
     return tuple(_entries(group, tuple(sys.path)))
 
 
 def entry_owner(group: str, name: str) -> str:
-    """Return the package that has an entry point, with its version; empty if none has."""
+    """Return package and version of an entry point, or ""."""
     owners = _entries(group, tuple(sys.path)).get(name, ())
     return ", ".join(map(_owner, owners))
 
 
 def load_entry(group: str, name: str) -> Any:
-    """Import what an entry point names; None if there is no such entry point.
+    """Import an entry point's object; None without one.
 
     Raises
     ------

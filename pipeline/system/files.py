@@ -1,4 +1,4 @@
-"""Files and folders that are either complete or not there."""
+"""Files and folders: complete, or not there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import BinaryIO
 from pipeline.system import leftovers
 
 CACHE_VARIABLE = "SOC_PIPELINE_CACHE"
-"""Names the folder of files that can be made again."""
+"""Environment variable with the folder of reproducible files."""
 
 
 # Of <fcntl.h> and <linux/fs.h>; Python has no names for them.
@@ -25,17 +25,17 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to a temporary name beside `path`, then rename, so that no reader sees half a file."""
+    """Write `data` to a temporary file, then rename it."""
     with open_replacement(path) as stream:
         stream.write(data)
 
 
 @contextlib.contextmanager
 def open_replacement(path: Path, *, cleans: bool = True) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`, that is renamed to it in the end, or removed if something goes wrong.
+    """Open a temporary file that becomes `path` on success.
 
-    A success also removes those that ended processes left there, unless `cleans` says that the caller does that: it
-    takes a look at the whole folder.
+    A success also removes temporary files of ended processes, unless the caller does (`cleans`): it takes a look at
+    the whole folder.
     """
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
@@ -68,7 +68,7 @@ def open_replacement(path: Path, *, cleans: bool = True) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _rename_in_errors(path: Path) -> Iterator[None]:
-    """Let errors name the file that was asked for, and not the temporary one."""
+    """Let errors name the requested file, not the temporary one."""
     try:
         yield
     except OSError as error:
@@ -77,9 +77,10 @@ def _rename_in_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """Make a folder beside `target`, and remove it in the end, together with those that ended processes left there.
+    """Make a temporary folder beside `target`, and remove it afterwards.
 
-    What is in it must be called as `leftovers.INSIDE` says, or the next process does not know it for one of these.
+    Folders of ended processes go too. Files inside are called as `leftovers.INSIDE` says: by this the next process
+    knows the folder.
     """
     check_replaceable(target)
 
@@ -99,7 +100,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Let two files or folders change names, so that both names always exist; return whether the system could."""
+    """Swap two files or folders atomically; False if the system cannot."""
     try:
         rename = ctypes.CDLL(None).renameat2
     # A C library before glibc 2.28, or a system that has none.
@@ -110,7 +111,9 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def replace_folder(target: Path, source: Path, backup: Path, exchange: Callable[[Path, Path], bool] = exchange) -> None:
-    """Rename the folder `source` to `target`; what is there goes to `source` or `backup`, or stays if that fails.
+    """Rename the folder `source` to `target`.
+
+    The old target goes to `source` or `backup`, or stays if that fails.
 
     Where the file system cannot exchange two names, there is no `target` for a moment.
     """
@@ -128,7 +131,7 @@ def replace_folder(target: Path, source: Path, backup: Path, exchange: Callable[
 
 
 def check_regular(path: Path) -> None:
-    """Check that a path is no pipe and no device, which would be read for ever.
+    """Refuse pipes and devices, which never end.
 
     Raises
     ------
@@ -140,7 +143,7 @@ def check_regular(path: Path) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Check that a new file may take a name: pipes and devices, which a rename would replace, keep theirs.
+    """Refuse to replace pipes and devices by a file.
 
     Raises
     ------
@@ -152,7 +155,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def is_utf8(path: Path) -> bool:
-    """Check whether a path is text, which libraries in C++ ask for; to the system it is any bytes."""
+    """Check if a path is UTF-8, as C++ libraries ask."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -162,7 +165,7 @@ def is_utf8(path: Path) -> bool:
 
 @contextlib.contextmanager
 def utf8_folder(folder: Path) -> Iterator[Path]:
-    """Yield a path of a folder that is UTF-8: its own, or for the time of the block that of a link to it."""
+    """Yield a UTF-8 path of a folder, by a temporary link if needed."""
     if is_utf8(folder):
         yield folder
         return
@@ -173,7 +176,7 @@ def utf8_folder(folder: Path) -> Iterator[Path]:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of this user's files that can be made again; None if there is none.
+    """Return this user's cache folder; None without one.
 
     That is the folder that ``SOC_PIPELINE_CACHE`` names, or ``soc-pipeline`` in ``XDG_CACHE_HOME``, which is
     ``~/.cache`` unless it is set to an absolute path.

@@ -1,4 +1,4 @@
-"""Forks: resources of a process that are not its child's, which has a copy of the memory but none of the threads.
+"""Forks: resources that a child process must not use.
 
 Locks that another thread held will never be released there, threads that were to end something are gone, and
 connections are still the parent's.  So whatever is open is told, in the child, that it is not the child's.
@@ -13,10 +13,10 @@ from typing import Protocol
 
 
 class ForkObserver(Protocol):
-    """Resource that has to know of a fork."""
+    """Resource that observes forks."""
 
     def after_fork(self) -> None:
-        """Let go of what belongs to the parent; called in the child, which has no other thread yet."""
+        """Let go of the parent's resources, in the child."""
 
 
 # Weak, so that watching keeps no closed pipeline in memory.
@@ -29,7 +29,10 @@ def watch(observer: ForkObserver) -> None:
 
 
 def keep(resource: object) -> None:
-    """Never end `resource` in this process: its end would take locks, or use connections, that are the parent's."""
+    """Never end `resource` in this process.
+
+    Its end would take locks or use connections of the parent.
+    """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(resource))
 
 

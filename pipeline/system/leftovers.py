@@ -1,4 +1,4 @@
-"""Leftovers: temporary files and folders of processes that were killed while they wrote.
+"""Leftovers: temporary files and folders of killed processes.
 
 Whoever writes holds a lock on what it writes to.  The system gives the lock back when the process ends, in whatever
 way: what has a temporary name and no holder is dead.  Where the file system has no locks, everything is left there.
@@ -15,14 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 INSIDE = {"new", "old"}
-"""What the folders have in them, so that nobody else's is taken for one."""
+"""Marker inside the folders, so that nobody else's is taken for one."""
 
 SUFFIX = ".tmp"
-"""What the files end with, for the same reason: `.plan.json.original` is somebody's, and looks like `mkstemp`'s."""
+"""Ending of the files, for the same reason: `.plan.json.original` is somebody's, and looks like `mkstemp`'s."""
 
 
 def make_locked(make: Callable[[], tuple[int, str]]) -> tuple[int, str]:
-    """Make something temporary, lock it, and return its descriptor and name; closing the descriptor unlocks it.
+    """Make and lock something temporary; return its descriptor and name.
+
+    Closing the descriptor unlocks it.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ def make_locked(make: Callable[[], tuple[int, str]]) -> tuple[int, str]:
 
 
 def remove_files(folder: Path, names: str) -> None:
-    """Remove the temporary files in a folder whose processes have ended, of names that match a regular expression."""
+    """Remove temporary files of ended processes that match `names`."""
     # `open_replacement` adds eight characters between the name and the suffix.
     pattern = re.compile(rf"\.{names}\.\w{{8}}{re.escape(SUFFIX)}")
     with os.scandir(folder) as entries:
@@ -48,7 +50,7 @@ def remove_files(folder: Path, names: str) -> None:
 
 
 def remove_folders(target: Path) -> None:
-    """Remove the temporary folders of `target` whose processes have ended."""
+    """Remove the temporary folders of ended processes for `target`."""
     # `mkdtemp` adds eight characters behind the prefix of `scratch_folder`.
     pattern = re.compile(rf"\.{re.escape(target.name)}\.\w{{8}}")
     for path in target.parent.iterdir():
@@ -60,7 +62,7 @@ def remove_folders(target: Path) -> None:
 
 
 def remove_dead(path: Path) -> None:
-    """Remove a temporary file or folder unless a process holds its lock."""
+    """Remove a temporary file or folder, unless locked."""
     try:
         # Neither waits at a pipe nor follows a link to what is not ours.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -74,7 +76,7 @@ def remove_dead(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder and what is in it, as far as that is possible."""
+    """Remove a file or folder, as far as possible."""
     if path.is_dir() and not path.is_symlink():
         remove_tree(path)
         return
@@ -83,12 +85,15 @@ def remove(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and what is in it, as far as that is possible."""
+    """Remove a folder and its contents, as far as possible."""
     shutil.rmtree(path, ignore_errors=True)
 
 
 def _lock(handle: int) -> bool | None:
-    """Lock an open file or folder; return whether that is possible now, or None if it never is."""
+    """Lock an open file or folder.
+
+    False if another process has it, None if the system never can.
+    """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

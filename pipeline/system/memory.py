@@ -1,4 +1,4 @@
-"""Memory: arrays where compiled kernels can use them, and parameters on pages that cost little to find.
+"""Memory: arrays for compiled kernels, and parameters on large pages.
 
 A stage reads all of its parameters for every frame.  On pages of 4 kB the processor looks up a page for every 64 cache
 lines; on those of 2 MB that is gone, which shows where memory is the limit, as in dense layers.
@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 ALIGNMENT = 64
-"""Bytes that compiled kernels may rely on where a tensor starts; NumPy itself promises 16."""
+"""Alignment of tensors in bytes that compiled kernels may rely on; NumPy itself promises 16."""
 
 LARGE = 1 << 16
-"""Bytes from which on an array is worth a place in a file."""
+"""Size in bytes from which on an array is worth a place in a file."""
 
 LARGE_PAGE = 2 << 20
 """Bytes of a large page on x86-64, and on 64-bit Arm where a small one has 4 kB."""
 
 
 def align_up(offset: int, unit: int = ALIGNMENT) -> int:
-    """Return the first multiple of `unit` that is not below `offset`."""
+    """Round `offset` up to a multiple of `unit`."""
     return offset + -offset % unit
 
 
@@ -42,7 +42,7 @@ def empty(shape: Sequence[int], dtype: DTypeLike) -> np.ndarray:
 
 
 def snapshot(array: np.ndarray) -> np.ndarray:
-    """Return a contiguous copy that is aligned for kernels, in memory that may have been another frame's."""
+    """Return an aligned contiguous copy, in reused memory if possible."""
     # Not `copy_aligned`, whose pages are always fresh ones: the allocator may hand out those of a frame that has ended.
     copy = empty(array.shape, array.dtype)
     np.copyto(copy, array)
@@ -50,12 +50,12 @@ def snapshot(array: np.ndarray) -> np.ndarray:
 
 
 def is_aligned(array: np.ndarray) -> bool:
-    """Check that an array has bytes, and begins where kernels may rely on it."""
+    """Check if an array is not empty, and aligned for kernels."""
     return bool(array.size) and array.ctypes.data % ALIGNMENT == 0
 
 
 def is_usable(array: np.ndarray) -> bool:
-    """Check that TVM can use an array in place; it takes none that are read-only."""
+    """Check if TVM can use an array in place (never read-only)."""
     flags = array.flags
     if not (flags.c_contiguous and flags.writeable and array.size):
         return False
@@ -71,24 +71,27 @@ def _address(array: np.ndarray) -> int:
 
 
 def contents(array: np.ndarray) -> memoryview:
-    """Return the bytes of an array, those that it lies in if they are contiguous."""
+    """Return the bytes of an array, uncopied if contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def copy_aligned(array: np.ndarray) -> np.ndarray:
-    """Return an aligned copy; a large one goes back to the system with the array, not to the allocator for later."""
+    """Return an aligned copy.
+
+    A large one goes back to the system with the array, not to the allocator for later.
+    """
     copy: np.ndarray = np.ndarray(array.shape, array.dtype, buffer=room(array.nbytes).data)
     np.copyto(copy, array)
     return copy
 
 
 def room(nbytes: int) -> np.ndarray:
-    """Return so many bytes, aligned for kernels, on large pages if they are many and the system has them."""
+    """Return aligned bytes, many of them on large pages."""
     return empty((nbytes,), np.uint8) if nbytes < LARGE_PAGE else _large_pages(nbytes)
 
 
 def move_together(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Move arrays into one piece of memory, on large pages where the system has them; the dict is emptied.
+    """Move arrays into one piece of memory, and empty the dict.
 
     One after the other, so that arrays that nobody else holds are not in memory twice.  Arrays that are no larger than
     a page together are returned as they are.
@@ -108,7 +111,7 @@ def move_together(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _large_pages(size: int) -> np.ndarray:
-    """Return so many bytes of zeros that begin with a large page."""
+    """Return zeros that begin on a large page."""
     # One page more, since the system promises that a map begins with a small page only.
     pages = mmap.mmap(-1, size + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     _prefer_large(pages)
@@ -118,7 +121,7 @@ def _large_pages(size: int) -> np.ndarray:
 
 
 def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
-    """Yield the parts of a file of these arrays: gaps, so that each is aligned, and bytes, not copied if possible.
+    """Yield the parts of a file of arrays: gaps and bytes.
 
     Written through a buffer of a large page, they leave in whole pages, which stay whole in the system's memory, and
     are mapped as such.
@@ -134,7 +137,7 @@ def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
 
 
 def map_file(descriptor: int) -> mmap.mmap:
-    """Map a file that is not empty: pages are read when they are used, large ones where the system can.
+    """Map a non-empty file, on large pages if possible.
 
     Changes never reach the file.  It is not read-only, because TVM takes no such arrays.
     """
@@ -144,7 +147,7 @@ def map_file(descriptor: int) -> mmap.mmap:
 
 
 def release(pages: mmap.mmap) -> None:
-    """Let the system take back the pages of a file that were read; they are read again if they are needed."""
+    """Let the system take back a file's read pages until needed."""
     with contextlib.suppress(AttributeError):
         pages.madvise(mmap.MADV_DONTNEED)
 

@@ -1,4 +1,4 @@
-"""Native output: text that libraries print to file descriptor 2, kept from the user without touching anybody else's.
+"""Native output: text of libraries on file descriptor 2, kept from users.
 
 TVM and LLVM print warnings there that no logger and no filter of Python's sees.  The descriptor belongs to the process:
 whoever points it elsewhere for a moment takes the lines of all other threads, and of processes started meanwhile.  But
@@ -31,7 +31,9 @@ _interrupts: list[BaseException] = []
 
 
 def quietly(call: Callable[[], Result]) -> Result:
-    """Call a function, and drop what it prints to file descriptor 2; on an error it is printed after all.
+    """Call a function, and drop its prints to descriptor 2.
+
+    On an error they are printed after all.
 
     It runs in a thread of its own, which the caller waits for, also when Ctrl-C comes meanwhile; so it must not take a
     lock that the caller holds.  Where the system gives a thread no descriptors of its own, nothing is held back.
@@ -60,12 +62,12 @@ def quietly(call: Callable[[], Result]) -> Result:
 
 
 def holds_interrupt() -> bool:
-    """Check whether an interrupt waits for the end of a call of `quietly`."""
+    """Check for an interrupt held back during `quietly`."""
     return bool(_interrupts)
 
 
 def _wait_for_end(outcome: Future[Any], interrupt: BaseException) -> None:
-    """Wait for the end of a call, whatever else interrupts that."""
+    """Wait for the end of a call, through further interrupts."""
     # Of the main thread alone, since no other one is interrupted.
     _interrupts.append(interrupt)
     while not outcome.done():
@@ -92,7 +94,7 @@ def _run(call: Callable[[], Any], outcome: Future[Any], texts: list[bytes]) -> N
 
 
 def _hold_back() -> BinaryIO | None:
-    """Let the calling thread print into memory; return that as a file, or None where the system cannot."""
+    """Let the calling thread print into memory; None if the system cannot."""
     if not _own_descriptors():
         return None
     try:
@@ -104,7 +106,7 @@ def _hold_back() -> BinaryIO | None:
 
 
 def _own_descriptors() -> bool:
-    """Give the calling thread a table of file descriptors of its own; return whether the system can."""
+    """Give the calling thread its own file descriptors, if possible."""
     if not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)

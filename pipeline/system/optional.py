@@ -1,4 +1,4 @@
-"""Optional packages: imported where they are used, missed with one clear message."""
+"""Optional packages: imported on use, missed with one clear message."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _HIDDEN = {"openvino": "openvino_telemetry"}
 
 
 def is_installed(package: str) -> bool:
-    """Return whether there is a package of this name, without importing it."""
+    """Look for a package without importing it."""
     return importlib.util.find_spec(package) is not None
 
 
 def hide_telemetry(package: str) -> None:
-    """Keep a package from reporting that it is imported, unless what does so is imported already."""
+    """Keep a package from reporting its import."""
     if package in _HIDDEN and package not in sys.modules:
         # None is how Python writes down that there is no such module.
         sys.modules.setdefault(_HIDDEN[package], None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Service manager: what systemd is told of a service, by the protocol of ``sd_notify(3)``."""
+"""Service manager: notices to systemd, by the protocol of ``sd_notify(3)``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SOCKET_VARIABLE, WATCHDOG_VARIABLE = "NOTIFY_SOCKET", "WATCHDOG_USEC"
 
 
 def notify(*states: str) -> bool:
-    """Send states such as ``"READY=1"``, and return whether there is a service manager that hears them."""
+    """Send states such as ``"READY=1"``; False if nobody listens."""
     path = os.environ.get(SOCKET_VARIABLE, "")
     if not path:
         return False
@@ -29,7 +29,7 @@ def notify(*states: str) -> bool:
 
 @contextlib.contextmanager
 def ready_service() -> Iterator[None]:
-    """Tell the service manager that the service is ready, that it is alive while the block runs, and that it stops.
+    """Tell the service manager of start, life and end of a block.
 
     A process that hangs, with the interpreter's lock held, says nothing more, and is started anew.
     """

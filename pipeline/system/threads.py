@@ -1,4 +1,4 @@
-"""Threads that are used again.
+"""Threads for reuse.
 
 TVM's pool of helper threads belongs to the thread that first runs a kernel on several cores.  It ends only with that
 thread, its helpers spin for some 100 ms before they do, and they are all kept on the same cores: a program that starts
@@ -24,16 +24,16 @@ from typing import TypeVar
 from pipeline.system import affinity, forks
 
 RESTING = "resting"
-"""Name of a thread that has nothing to do."""
+"""Name of an idle thread."""
 
 Result = TypeVar("Result")
 
 _LOOK_S = 0.05
-"""Seconds between two looks at whether the result is wanted still."""
+"""Seconds between two looks at the need for a result."""
 
 
 class Lease:
-    """The use of a thread for one piece of work; the thread may use all cores of the process when it begins.
+    """Use of a thread for one piece of work.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ class Lease:
         return work is not None and work()
 
     def end(self) -> None:
-        """Note that the work is done."""
+        """Note the end of the work."""
         self._over.set()
 
     def begun_elsewhere(self) -> bool:
-        """Check that the work has been begun in another thread, so that its end can be waited for."""
+        """Check if another thread has begun the work."""
         return self._thread is not None and self._thread is not threading.current_thread()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end of the work, at most `timeout` seconds, and return whether it has come."""
+        """Wait for the end of the work; False after `timeout` seconds."""
         if self.kind is None and self._thread is not None:
             self._thread.join(timeout)
             return not self._thread.is_alive()
@@ -78,7 +78,7 @@ class Lease:
 
 
 def run_in_thread(work: Callable[[], Result], name: str, kind: Hashable = None) -> Result:
-    """Do some work in another thread, wait for its end, and return its result; its pinning does not follow the caller.
+    """Run work in another, unpinned thread, and return its result.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def run_in_thread(work: Callable[[], Result], name: str, kind: Hashable = None) 
 
 
 def start_in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
-    """Let a thread called `name` do some work that takes long, and return its future."""
+    """Run long work in a named thread, and return its future."""
     lease, outcome = _lease_work(work, name)
     lease.start()
     return outcome
@@ -111,7 +111,7 @@ def call_in_time(
     ends: Callable[[], bool],
     discard: Callable[[Result], object],
 ) -> Result:
-    """Do some work that may hang in another thread, and return its result.
+    """Run work that may hang in another thread; return its result.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _lease_work(work: Callable[[], Result], name: str, kind: Hashable = None) ->
 
 
 class ReusableThread(threading.Thread):
-    """A thread that does what it is given, one piece of work after the other."""
+    """Thread for one piece of work after the other."""
 
     def __init__(self, kind: Hashable) -> None:
         # A daemon: it may rest, or hang in a device, when the interpreter ends.
@@ -165,7 +165,7 @@ class ReusableThread(threading.Thread):
         self.leases: SimpleQueue[Lease | None] = SimpleQueue()
 
     def run(self) -> None:
-        """Work and rest in turns, until there is no need for this thread any more."""
+        """Work and rest in turns until the thread is surplus."""
         while (lease := self.leases.get()) is not None:
             affinity.unpin()
             self.name, reusable = lease.name, False
@@ -180,14 +180,14 @@ class ReusableThread(threading.Thread):
 
 
 class _Threads:
-    """The threads of a kind, at work and resting; those without a kind are not counted."""
+    """Threads of a kind, at work and resting."""
 
     def __init__(self) -> None:
         self.after_fork()
         forks.watch(self)
 
     def after_fork(self) -> None:
-        """Forget all threads; in a process that was forked there are none of them."""
+        """Forget all threads: a forked process has none of them."""
         # A new one: in a child, the parent's may be held for ever by a thread that is not there. It guards the three
         # counts below, which every thread changes when it begins and ends its work.
         self._lock = threading.Lock()
@@ -195,7 +195,7 @@ class _Threads:
         self._working = self._peak = 0
 
     def take(self, kind: Hashable) -> ReusableThread:
-        """Return a thread that waits for work."""
+        """Return a thread waiting for work."""
         if kind is not None:
             with self._lock:
                 self._working += 1
@@ -230,7 +230,7 @@ class _Threads:
                 thread.leases.put(None)
 
     def _end_surplus(self) -> None:
-        """End the threads that have rested longest, if there are more than were ever needed at once."""
+        """End the threads at rest longest, above the number ever needed."""
         while self._resting and self._working + len(self._resting) > self._peak:
             self._resting.pop(0).leases.put(None)
 
@@ -239,7 +239,7 @@ _threads = _Threads()
 
 
 def _outlast_native_code() -> None:
-    """Let the process end with its own status while threads are in native code.
+    """Let the process end during native code with its own status.
 
     A thread that comes back from there while the interpreter ends is ended by that, in the middle of functions of C++,
     which abort the process then.  It sleeps there instead, and what C++ tears down when the process ends stays.

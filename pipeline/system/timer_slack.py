@@ -1,4 +1,4 @@
-"""Timer slack: how much later than asked for the system may wake a thread that sleeps."""
+"""Timer slack: delay of the system in waking a sleeping thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 def wake_on_time() -> None:
-    """Let the system wake the calling thread as soon as it is due.
+    """Let the system wake the calling thread without delay.
 
     Linux may let sleeping threads wait up to 50 microseconds longer, to wake several at once, which saves power.
     Elsewhere nothing changes.

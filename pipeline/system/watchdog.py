@@ -1,4 +1,4 @@
-"""Watchdog: notices a stage that does not come back, in a thread that sleeps until the next deadline."""
+"""Watchdog: one thread that notices stages past their deadline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from time import monotonic
 
 @dataclass(frozen=True, eq=False)
 class TimedRun:
-    """A run of a stage on a frame that has a deadline.
+    """Run of a stage with a deadline.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class TimedRun:
 
 
 class Watchdog:
-    """The runs that have a deadline.
+    """Runs with a deadline.
 
     A run ends exactly once: by its worker, or by the watchdog, whose `TimedRun.expire` then owns the frame.
     """
@@ -43,11 +43,11 @@ class Watchdog:
 
     @property
     def wake_at(self) -> float:
-        """Time of `time.monotonic` at which it will wake up; infinity while nothing runs."""
+        """`time.monotonic` of the next wake-up; infinity when idle."""
         return self._wake_at
 
     def begin(self, limit: float, expire: Callable[[TimedRun], None], spent_s: float = 0.0) -> TimedRun:
-        """Note that a run begins, which must end within `limit` seconds; of these, some are spent if it goes on."""
+        """Note the start of a run, with the seconds already spent."""
         start_s = monotonic() - spent_s
         run = TimedRun(start_s, start_s + limit, expire)
         self._runs[run] = True
@@ -57,7 +57,7 @@ class Watchdog:
         return run
 
     def end(self, run: TimedRun) -> bool:
-        """Note the end of a run, and return whether it was in time."""
+        """Note the end of a run; False if it was late."""
         return self._runs.pop(run, False)
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class Watchdog:
                 run.expire(run)
 
     def _sleep(self) -> bool:
-        """Sleep until a deadline or an alarm; False when it is time to end."""
+        """Sleep until a deadline or an alarm; False at the end."""
         self._wake_at = inf
         # Infinity before the runs are read: a run that begins in between puts an alarm, at worst one too many.
         wake_at = self._wake_at = min((run.deadline_s for run in list(self._runs)), default=inf)
