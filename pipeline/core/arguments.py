@@ -1,4 +1,4 @@
-"""Arguments: the one place where numbers and choices that users give are checked, before anything else happens."""
+"""Arguments: checks of numbers and choices from users, before anything else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.errors import ArgumentError
 
 
 def time_limit(name: str, value: Any) -> float | None:
-    """Return seconds to wait, None for as long as it takes.
+    """Return seconds to wait; None means no limit.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def time_limit(name: str, value: Any) -> float | None:
 
 
 def duration(name: str, value: Any) -> float:
-    """Return seconds above 0, infinity included; raise `ArgumentError` if it is something else."""
+    """Return seconds above 0, infinity included; else raise `ArgumentError`."""
     seconds = _number(name, value, "a time in seconds, above 0")
     # Refuses NaN, too.
     if not seconds > 0:
@@ -42,7 +42,7 @@ def duration(name: str, value: Any) -> float:
 
 
 def moment(name: str, value: Any) -> float:
-    """Return a `time.time`; raise `ArgumentError` if it is none, such as a datetime."""
+    """Return a `time.time`; raise `ArgumentError` for a datetime and the like."""
     kind = "seconds as time.time() gives them; of a datetime, its timestamp()"
     seconds = _number(name, value, kind)
     if not math.isfinite(seconds):
@@ -51,7 +51,7 @@ def moment(name: str, value: Any) -> float:
 
 
 def count(name: str, value: Any, minimum: int) -> int:
-    """Return a whole number; raise `ArgumentError` if it is none, or below `minimum`."""
+    """Return an integer; raise `ArgumentError` below `minimum`."""
     message = f"{name} is {_describe_value(value)}; it must be a whole number, at least {minimum}"
     # Python takes True for 1; who writes it has mixed up two arguments.
     if isinstance(value, bool):
@@ -67,7 +67,7 @@ def count(name: str, value: Any, minimum: int) -> int:
 
 
 def choice(name: str, value: Any, choices: Collection[str]) -> str:
-    """Return one of several words; raise `ArgumentError` if it is another."""
+    """Return one of `choices`; raise `ArgumentError` for another word."""
     if not isinstance(value, str) or value not in choices:
         words = [repr(word) for word in choices]
         alternatives = " or ".join(words) if len(words) == 2 else f"one of {', '.join(words)}"

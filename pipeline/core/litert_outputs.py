@@ -1,4 +1,4 @@
-"""LiteRT outputs: what an interpreter has computed, also where that is nothing."""
+"""LiteRT outputs, also those that were never computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def read_output(interpreter: Any, number: int) -> np.ndarray:
-    """Return a copy of an interpreter's output, by its place among the outputs."""
+    """Return a copy of an interpreter's output by index."""
     # Asked for now: the shape may be another one for each frame.
     detail = interpreter.get_output_details()[number]
     # It refuses to hand out a tensor without elements.

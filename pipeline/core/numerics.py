@@ -1,4 +1,4 @@
-"""Numerics: liberties of a build with its arithmetic, for speed or size; by default none."""
+"""Numerics: liberties of a build for speed or size; none by default."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ TOLERANCES = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}
 """Largest allowed error, as a share of the largest output, by how weights are stored."""
 
 ARITHMETIC = {"float32": 0.0, "float16": 2e-2}
-"""The same by what numbers are multiplied as."""
+"""Allowed errors by arithmetic."""
 
 ROUNDING = {"float16": 2e-2, "bfloat16": 1e-1}
 """The same against float32 by the dtype of tensors: each operator rounds to 11 or 8 bits, and dozens follow."""
 
 
 def check_tolerance(tolerance: object) -> None:
-    """Check that results can be compared by a tolerance.
+    """Check the type and range of a tolerance.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def check_tolerance(tolerance: object) -> None:
 
 
 def rounding_of(dtypes: Iterable[str]) -> float:
-    """Largest allowed error, as a share of the largest output, of a model with tensors of these dtypes."""
+    """Return the error to allow for a model with tensors of `dtypes`."""
     return max((ROUNDING.get(each, 0.0) for each in dtypes), default=0.0)
 
 
@@ -77,11 +77,11 @@ class Numerics:
 
     @property
     def tolerance(self) -> float:
-        """Largest allowed error against the unchanged model, as a share of the largest output."""
+        """Allowed error, as a share of the largest output."""
         return max(TOLERANCES[self.weights], ARITHMETIC[self.arithmetic], 1e-4 if self.winograd else 0.0)
 
     def of_stage(self, options: StageOptions) -> Numerics:
-        """Return these choices with those that a stage has of its own."""
+        """Return these choices with a stage's own ones."""
         return Numerics(
             self.winograd if options.winograd is None else options.winograd,
             self.weights if options.weights is None else options.weights,

@@ -1,4 +1,4 @@
-"""Packed models: operators that the model's own runtime computes inside of a stage, as an operand of a call.
+"""Packed models: operators of the model's own runtime inside a stage.
 
 A stage calls one function of each runtime for all of them, and hands it the operators' model as its first operand:
 bytes, behind their SHA-256.  So they travel with a stage's parameters, wherever those go, and are found again by the
@@ -14,18 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 ONNX_RUNTIME = "onnxruntime"
-"""Kind of the operators of a graph that ONNX Runtime computes."""
+"""Kind of the operators that ONNX Runtime computes."""
 
 LITERT = "litert"
-"""Kind of those that LiteRT computes."""
+"""Kind of the operators that LiteRT computes."""
 
 PYTORCH = "pytorch"
-"""Kind of those that PyTorch computes."""
+"""Kind of the operators that PyTorch computes."""
 
 KINDS = (ONNX_RUNTIME, LITERT, PYTORCH)
 
 FAMILIES = ("aten", "prims", "torchvision", "quantized_decomposed")
-"""Of PyTorch's operators, those that compute tensors; others may do anything."""
+"""Namespaces of PyTorch operators that compute tensors; others may do anything."""
 
 _NAMESPACE = "soc_pipeline."
 
@@ -36,17 +36,17 @@ computers: dict[str, Callable[..., None]] = {}
 
 
 def compute(kind: str, *operands: object) -> None:
-    """Compute a packed model; compiled code calls it by the name of the kind's function."""
+    """Compute a packed model, called by compiled code."""
     computers[kind](*operands)
 
 
 def function_name(kind: str) -> str:
-    """Return the name of the function, in TVM's registry, that computes operators of this kind."""
+    """Return the name of a kind's function in TVM's registry."""
     return _NAMESPACE + kind
 
 
 def function_kind(name: str) -> str:
-    """Return the kind of the operators that a function of TVM's registry computes; empty if it is none of ours."""
+    """Return the kind of a function in TVM's registry, or ""."""
     kind = name.removeprefix(_NAMESPACE)
     return kind if name.startswith(_NAMESPACE) and kind in KINDS else ""
 
@@ -57,7 +57,7 @@ def pack(model: bytes) -> np.ndarray:
 
 
 def digest(operand: np.ndarray) -> bytes:
-    """Return what tells a packed model from others."""
+    """Return the fingerprint of a packed model."""
     return operand[:DIGEST_BYTES].tobytes()
 
 
@@ -67,7 +67,7 @@ def unpack(operand: np.ndarray) -> bytes:
 
 
 class PackedPart(NamedTuple):
-    """A packed model among others that are to become one.
+    """A packed model to be merged with others.
 
     Attributes
     ----------

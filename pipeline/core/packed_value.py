@@ -1,4 +1,4 @@
-"""Packed values: text, sequences, maps and tensors of any shape, as bytes of a fixed size that a frame carries.
+"""Packed values: text, sequences, maps and tensors of any shape in fixed bytes.
 
 A frame's tensors have fixed shapes, so that memory, copies and wires are planned once.  What has none travels in a
 vector of bytes that is large enough, and is packed and unpacked where a frame enters and leaves.
@@ -16,7 +16,7 @@ from pipeline.core.plan.stage_plan import TensorSpec
 from pipeline.errors import InputError
 
 CAPACITY = 1048573
-"""Bytes of a packed value; a prime number, so that no tensor of a model has this shape by chance."""
+"""Size of a packed value in bytes; a prime number, so that no tensor of a model has this shape by chance."""
 
 DTYPE = "uint8"
 
@@ -25,22 +25,22 @@ _HEADER = 8
 
 
 def is_packed(spec: TensorSpec) -> bool:
-    """Check whether a tensor is a packed value."""
+    """Check if a tensor is a packed value."""
     return spec.shape == (CAPACITY,) and spec.dtype == DTYPE
 
 
 def is_packed_array(array: np.ndarray) -> bool:
-    """Check whether an array is a packed value."""
+    """Check if an array is a packed value."""
     return array.shape == (CAPACITY,) and array.dtype == np.uint8
 
 
 def read(array: np.ndarray) -> Any:
-    """Return the value that an array holds packed, or else the array."""
+    """Return an array's packed value, or else the array."""
     return unpack(array) if is_packed_array(array) else array
 
 
 def write(target: np.ndarray, value: Any) -> None:
-    """Copy a value into an array, packed if the array is for such; raise `InputError` if it has another shape."""
+    """Copy a value into an array; `InputError` for another shape."""
     if is_packed_array(target):
         pack_into(target, value)
         return
@@ -72,7 +72,7 @@ def pack(value: Any) -> np.ndarray:
 
 
 def pack_into(target: np.ndarray, value: Any) -> None:
-    """Write a value into bytes, as `pack` does; those behind it stay as they are."""
+    """Pack a value into bytes, and leave the ones after it."""
     try:
         data = msgspec.msgpack.encode(_plain(value))
     except TypeError as error:
@@ -84,7 +84,7 @@ def pack_into(target: np.ndarray, value: Any) -> None:
 
 
 def unpack(array: np.ndarray) -> Any:
-    """Return the value that `pack` has written.
+    """Return the value written by `pack`.
 
     Raises
     ------
@@ -99,7 +99,10 @@ def unpack(array: np.ndarray) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of lists, texts and bytes only; the first item of a list says what it stands for."""
+    """Return a value of lists, texts and bytes only.
+
+    The first item of a list is its type.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Address: machine and name of a remote device, and the time to wait for it."""
+"""Address: machine and name of a remote device, with time limits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ EXAMPLES = {
 }
 _TIMES = ("timeout", "patience", "limit")
 POOL_TIMEOUT_S = 1.0
-"""Default of the time limit in a pool, where another member takes over what one has lost."""
+"""Default time limit in a pool, where another member takes over a lost frame."""
 
 _KEY = r"[A-Za-z0-9_.-]+"
-"""Name of a pool whose members announce themselves."""
+"""Pattern of a pool's name whose members announce themselves."""
 
 _OPTIONS = {
     "pool": (*_TIMES, "tls", "via"),
@@ -33,7 +33,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Address:
-    """One device on another machine, or with the scheme ``local`` the one of this machine that stands in for it.
+    """One device of another machine, or its ``local`` stand-in.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Address:
 
 
 def parse(text: str) -> Address:
-    """Return the address that `text` says, such as ``remote://board:9123/cpu?timeout=2``.
+    """Return the address in a text like ``remote://board:9123/cpu?timeout=2``.
 
     Raises
     ------
@@ -113,13 +113,13 @@ def parse(text: str) -> Address:
 
 
 def preferred(addresses: str) -> Address:
-    """Return the first address in a text of alternatives; of a pool, whose members are alike, the first member's."""
+    """Return the first address of alternatives or pool members."""
     address = alternatives(addresses)[0]
     return address.members[0] if address.members else address
 
 
 def _parse_pool(text: str) -> Address:
-    """Return the address of a pool, whose members are separated by commas, or told by somebody else."""
+    """Return a pool's address, its members listed or announced elsewhere."""
     members = []
     rest = text.removeprefix("pool:")
     if "://" not in rest.partition("?")[0]:
@@ -139,7 +139,7 @@ def _parse_pool(text: str) -> Address:
 
 
 def _parse_announced(text: str, rest: str) -> Address:
-    """Return the address of a pool whose members announce themselves under a key."""
+    """Return the address of a pool announced under a key."""
     parts = urlsplit(rest)
     key, _, device = parts.path.partition("/")
     if not re.fullmatch(_KEY, key) or "/" in device or not re.fullmatch(_KEY, device or "cpu"):
@@ -149,7 +149,7 @@ def _parse_announced(text: str, rest: str) -> Address:
 
 
 def alternatives(addresses: str) -> tuple[Address, ...]:
-    """Return the addresses in a text that separates them by spaces, the preferred one first."""
+    """Return the alternatives in a text, the preferred one first."""
     return tuple(parse(each) for each in addresses.split())
 
 

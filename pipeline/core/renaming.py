@@ -1,4 +1,4 @@
-"""Renaming: an argument or option that has another name now is refused with the new name."""
+"""Renaming: refusals of old arguments and options, with the new name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function whose arguments, given as ``old="new"``, have new names.
+    """Decorate a function with renamed arguments, as ``old="new"``.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def add_renamed_option(parser: argparse.ArgumentParser, old_name: str, new_name: str) -> None:
-    """Let the parser refuse `old_name` and name `new_name`; its help shows the new one only."""
+    """Let the parser refuse `old_name` with `new_name`, and hide it."""
     parser.add_argument(
         old_name, action=_RenamedOption, new_name=new_name, dest=argparse.SUPPRESS, help=argparse.SUPPRESS
     )

@@ -1,4 +1,4 @@
-"""ScaleLimits: demands of an integer accelerator on the scales of quantised tensors."""
+"""ScaleLimits: demands of an integer accelerator on quantised scales."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Exponents = npt.NDArray[np.float64]
 """Logarithms of scales, to the base of two; whole, or -inf where any scale would do."""
 
 _LARGEST = 128
-"""Of bytes, whichever their sign."""
+"""Largest absolute value of bytes of either sign."""
 
 
 @dataclass(frozen=True)
 class ScaleLimits:
-    """Limits of an accelerator whose scales are powers of two, and whose zero points are 0; the defaults are VTA's.
+    """Limits of an accelerator with power-of-two scales (default: VTA's).
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class ScaleLimits:
     def weight_exponents(
         self, natural: Exponents, source: float, result: float | None, bias: Exponents | None, terms: int
     ) -> Exponents:
-        """Return the exponents of weights' scales, raised where a channel's shift or sums would not fit.
+        """Return the exponents of weights' scales within shifts and sums.
 
         That costs nothing: where a shift is too long, all sums of the channel are less than a few steps of the result,
         as those of a dead channel are, whose weights are next to nothing.
@@ -65,7 +65,7 @@ class ScaleLimits:
         return np.where(np.isfinite(exponents), np.ceil(exponents), 0.0)
 
     def addend(self, *exponents: float) -> float:
-        """Return the least exponent that a tensor may have where these are those of a sum's operands and result.
+        """Return the least exponent for an operand of a sum.
 
         A finer one would say of an addend what the other one's rounding hides.
         """

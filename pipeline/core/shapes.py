@@ -15,10 +15,10 @@ Size = Mapping[str, int]
 """An extent for each name, such as ``{"N": 16}``."""
 
 Shapes = Mapping[str, Sequence[int | str] | int]
-"""What a caller says of a model's inputs: their extents by input, or one extent by the model's name for it."""
+"""Shapes from a caller: extents by input, or one extent by its name in the model."""
 
 Multiple = tuple[str, int]
-"""The name of an extent that varies, and a factor."""
+"""Name of a varying extent, and a factor."""
 
 
 SizeRange = Mapping[str, int | range | str]
@@ -50,13 +50,13 @@ class Build:
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of its inputs; of a symbolic build, those of the example."""
+        """Shapes of its inputs; a symbolic build has its example's."""
         return {spec.name: spec.shape for spec in self.plan.inputs}
 
 
 @dataclass(frozen=True)
 class OpenShapes:
-    """Extents of a model's inputs that vary.
+    """Varying extents of a model's inputs.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class OpenShapes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of what varies, in order."""
+        """Names of the varying extents, in order."""
         names = (extent for shape in self.inputs.values() for extent in shape if isinstance(extent, str))
         return tuple(dict.fromkeys(names))
 
@@ -84,7 +84,7 @@ class OpenShapes:
         }
 
     def size(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-        """Return the size at which the inputs have these shapes.
+        """Return the size for inputs of these shapes.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class OpenShapes:
 
 
 def sizes_in(size_range: SizeRange) -> list[Size]:
-    """Return all sizes of a range, the first name's extents outermost.
+    """Return all sizes of a range, the first name outermost.
 
     Raises
     ------
@@ -143,7 +143,9 @@ def _extents(name: str, extent_range: Any) -> Sequence[Any]:
 def extent_multiples(
     shape: Sequence[int], other_shape: Sequence[int], size: Size, other_size: Size
 ) -> tuple[Multiple | None, ...] | None:
-    """Return the extent that varies behind each of a tensor's, and its factor; None if the shapes do not tell them.
+    """Return name and factor of each varying extent of a tensor.
+
+    None if the two shapes do not determine them.
 
     Parameters
     ----------
@@ -162,12 +164,12 @@ def extent_multiples(
 
 
 def is_open(shapes: Shapes | None) -> bool:
-    """Look for an extent that has a name instead of a number."""
+    """Look for an extent with a name instead of a number."""
     return any(not isinstance(shape, int) and has_name(shape) for shape in (shapes or {}).values())
 
 
 def has_name(shape: Sequence[int | str]) -> bool:
-    """Check whether a name stands in a shape instead of a number."""
+    """Look for a name in a shape."""
     return any(isinstance(extent, str) for extent in shape)
 
 

@@ -1,4 +1,4 @@
-"""Quantization: the numbers that the integers of a tensor stand for."""
+"""Quantization: real numbers of a tensor's integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.errors import PlanError
 
 @dataclass(frozen=True)
 class Quantization:
-    """The numbers that a tensor's integers stand for: ``(integer - zero_point) * scale``.
+    """Real numbers of integers: ``(integer - zero_point) * scale``.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Quantization:
             raise PlanError(f"the scales of tensor {self.tensor!r} lie along axis {self.axis}; count from 0")
 
     def numbers(self, integers: Any) -> np.ndarray:
-        """Return the numbers that `integers` stand for, float32 of the same shape."""
+        """Return the real numbers of `integers` as float32."""
         values = np.asarray(integers)
         scale, zero = np.array(self.scale, np.float32), np.array(self.zero_point, np.float32)
         if len(scale) > 1:
@@ -61,7 +61,7 @@ class Quantization:
 
 
 def numbers(outputs: Mapping[str, Any], quantizations: Iterable[Quantization]) -> Mapping[str, Any]:
-    """Return outputs by name, the quantised ones as the numbers that they stand for."""
+    """Return outputs by name, quantised ones as real numbers."""
     # Usually there are none, and the outputs need not be copied to another mapping.
     by_tensor = {each.tensor: each for each in quantizations}
     if not by_tensor:

@@ -1,4 +1,4 @@
-"""Board: the devices and links that a plan may use, as an immutable value."""
+"""Board: devices and links of a plan, as an immutable value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Amount = TypeVar("Amount", float, "NDArray[np.float64]")
 
 @dataclass(frozen=True)
 class Board:
-    """The devices that one plan may use, and the links between their memories.
+    """Devices of a plan and the links between their memories.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Board:
         check_links(self.name, self.devices, self.links)
 
     def device(self, name: str) -> Device:
-        """Return the device called `name`, or raise `BoardError` with the names that exist.
+        """Return a device by name; `BoardError` lists the names.
 
         A name such as ``"cpu/onnxruntime"`` is the device with another one of its runtimes.
         """
@@ -67,17 +67,17 @@ class Board:
 
     @cached_property
     def home(self) -> Device | None:
-        """A device of the caller's memory; None if the board has none there: then nothing is said of the caller."""
+        """Device of the caller's memory; None on a board without one."""
         local = [device for device in self.devices if not device.address]
         host_devices = [device for device in local if device.memory == "host"]
         return next(iter((*host_devices, *(device for device in local if device.capabilities.is_processor))), None)
 
     def is_one_device(self, first: str, second: str) -> bool:
-        """Return whether two names are of one device, whichever of its runtimes they say."""
+        """Compare two names of devices, without their runtimes."""
         return any(device.is_called(first) and device.is_called(second) for device in self.devices)
 
     def with_target(self, name: str, keys: Mapping[str, object]) -> Board:
-        """Return this board with some keys of a device's target set; raises as `device`."""
+        """Return the board with keys of a device's target set."""
         device = self.device(name)
         if device not in self.devices:
             raise BoardError(f"the target of {name!r} cannot be set: give the runtime a device of its own kind")
@@ -85,7 +85,7 @@ class Board:
         return replace(self, devices=tuple(target_device if each is device else each for each in self.devices))
 
     def with_runtimes(self, runtimes: Sequence[str]) -> Board:
-        """Return this board with a choice of runtimes for stages on CPU cores; see `Device.runtimes`."""
+        """Return the board with other runtimes for CPU stages."""
         devices = [
             replace(device, runtimes=tuple(runtimes))
             if device.capabilities.is_processor and device.cores and not device.address
@@ -99,7 +99,7 @@ class Board:
         return next((each for each in self.links if set(each.ends) == {source, target}), None)
 
     def transfer_s(self, source: Device, target: Device, nbytes: Amount) -> Amount:
-        """Return the seconds to move `nbytes`, one number or an array of them, from `source` to `target`.
+        """Return the seconds to move `nbytes`, a number or an array.
 
         Within one memory nothing is copied, but the reader's caches have to fetch the bytes once.
         """

@@ -1,4 +1,4 @@
-"""Checks of a board: its names fit together, and its numbers are numbers of something."""
+"""Checks of a board: names fit together, numbers are possible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.errors import BoardError, near
 FAMILIES = (
     "convolution", "depthwise", "matmul", "pooling", "reduction", "normalization", "elementwise", "movement", "other",
 )  # fmt: skip
-"""Families of operators: those of one family reach a similar share of a device's arithmetic."""
+"""Families of operators with a similar share of a device's arithmetic."""
 
 # Rates divide, and so must be above 0; amounts may be 0, which mostly stands for unknown.
 RATES = ("flops", "bytes_per_s")
@@ -22,11 +22,11 @@ AMOUNTS = (
 MEASURABLE = (*RATES, *AMOUNTS, "efficiency")
 
 LARGEST_INDEX = (1 << 31) - 1
-"""Number of a device that DLPack, and so TVM, still has room for: an int32."""
+"""Largest device number of DLPack, and so of TVM: an int32."""
 
 
 def check_devices(board: str, devices: Sequence[Device]) -> None:
-    """Raise `BoardError` unless the devices of a board are possible, and their names differ."""
+    """Raise `BoardError` for impossible devices or equal names."""
     if not devices:
         raise BoardError(f"board {board!r} has no devices; give it at least one")
     for device in devices:
@@ -37,7 +37,7 @@ def check_devices(board: str, devices: Sequence[Device]) -> None:
 
 
 def check_links(board: str, devices: Sequence[Device], links: Sequence[Link]) -> None:
-    """Raise `BoardError` unless the links connect memories of the devices, two memories once."""
+    """Raise `BoardError` unless each link connects two memories, once."""
     # Not a set: messages list them in the order of the board's file.
     memories = list(dict.fromkeys(device.memory for device in devices))
     for link in links:

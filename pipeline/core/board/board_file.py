@@ -1,4 +1,4 @@
-"""A board as a TOML file, whose keys are the fields of the board's values."""
+"""A board as a TOML file. Its keys are the fields of the values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSIDE: dict[type, dict[str, type]] = {Board: {"devices": Device, "links": Link
 
 
 def read(path: Path) -> Board:
-    """Return the board that a TOML file describes; it is called as the file is, unless it has a name of its own.
+    """Return the board of a TOML file.
 
     Raises
     ------
@@ -43,12 +43,12 @@ def read(path: Path) -> Board:
 
 
 def decode(data: bytes, name: str) -> Board:
-    """Return the board written in `data`; `name` is what it is called if it has no name of its own."""
+    """Return the board written in `data`; `name` is the default name."""
     return from_table({"name": name, **_parse_table(data)})
 
 
 def from_table(table: Mapping[str, Any]) -> Board:
-    """Return the board whose fields are the keys of a table."""
+    """Return the board from a table of its fields."""
     # Before msgspec, which ignores unknown keys: a misspelt field would silently keep its default.
     _check_keys(table, Board, "")
     try:
@@ -80,7 +80,7 @@ def _parse_table(data: bytes) -> dict[str, Any]:
 
 
 def _check_keys(table: Mapping[str, Any], kind: type, prefix: str) -> None:
-    """Raise `BoardError` for a key that `kind` has no field for; wrong types are found later."""
+    """Raise `BoardError` for keys unknown to `kind`."""
     fields = [each.name for each in dataclasses.fields(kind)]
     for key, value in table.items():
         if key not in fields:
@@ -95,7 +95,10 @@ def _tables(value: Any) -> Iterable[Mapping[str, Any]]:
 
 
 def _put_key_first(text: str) -> str:
-    """Return msgspec's message with the key in front, as in ``devices[0].flops: expected float, got str``."""
+    """Return msgspec's message with the key in front.
+
+    As in ``devices[0].flops: expected float, got str``.
+    """
     problem, separator, path = text.replace("`", "").rpartition(" - at ")
     if not separator:
         problem, path = path, "the file"

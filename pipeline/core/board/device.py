@@ -1,4 +1,4 @@
-"""Device, Cluster and Link: processors and what connects their memories, as immutable values."""
+"""Device, Cluster and Link: processors and the links of their memories."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pipeline.core.board.device_kinds import DeviceKind, device_kind, kind_names
 
 TVM = "tvm"
-"""Runtime of the stages that are compiled here."""
+"""Runtime of stages compiled by TVM."""
 
 
 def runtime_names() -> tuple[str, ...]:
-    """Return the names of all runtimes that stages on CPU cores may have."""
+    """Return the names of all runtimes for CPU stages."""
     return (TVM, *kind_names(lambda kind: kind.is_cpu_runtime))
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cores of a device that are alike, such as the big ones of a big.LITTLE processor.
+    """Cores of one type, such as the big ones of big.LITTLE.
 
     Attributes
     ----------
@@ -123,21 +123,24 @@ class Device:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """How stages may name it: itself, and with each of its other runtimes."""
+        """Names for stages: the device, and one per further runtime."""
         names = tuple(self.name if runtime == TVM else f"{self.name}/{runtime}" for runtime in self.runtimes)
         return names or (self.name,)
 
     def is_called(self, name: str) -> bool:
-        """Return whether a name is this device's, whichever runtime it says."""
+        """Compare a name with the device's, without runtimes."""
         return name == self.name or name in self.variants
 
     def with_runtime(self, runtime: str) -> Device:
-        """Return the device as stages have it that another runtime executes; the target is that runtime's default."""
+        """Return the device with stages executed by another runtime.
+
+        The target is that runtime's default.
+        """
         return replace(self, name=f"{self.name}/{runtime}", kind=runtime, target=None, runtimes=())
 
     @property
     def places(self) -> int:
-        """Number of stages that may run on it at the same time."""
+        """Number of stages on it at a time."""
         return self.at_once or max(1, len(self.cores), self.slots)
 
     @property
@@ -147,24 +150,27 @@ class Device:
 
     @property
     def overlaps(self) -> bool:
-        """True if it computes one frame at a time in each slot, so that more replicas only overlap transfers."""
+        """True if further replicas only overlap transfers.
+
+        It computes one frame at a time in each slot.
+        """
         return self.capabilities.overlaps
 
     @property
     def slot_count(self) -> int:
-        """Number of frames that it computes at once for a stage whose replicas only overlap its transfers."""
+        """Number of frames it computes at once, beyond overlapped transfers."""
         if not self.capabilities.has_slots:
             return 1
         return self.slots or max(1, len(self.cores))
 
     def speed(self, core: int) -> float:
-        """Return the speed of one of its cores, as a multiple of `flops` and `bytes_per_s`."""
+        """Return a core's speed, as a multiple of `flops` and `bytes_per_s`."""
         return next((each.speed for each in self.clusters if core in each.cores), 1.0)
 
 
 @dataclass(frozen=True)
 class Link:
-    """The cost of moving bytes from one memory to another, in either direction.
+    """Cost of moving bytes between two memories, either way.
 
     Attributes
     ----------

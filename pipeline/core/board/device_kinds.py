@@ -1,4 +1,4 @@
-"""Kinds of device: one entry for each, with all that the rest of the project needs to know of it.
+"""Kinds of device: one entry per kind with all its capabilities.
 
 A new kind is a file with its adapter, a subclass of `pipeline.executor.devices.base.DeviceRuntime`, and one line here.
 The entries are plain data, and name adapters as text: planning, boards and simulation read them without loading TVM.
@@ -15,22 +15,20 @@ from pipeline.errors import BoardError, near
 from pipeline.system.entry_points import entry_names, entry_owner, load_entry
 
 GROUP = "soc_pipeline.devices"
-"""Of the entry points by which other packages add kinds of device."""
+"""Entry-point group for kinds of device from other packages."""
 
 CPU_EFFICIENCY: Mapping[str, float] = {"depthwise": 1.4, "pooling": 0.6, "reduction": 1.2}
-"""Share of a core's attainable rates that each family of operators reaches; those left out reach all of it.
-
-They are medians over the 639 fused groups of nine well-known networks, measured on an x86-64 core with AVX-512.  What
-is above 1 works on small tensors, which are still in the caches.
-"""
+"""Share of a core's attainable rates per family of operators; the missing ones reach all of it. They are medians over
+the 639 fused groups of nine well-known networks, measured on an x86-64 core with AVX-512. Shares above 1 are of small
+tensors, still in the caches."""
 
 OTHER_EFFICIENCY: Mapping[str, float] = {"depthwise": 0.15, "other": 0.25}
-"""The same for other devices, where nothing was measured: few values are used again, so that arithmetic waits."""
+"""Share of the rates of other devices, unmeasured: few values are used again, so arithmetic waits."""
 
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """A kind of device; the defaults are those of a processor beside the CPU.
+    """A kind of device; defaults are of a processor beside the CPU.
 
     Attributes
     ----------
@@ -100,12 +98,12 @@ class DeviceKind:
 
     @property
     def has_slots(self) -> bool:
-        """Whether it shares out its cores itself, and computes several frames at once on them."""
+        """True if it divides its own cores among several frames."""
         return not self.assigns_cores
 
     @property
     def is_served_in_slots(self) -> bool:
-        """Whether a server has several of it at once: what computes nothing, or on cores of which each has its own."""
+        """True if a server has several, each with its own cores or none."""
         return self.occupies_cores or not self.computes
 
     @property
@@ -131,12 +129,12 @@ def register(kind: DeviceKind) -> None:
 
 
 def unregister(name: str) -> None:
-    """Remove a kind of device that a program had added."""
+    """Remove an added kind of device."""
     del _kinds[name]
 
 
 def find_kind(name: str) -> DeviceKind | None:
-    """Return the kind called `name`, also that of an installed package; None if there is none.
+    """Return a kind by name, packages' included; else None.
 
     Raises
     ------
@@ -148,12 +146,12 @@ def find_kind(name: str) -> DeviceKind | None:
 
 
 def device_kind(name: str) -> DeviceKind:
-    """Return the kind called `name`; for an unknown one the defaults, because the caller may drive it himself."""
+    """Return a kind by name; an unknown one gets the defaults."""
     return find_kind(name) or DeviceKind(name)
 
 
 def kind_names(condition: Callable[[DeviceKind], bool] = lambda _: True) -> tuple[str, ...]:
-    """Return the names of all kinds for which a condition holds, in the order of the registry, then of packages."""
+    """Return the names of kinds under a condition, packages' last."""
     kinds = {**_kinds, **{name: _try_kind(name) for name in entry_names(GROUP) if name not in _kinds}}
     return tuple(name for name, kind in kinds.items() if kind is not None and condition(kind))
 
@@ -169,7 +167,7 @@ def _load_kind(name: str) -> DeviceKind | None:
 
 
 def _try_kind(name: str) -> DeviceKind | None:
-    """Return the kind of a package, or warn if that is broken: all other kinds are as good as before."""
+    """Return a package's kind; warn if it is broken."""
     try:
         return _load_kind(name)
     except BoardError as error:
@@ -178,7 +176,7 @@ def _try_kind(name: str) -> DeviceKind | None:
 
 
 def describe_unknown(name: str, candidates: tuple[str, ...] | None = None) -> str:
-    """Name all kinds, and those that `name` resembles."""
+    """List all kinds, and similar names."""
     names = kind_names() if candidates is None else candidates
     return f"there are {', '.join(names)}{near(name, names)}"
 
@@ -221,7 +219,7 @@ register(
 
 
 def _runtime_kind(name: str, adapter: str, model_format: str, command_keys: tuple[str, ...] = ()) -> DeviceKind:
-    """Return the entry of a runtime of others, which runs models in its own format, mostly on CPU cores."""
+    """Return the entry of a foreign runtime on CPU cores."""
     return DeviceKind(
         name, f"{_DEVICES}.{adapter}", model_format=model_format, has_islands=True, is_cpu_runtime=True,
         efficiency=CPU_EFFICIENCY, command_keys=command_keys,

@@ -1,4 +1,4 @@
-"""Transfer costs: time that each worker spends on moving tensors, as the scheduler moves them.
+"""Transfer costs: seconds of workers on moving tensors.
 
 Tensors travel between memories as arrays of the caller's memory: a stage elsewhere brings in what it reads from there,
 and hands out what others read.  A stage in the caller's memory uses them where they are; what it spends is changing
@@ -12,16 +12,16 @@ import numpy as np
 from pipeline.core.board.board import Amount, Board, Device
 
 LAYOUT = 3.0
-"""What a CPU stage spends on the layout of what crosses a cut, in times of fetching it from memory: a cut is in the
-model's layout, kernels have one of their own.  Cuts in the middle of three networks took 0.5 to 5 on each side, by the
-time of the stages one after the other over that of the whole model."""
+"""Cost of layouts at a cut for a CPU stage, as a multiple of fetching its tensors from memory: a cut is in the model's
+layout, kernels have one of their own. Cuts in the middle of three networks took 0.5 to 5 on each side, by the time of
+the stages one after the other over that of the whole model."""
 
 Route = tuple[Device, Device]
 """From where to where one worker moves a tensor."""
 
 
 def enter_route(board: Board, source: Device | None, target: Device) -> Route | None:
-    """Return the route of a tensor of `source` that a worker on `target` brings in; None if it uses it in place.
+    """Return the route of a tensor brought in; None in place.
 
     `source` is None for what the caller gives.
     """
@@ -33,7 +33,7 @@ def enter_route(board: Board, source: Device | None, target: Device) -> Route | 
 
 
 def leave_route(board: Board, source: Device, target: Device | None) -> Route | None:
-    """Return the route of a tensor for `target` that a worker on `source` hands out; None if it leaves it in place.
+    """Return the route of a tensor handed out; None in place.
 
     `target` is None for what the caller gets.
     """
@@ -45,7 +45,7 @@ def leave_route(board: Board, source: Device, target: Device | None) -> Route | 
 
 
 def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount, tensors: Amount | int = 1) -> Amount:
-    """Return the seconds that a worker on `target` spends on bringing in bytes that `source` made; None is the caller.
+    """Return a worker's seconds to bring in bytes; None is the caller.
 
     `nbytes` is one number, or an array of them, of so many `tensors` together: each is copied by itself.
 
@@ -61,7 +61,7 @@ def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount,
 
 
 def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount, tensors: Amount | int = 1) -> Amount:
-    """Return the seconds that a worker on `source` spends on handing out bytes for `target`; None is the caller.
+    """Return a worker's seconds to hand out bytes; None is the caller.
 
     `nbytes` is one number, or an array of them, of so many `tensors` together: each is copied by itself.
 
@@ -76,7 +76,7 @@ def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount,
 
 
 def link_ends(board: Board, route: Route | None) -> tuple[str, str] | None:
-    """Return the ends of the link that a way occupies, None if it occupies none."""
+    """Return the ends of the link on a route, or None."""
     # A shared link moves nothing, so that no two transfers wait for each other on it.
     link = None if route is None else board.link(route[0].memory, route[1].memory)
     return None if link is None or link.shared else link.ends
@@ -96,7 +96,7 @@ def _layout_s(device: Device, nbytes: Amount) -> Amount:
 
 
 def _by_home(board: Board, source: Device, target: Device) -> bool:
-    """Check that bytes between two memories go through the caller's; otherwise the reader takes their own link."""
+    """Check if bytes between two memories pass the caller's."""
     at_home = board.home
     if at_home is None or at_home.memory in (source.memory, target.memory):
         return True
@@ -106,10 +106,10 @@ def _by_home(board: Board, source: Device, target: Device) -> bool:
 
 
 def replicas_on(device: Device, replicas: int = 1) -> int:
-    """Return the number of a stage's replicas: two for each frame that is computed, where another one can travel."""
+    """Return a stage's replicas: two per computed frame with overlap."""
     return 2 * replicas if device.overlaps else replicas
 
 
 def own_cores(device: Device, cores: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the cores that the plan gives to a stage: a server shares out those of its machine itself."""
+    """Return a stage's planned cores."""
     return cores if device.capabilities.assigns_cores else ()

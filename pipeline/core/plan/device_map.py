@@ -1,4 +1,4 @@
-"""Devices of a plan mapped to those of the machine where its bundle is loaded."""
+"""Devices of a plan mapped to devices of the loading machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipeline.core.remote_address import alternatives
 from pipeline.errors import BoardError, near
 
 DeviceMap = Mapping[str, "str | Device"]
-"""From a name in the plan to what stands for it, as text or as a description."""
+"""Substitutes of a plan's devices by name, as text or description."""
 
 _FORMS = "such as 'cuda:1', 'cpu', or 'remote://127.0.0.1:9123/cpu'"
 
 
 def map_devices(plan: Plan, devices: DeviceMap) -> Plan:
-    """Return a plan whose devices are others of the same code, under their names in the plan.
+    """Return the plan on other devices of the same code.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def _make_replacement(plan: Plan, device: Device, substitute: str | Device) -> D
 
 
 def _parse_form(name: str, text: str) -> tuple[str, int, str]:
-    """Return the kind, the index and the address that `text` says."""
+    """Return kind, index and address from `text`."""
     # The members of a pool are of one kind; those that announce themselves are servers.
     scheme = text.removeprefix("pool:").partition("://")[0]
     if text.startswith("pool:") and "://" not in text.partition("?")[0]:
@@ -73,7 +73,10 @@ def _parse_form(name: str, text: str) -> tuple[str, int, str]:
 
 
 def _memory(plan: Plan, device: Device, address: str) -> str:
-    """Return the memory of what stands for a device: nobody else's on another machine, the caller's for cores here."""
+    """Return the memory of a device's substitute.
+
+    On another machine it is nobody else's; for cores here it is the caller's.
+    """
     if bool(device.address) == bool(address):
         return device.memory
     if address:
@@ -93,5 +96,5 @@ def _check_code(device: Device, substitute: Device) -> Device:
 
 
 def code_kind(device: Device) -> str:
-    """Return the kind of device that runs the code, on whichever machine."""
+    """Return the kind of device that runs the code, on any machine."""
     return alternatives(device.address)[0].device if device.address else device.kind

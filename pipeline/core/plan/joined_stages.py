@@ -1,4 +1,4 @@
-"""Joined stages: consecutive stages on several devices become the steps of one, which borrows what is not its own."""
+"""Joined stages: consecutive stages as steps of one, with borrowed devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def join_stages(  # noqa: PLR0913 - the last ones by keyword
     cores: Sequence[int] | None,
     replicas: int,
 ) -> StagePlan:
-    """Return one stage with a step for each of some stages; `readers` has the tensors that are read behind them."""
+    """Return one stage with each of `stages` as a step."""
     worker_device = _own_device(board, stages) if device is None else device
     if cores is None:
         cores = [core for stage in stages if board.is_one_device(stage.device, worker_device) for core in stage.cores]
@@ -50,6 +50,6 @@ def join_stages(  # noqa: PLR0913 - the last ones by keyword
 
 
 def _own_device(board: Board, stages: Sequence[StagePlan]) -> str:
-    """Return the first device that is made of cores, on which a worker is at home."""
+    """Return the first device with cores, where a worker is at home."""
     names = [stage.device for stage in stages]
     return next((name for name in names if board.device(name).cores), names[0])

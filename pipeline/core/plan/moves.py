@@ -1,4 +1,4 @@
-"""Moves: the tensors of each stage that change their memory, as the scheduler's copies do it: one by one."""
+"""Moves: tensors of a stage that change their memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.core.plan.stage_plan import StagePlan, TensorSpec
 
 
 class Reader(Protocol):
-    """What of a stage or a step its moves follow from."""
+    """Parts of a stage or step that determine its tensor moves."""
 
     @property
     def device(self) -> str:
@@ -20,15 +20,15 @@ class Reader(Protocol):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What it reads."""
+        """Tensors read."""
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """What others read."""
+        """Tensors for other stages."""
 
 
 class Flow(Protocol):
-    """What of a plan its moves follow from."""
+    """Parts of a plan that determine its tensor moves."""
 
     @property
     def board(self) -> Board:
@@ -36,7 +36,7 @@ class Flow(Protocol):
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """What the caller gets."""
+        """Tensors for the caller."""
 
     @property
     def stages(self) -> Sequence[Reader]:
@@ -44,7 +44,7 @@ class Flow(Protocol):
 
 
 class StageSet(Flow, Protocol):
-    """What of a plan its times follow from."""
+    """Parts of a plan that determine its times."""
 
     @property
     def stages(self) -> tuple[StagePlan, ...]:
@@ -77,7 +77,7 @@ class Move:
 
 @dataclass(frozen=True)
 class StageMoves:
-    """What a stage brings in before it computes, and hands out behind it."""
+    """Moves of a stage before and after it computes."""
 
     enter: tuple[Move, ...]
     leave: tuple[Move, ...]
@@ -104,17 +104,17 @@ class StageMoves:
 
     @property
     def enter_s(self) -> float:
-        """Seconds of all that is brought in."""
+        """Seconds to bring everything in."""
         return sum(move.seconds for move in self.enter)
 
     @property
     def leave_s(self) -> float:
-        """Seconds of all that is handed out."""
+        """Seconds to hand everything out."""
         return sum(move.seconds for move in self.leave)
 
 
 def find_moves(plan: Flow) -> list[StageMoves]:
-    """Return the moves of each stage; what moves where the board has no link takes no time."""
+    """Return each stage's moves; without a link they take no time."""
     board = plan.board
     makers = {spec.name: board.device(stage.device) for stage in plan.stages for spec in stage.outputs}
     readers = _find_readers(plan)
@@ -136,7 +136,7 @@ def find_moves(plan: Flow) -> list[StageMoves]:
 
 
 def _find_readers(plan: Flow) -> Mapping[str, Mapping[str, Device | None]]:
-    """Return for each tensor the devices that read it, by name; None is the caller."""
+    """Return the reading devices of each tensor; None is the caller."""
     readers: dict[str, dict[str, Device | None]] = {}
     for stage in plan.stages:
         for spec in stage.inputs:
@@ -153,7 +153,7 @@ def _entry(board: Board, source: Device | None, target: Device, spec: TensorSpec
 
 
 def _exits(board: Board, device: Device, readers: Mapping[str, Device | None], spec: TensorSpec) -> Iterator[Move]:
-    """Yield how an output leaves: once for all readers in its memory, and once for all in others."""
+    """Yield an output's moves, one per memory of its readers."""
     sides = dict[bool, Move]()
     for reader in readers.values():
         route = leave_route(board, device, reader)
@@ -165,5 +165,8 @@ def _exits(board: Board, device: Device, readers: Mapping[str, Device | None], s
 
 
 def _is_described(board: Board, route: Route | None) -> bool:
-    """Check whether the board has the link; of a plan made by hand without one, nothing is known but the stages."""
+    """Check if the board has the link.
+
+    A plan made by hand without one tells nothing but the stages.
+    """
     return route is None or board.link(route[0].memory, route[1].memory) is not None

@@ -1,4 +1,4 @@
-"""Plan: the stages to be built and streamed, as an immutable value.
+"""Plan: stages to build and stream, as an immutable value.
 
 A plan is checked when it is made, so that nothing later meets an impossible one, and its JSON form is
 exactly its fields.
@@ -90,24 +90,24 @@ class Plan:
 
     @property
     def units(self) -> tuple[StagePlan, ...]:
-        """What is built one by one, in order: the stages, and of those with steps the steps; see `StagePlan.units`."""
+        """Units of the build in order: stages, or their steps."""
         return tuple(unit for stage in self.stages for unit in stage.units)
 
     def steps_plan(self, stage: StagePlan) -> Plan:
-        """Return the steps of a stage as a plan of their own, between the stage's inputs and outputs."""
+        """Return a stage's steps as a plan of their own."""
         return replace(
             self, inputs=stage.inputs, outputs=stage.outputs, stages=stage.units, in_flight=0, quantization=()
         )
 
     def stage(self, name: str) -> StagePlan:
-        """Return the stage called `name`, or raise `PlanError` with the names that exist."""
+        """Return a stage by name; `PlanError` lists the names."""
         names = [stage.name for stage in self.stages]
         if name not in names:
             raise PlanError(f"the plan has no stage {name!r}; it has {', '.join(names)}{near(name, names)}")
         return self.stages[names.index(name)]
 
     def with_options(self, stage: str, **options: Any) -> Plan:
-        """Return the plan with some build options of a stage set, such as ``with_options("stage1", winograd=True)``.
+        """Return the plan with build options: ``with_options("stage1", winograd=True)``.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class Plan:
         cores: Sequence[int] | None = None,
         replicas: int = 1,
     ) -> Plan:
-        """Return the plan with consecutive stages as the steps of one, whose worker borrows what is not its own.
+        """Return the plan with consecutive stages joined as steps.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class Plan:
         return replace(self, stages=(*before, joined, *behind))
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as JSON; an existing file is replaced only once the new one is complete.
+        """Write the plan as JSON, atomically.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Plan:
 
     @staticmethod
     def load(path: str | Path) -> Plan:
-        """Read a plan that `save` wrote.
+        """Read a plan written by `save`.
 
         Raises
         ------
@@ -208,5 +208,5 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(data: bytes, origin: str) -> Plan:
-    """Return the plan written in `data`; `origin` is what errors call it."""
+    """Return the plan in `data`; errors call it `origin`."""
     return decode_plan(data, origin, Plan)

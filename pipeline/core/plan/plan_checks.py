@@ -1,4 +1,4 @@
-"""Checks of a plan: every tensor is made once, by an earlier stage than the one that reads it."""
+"""Checks of a plan: every tensor is made once, before its readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import PlanError, near
 
 MOST_FRAMES = 1 << 20
-"""That may be inside of a pipeline: a place in a queue takes memory as soon as the pipeline is loaded."""
+"""Upper bound on frames in flight. Each slot of a queue takes memory as soon as the pipeline is loaded."""
 
 # Each is a thread of its own.
 MOST_REPLICAS = 1024
@@ -21,7 +21,7 @@ MOST_REPLICAS = 1024
 MOST_CORE = 1 << 16
 
 LONGEST_S = 1e9
-"""Of a predicted time; it is 30 years, and the system's clocks take it."""
+"""Longest predicted time in seconds: 30 years, within the range of the system's clocks."""
 
 MOST_TRAFFIC = 1e18
 """Bytes of one frame to and from memory."""
@@ -36,7 +36,7 @@ LARGEST_TENSOR = 1 << 48
 def check_tensors(
     board: Board, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], stages: Sequence[StagePlan]
 ) -> None:
-    """Raise `PlanError` unless the stages form a legal pipeline on the board."""
+    """Raise `PlanError` unless the stages form a pipeline on the board."""
     if not stages:
         raise PlanError("a plan needs at least one stage")
     _check_unique("stage", (stage.name for stage in stages))
@@ -61,7 +61,7 @@ def check_tensors(
 
 
 def check_limits(in_flight: int, frames_in_flight: int, unsplit_seconds: float) -> None:
-    """Raise `PlanError` unless the frames inside have a possible number, and the unsplit model a possible time."""
+    """Raise `PlanError` for impossible frames in flight or unsplit time."""
     if in_flight < 0:
         raise PlanError(f"in_flight is {in_flight}; it must be at least 1, or 0 for the default")
     _check_seconds("the plan: unsplit_seconds", unsplit_seconds)
@@ -78,7 +78,7 @@ def check_order(order: Sequence[str]) -> None:
 
 
 def check_quantization(outputs: Sequence[TensorSpec], quantization: Sequence[Quantization]) -> None:
-    """Raise `PlanError` unless there are as many scales as their axis has extents."""
+    """Raise `PlanError` unless scales match the extents of their axis."""
     shapes = {spec.name: spec.shape for spec in outputs}
     # A stage of Python behind may have made something else of the quantised output.
     for scales in quantization:
@@ -153,7 +153,7 @@ def _check_replicas(board: Board, stage: StagePlan) -> None:
 
 
 def _check_steps(board: Board, stage: StagePlan) -> None:
-    """Check that a heterogeneous stage's steps read what is there and make what the stage has to."""
+    """Check the inputs and outputs of a heterogeneous stage's steps."""
     if not stage.steps:
         return
     if stage.replica_devices:
@@ -172,7 +172,7 @@ def _check_steps(board: Board, stage: StagePlan) -> None:
 
 
 def _check_loan(board: Board, stage: StagePlan, step: StepPlan, title: str) -> None:
-    """Raise `PlanError` if a step borrows a device whose runs need other cores than its worker has."""
+    """Refuse to borrow a device tied to other cores."""
     device = board.device(step.device)
     if device.cores and not board.is_one_device(step.device, stage.device):
         raise PlanError(
@@ -181,7 +181,7 @@ def _check_loan(board: Board, stage: StagePlan, step: StepPlan, title: str) -> N
 
 
 def _check_step_tensors(title: str, step: StepPlan, available: dict[str, TensorSpec]) -> None:
-    """Check one step, and add what it makes to what is available."""
+    """Check one step, and add its outputs to `available`."""
     if not step.inputs or not step.outputs:
         raise PlanError(f"{title} needs at least one input and one output")
     for spec in step.inputs:

@@ -1,4 +1,4 @@
-"""Commands that a plan has in it: a build by it runs them as the user."""
+"""Commands inside a plan. A build runs them as the user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def board_commands(board: Board) -> set[TargetCommand]:
 
 
 def plan_commands(plan: Plan) -> list[TargetCommand]:
-    """Return the commands that a build by a plan runs, of its devices and of its stages' own targets."""
+    """Return the commands that a build by the plan runs."""
     commands = dict[TargetCommand, None]()
     for stage in plan.units:
         device = plan.board.device(stage.device)

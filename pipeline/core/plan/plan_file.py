@@ -1,4 +1,4 @@
-"""Plan file: the JSON form of a plan, which is exactly its fields."""
+"""Plan file: the fields of a plan as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encode_plan(plan: object) -> bytes:
 
 
 def decode_plan(data: bytes, origin: str, kind: type[Value]) -> Value:
-    """Return the plan, of a class `kind`, that is written in `data`; `origin` is what errors call it."""
+    """Return the plan of class `kind` in `data`; errors call it `origin`."""
     try:
         # The version first: in another format, any other field may be of another type.
         version = msgspec.json.decode(data, type=_Version).format
@@ -48,7 +48,7 @@ def decode_plan(data: bytes, origin: str, kind: type[Value]) -> Value:
 
 
 def _from_format_1(data: bytes) -> bytes:
-    """Rename the one field that was called otherwise in plans of the first format."""
+    """Rename the renamed field of the first format."""
     content = msgspec.json.decode(data)
     for stage in content["stages"] if isinstance(content.get("stages"), list) else ():
         if isinstance(stage, dict) and "moving" in stage:
@@ -57,7 +57,7 @@ def _from_format_1(data: bytes) -> bytes:
 
 
 def _unknown_fields(content: Any, fields: Any, prefix: str = "") -> list[str]:
-    """Return the fields that were written but not understood, such as one with a misspelt name."""
+    """Return written but unknown fields, such as misspelt ones."""
     if isinstance(content, dict):
         paths = [f"{prefix}{name}" for name in content if name not in fields]
         pairs = [(f"{prefix}{name}.", name) for name in content if name in fields]

@@ -1,4 +1,4 @@
-"""Checks of a plan that was read from a file: its board has its cores and links, and its stages follow its order.
+"""Checks of a plan from a file: cores, links and order.
 
 Plans that were made of others need not pass them: a part of the stages has the order of all, and on another machine
 stages have other cores than the board that was planned for.
@@ -16,7 +16,7 @@ from pipeline.errors import BoardError, PlanError
 
 
 def check_stage_order(order: Sequence[str], units: Sequence[StagePlan]) -> None:
-    """Raise `PlanError` if the units do not follow each other in the order of all operators."""
+    """Raise `PlanError` unless the units follow the operators' order."""
     positions = {name: position for position, name in enumerate(order)}
     begin = 0
     # Without an order it is the model's own, which a plan does not have.
@@ -36,7 +36,7 @@ def check_stage_order(order: Sequence[str], units: Sequence[StagePlan]) -> None:
 
 
 def check_cores(board: Board, stages: Sequence[StagePlan]) -> None:
-    """Raise `PlanError` if a stage has a core that no device of the board has."""
+    """Raise `PlanError` for cores that no device has."""
     cores = {core for device in board.devices for core in device.cores}
     # Of a board that names no cores, nothing is known of them.
     for stage in stages if cores else ():
@@ -48,7 +48,7 @@ def check_cores(board: Board, stages: Sequence[StagePlan]) -> None:
 
 
 def check_links(board: Board, outputs: Sequence[TensorSpec], stages: Sequence[StagePlan]) -> None:
-    """Raise `PlanError` if a tensor has to move between memories that the board does not connect."""
+    """Raise `PlanError` for moves between unconnected memories."""
     _check_flow(board, outputs, stages)
     for stage in stages:
         # What steps read of other stages, and make for them, is in the caller's memory.

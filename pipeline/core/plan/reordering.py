@@ -1,4 +1,4 @@
-"""Reordering: the pace of replicas that are not alike, whose results leave in the order of their frames.
+"""Reordering: pace of unequal replicas with results in frame order.
 
 A replica takes the next frame as soon as it is idle.  While a slow one has a frame, the others go on with those behind
 it, but only as far as frames may be inside; then they wait for it.  With as many inside as `frames_at_work` says and
@@ -15,7 +15,7 @@ MOST_PER_REPLICA = 32
 
 
 def frames_at_work(times: Sequence[float]) -> int:
-    """Return how many frames replicas begin while the slowest one has a frame, its own included."""
+    """Return the frames begun during the slowest replica's frame, inclusive."""
     longest = max(times)
     # Each of the others ends at most so many in that time, and has begun one more; but for the slowest, which is one.
     counts = (math.ceil(longest / seconds - 1e-9) if seconds else 1 for seconds in times)

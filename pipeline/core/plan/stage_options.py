@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pipeline.errors import PlanError, near
 
 WEIGHTS = ("float32", "float16", "bfloat16")
-"""What weights may be stored as."""
+"""Storage formats of weights."""
 
 ARITHMETIC = ("float32", "float16")
-"""What numbers may be multiplied as."""
+"""Number formats of multiplications."""
 
 
 @dataclass(frozen=True)
 class StageOptions:
-    """Build options of one stage; what is None follows the options of the whole build.
+    """Build options of one stage; None follows the build's.
 
     Attributes
     ----------

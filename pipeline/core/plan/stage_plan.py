@@ -1,4 +1,4 @@
-"""StagePlan, StepPlan and TensorSpec: one stage, and the tensors that it reads and makes, as immutable values."""
+"""StagePlan, StepPlan and TensorSpec: a stage and its tensors, immutable."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class StepPlan:
     transfer_s: float = 0.0
 
     def scale(self, factor: float) -> StepPlan:
-        """Return the step with what it computes multiplied by a factor."""
+        """Return the step with its work multiplied by a factor."""
         return replace(self, seconds=(self.seconds - self.transfer_s) * factor + self.transfer_s)
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage: which operators, on which device and cores, reading and writing which tensors.
+    """One stage: operators, device, cores, and the tensors read and written.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class StagePlan:
 
     @property
     def mean_seconds(self) -> float:
-        """Mean time of one frame, where each replica takes as many frames as it can."""
+        """Mean time of a frame over busy replicas."""
         times = self.replica_seconds
         if not times:
             return self.seconds
@@ -137,11 +137,11 @@ class StagePlan:
 
     @property
     def frames_at_work(self) -> int:
-        """Frames that are inside while all replicas work, those included that wait for an earlier one to end."""
+        """Frames inside while all replicas work, waiting ones included."""
         return frames_at_work(self.replica_times)
 
     def share(self, replica: int) -> float:
-        """Return the share of the frames that a replica takes, counted from 0."""
+        """Return a replica's share of the frames, counted from 0."""
         seconds = self.replica_times[replica]
         return self.mean_seconds / seconds / self.replicas if seconds else 1 / self.replicas
 
@@ -151,7 +151,7 @@ class StagePlan:
         return self.replica_devices or (self.device,) * self.replicas
 
     def at_replica(self, replica: int) -> StagePlan:
-        """Return the stage as one replica runs it, counted from 0: with that one's time."""
+        """Return the stage with one replica's time, counted from 0."""
         return self._with_seconds(self.replica_seconds[replica]) if self.replica_seconds else self
 
     def at_mean(self) -> StagePlan:
@@ -159,7 +159,10 @@ class StagePlan:
         return self._with_seconds(self.mean_seconds) if self.replica_seconds else self
 
     def _with_seconds(self, seconds: float) -> StagePlan:
-        """Return the stage with another time; of its steps, those on its own device take the difference."""
+        """Return the stage with another time.
+
+        The steps on its own device take the difference.
+        """
         own_s = sum(step.seconds - step.transfer_s for step in self.steps if step.device == self.device)
         rest_s = sum(step.seconds for step in self.steps) - own_s
         factor = max(seconds - rest_s, 0.0) / own_s if own_s > 0 else 1.0
@@ -174,7 +177,7 @@ class StagePlan:
 
     @property
     def units(self) -> tuple[StagePlan, ...]:
-        """What is built one by one: the stage itself, or each of its steps as a stage, called ``stage0.step1``."""
+        """Units of the build: the stage, or its steps (``stage0.step1``)."""
         if not self.steps:
             return (self,)
         return tuple(self._unit(step, f"{self.name}.step{number}") for number, step in enumerate(self.steps))
