@@ -1,4 +1,4 @@
-"""The one door to TVM with its compiler: imported without its side effects, and with the lock that it needs."""
+"""Door to TVM's compiler: imported without side effects, with its lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ compiler_lock = threading.RLock()
 
 
 def _load_cuda() -> None:
-    """Load CUDA's runtime of the extra ``[cuda]``, if that is installed: the system's loader does not look there."""
+    """Load CUDA's runtime of the extra ``[cuda]``, if installed.
+
+    The system's loader does not look there.
+    """
     with contextlib.suppress(ImportError, OSError):
         for folder in importlib.import_module("nvidia.cu13").__path__:
             ctypes.CDLL(str(Path(folder) / "lib" / "libcudart.so.13"), ctypes.RTLD_GLOBAL)

@@ -1,4 +1,4 @@
-"""TVM's runtime library: where it lies and which version it is, found out without importing TVM."""
+"""TVM's runtime library: path and version, without importing TVM."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FOLDER = Path(__file__).parent.parent / "native"
 
 NAME = "libtvm_runtime.so"
 SORTS = "libtvm_runtime_extra.so"
-"""TVM's library of functions that sort, beside the other one; a TVM of somebody's own may lack it."""
+"""TVM's library of sorting functions, beside the other one; a TVM of somebody's own may lack it."""
 
 VERSION_FILE = "version.txt"
 
 
 def library() -> Path:
-    """Return the path of TVM's runtime library: of an installed TVM, or else this project's own.
+    """Return the path of TVM's runtime library, installed or ours.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def library() -> Path:
 
 
 def tvm_version() -> str:
-    """Return the version of TVM whose runtime stages run with, without importing it."""
+    """Return the version of TVM's runtime, without importing it."""
     if package_folder("tvm") is not None:
         return package_version("tvm")
     file = FOLDER / VERSION_FILE
@@ -47,21 +47,21 @@ def tvm_version() -> str:
 
 
 def has_tvm() -> bool:
-    """Return whether all of TVM is installed, and not its runtime library alone."""
+    """Look for TVM as a whole, not only its runtime library."""
     return package_folder("tvm") is not None
 
 
 # Looked for once: what is installed stays, and each client of a server asks for the version.
 @functools.cache
 def package_folder(name: str) -> Path | None:
-    """Return the folder of an installed package, without importing it; None if there is none."""
+    """Return a package's folder without importing it, or None."""
     spec = importlib.util.find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
 @functools.cache
 def package_version(name: str) -> str:
-    """Return the version that a package of TVM's says it has, without importing it."""
+    """Return a TVM package's version without importing it."""
     # Not from the distribution's metadata: what reads those takes as long to import as half of NumPy.
     folder = package_folder(name)
     text = "" if folder is None else (folder / "_version.py").read_text(encoding="utf-8")

@@ -1,4 +1,7 @@
-"""The door to TVM's runtime: stages run through TVM's FFI alone; neither TVM's package nor PyTorch is imported."""
+"""Door to TVM's runtime through its FFI alone.
+
+Neither TVM's package nor PyTorch is imported.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,9 @@ from pipeline.errors import MissingExtra
 from pipeline.tvm.library import SORTS, library, package_version
 
 registry_lock = threading.RLock()
-"""Guards TVM's table of functions, which has no lock: held by whoever adds to it, or looks a function up by its name.
-
-TVM's import adds two thousand, loading a library and making a virtual machine look many up.  What is done with it
-imports nothing of this project.
-"""
+"""Guard of TVM's table of functions, which has no lock: held by whoever adds to it, or looks a function up by its name.
+TVM's import adds two thousand, loading a library and making a virtual machine look many up. What is done with it
+imports nothing of this project."""
 
 # A child has a copy of the table, which must not be half written, and nobody who releases another thread's lock.
 os.register_at_fork(
@@ -33,7 +34,7 @@ POOLED_ALLOCATOR = 2
 
 
 def check_ffi(version: str) -> None:
-    """Raise `MissingExtra` unless TVM works with this version of its FFI."""
+    """Raise `MissingExtra` for an FFI unfit for TVM."""
     if not version.startswith("0.1.14"):
         raise MissingExtra(
             f"apache-tvm-ffi {version} is installed, but this version works with 0.1.14 only (0.1.15 crashes "
@@ -49,14 +50,14 @@ class _TorchBlock(MetaPathFinder):
         self._thread = threading.get_ident()
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Refuse PyTorch in that thread, and leave all else to the other finders."""
+        """Refuse PyTorch in that thread; leave the rest to other finders."""
         if name == "torch" and threading.get_ident() == self._thread:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 @contextlib.contextmanager
 def without_torch() -> Iterator[None]:
-    """Import TVM with its lock and without PyTorch, unless that is there already.
+    """Import TVM under its lock, without PyTorch.
 
     The FFI imports it wherever it is installed, against clashes of symbols on Windows, and for tensors of PyTorch that
     are passed to TVM's functions directly.  That is five sixths of the time that a process needs to load a bundle, and
@@ -101,7 +102,7 @@ def find_function(name: str) -> Any:
 
 
 def bind_functions(path: str, names: Iterable[str]) -> None:
-    """Let the code of a loaded library find functions of TVM's table now.
+    """Bind a loaded library to functions of TVM's table now.
 
     Else it looks for them in its first frame, without the lock.  Those that are not there are left out: the frame that
     needs them has the error.
@@ -116,7 +117,7 @@ def bind_functions(path: str, names: Iterable[str]) -> None:
 
 
 def virtual_machine(module: Any, devices: Sequence[Any]) -> Any:
-    """Return a virtual machine for the calling thread, from which functions are taken by name.
+    """Return a virtual machine for the calling thread.
 
     Parameters
     ----------
