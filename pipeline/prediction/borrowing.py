@@ -1,4 +1,4 @@
-"""Borrowing: what the steps of a heterogeneous stage borrow, and what each of them moves and computes."""
+"""Borrowing: devices, moves and work of a heterogeneous stage's steps."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipeline.core.plan.stage_plan import StagePlan, StepPlan, TensorSpec
 
 
 def borrowed_devices(board: Board, stage: StagePlan) -> tuple[str, ...]:
-    """Return the devices that a stage's steps borrow: those that are not its own, with whichever runtime."""
+    """Return the foreign devices of a stage's steps, whatever their runtime."""
     names = dict.fromkeys(step.device for step in stage.steps)
     return tuple(name for name in names if not board.is_one_device(name, stage.device))
 
 
 @dataclass(frozen=True)
 class StagePart:
-    """What a worker does in one go: a stage in one piece, or one of its steps.
+    """Uninterrupted work of a worker: a stage in one piece, or a step.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class StagePart:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of a stage, as what moves are found from."""
+    """Steps of a stage as a flow of tensors."""
 
     board: Board
     outputs: tuple[TensorSpec, ...]
@@ -47,12 +47,12 @@ class _Steps:
 
 
 def step_moves(board: Board, stage: StagePlan) -> list[StageMoves]:
-    """Return the moves of each step; what comes from other stages, or goes there, is in the caller's memory."""
+    """Return the moves of each step."""
     return find_moves(_Steps(board, stage.outputs, stage.steps))
 
 
 def stage_parts(plan: StageSet, moves: Sequence[StageMoves]) -> list[tuple[StagePart, ...]]:
-    """Return the parts of each stage; `moves` are those between stages."""
+    """Return the parts of each stage; `moves` lie between stages."""
     return [
         _step_parts(plan.board, stage) if stage.steps else (_whole_stage(stage, stage_moves),)
         for stage, stage_moves in zip(plan.stages, moves, strict=True)
@@ -60,7 +60,7 @@ def stage_parts(plan: StageSet, moves: Sequence[StageMoves]) -> list[tuple[Stage
 
 
 def replica_parts(stage: StagePlan, parts: Sequence[StagePart], replica: int) -> list[StagePart]:
-    """Return the parts of a stage as one replica does them, counted from 0; what it borrows is the same for all."""
+    """Return the parts of a stage for one replica, counted from 0."""
     if not stage.replica_seconds:
         return list(parts)
     copy_s, compute_s = sum(part.moves.copy_s for part in parts), sum(part.compute_s for part in parts)

@@ -1,4 +1,4 @@
-"""Contention: the pace of workers that wait for what they share and for each other.
+"""Contention: pace of workers that share devices and memories.
 
 A bound on the pace is the time for which a frame needs what is shared.  Workers rarely reach it: while one waits, its
 core idles, and later what it waited for does.
@@ -25,14 +25,14 @@ from pipeline.prediction.shared_loads import lent_devices
 _WARM_UP_ROUNDS, _ROUNDS, _UNLIKE_ROUNDS = 8, 24, 60
 
 _TICK = 1e-7
-"""By how much of a frame's seconds times differ at least that are not the same."""
+"""Relative tolerance below which two times count as equal."""
 
 WAKING_S = 50e-6
-"""Seconds that the system takes to wake a thread whose turn with a borrowed device it is; a driver that computes one
-frame at a time has the next one waiting.  See `pipeline.simulation.run.OVERHEAD_S`."""
+"""Seconds from a free borrowed device until the next worker's thread wakes; a driver that computes one frame at a time
+has the next one waiting. See `pipeline.simulation.run.OVERHEAD_S`."""
 
 _MOST_FRAMES = 32
-"""Frames inside by the number of workers, above which a larger number changes nothing."""
+"""Bound on simulated frames inside, as a multiple of the workers. More change nothing."""
 
 
 def worker_phases(
@@ -41,7 +41,7 @@ def worker_phases(
     parts: Sequence[Sequence[StagePart]],
     devices: Mapping[str, int],
 ) -> list[list[tuple[Phase, ...]]]:
-    """Return for each stage what each of its workers does; each of the devices computes so many frames at once."""
+    """Return the phases of each worker, by stage."""
     builder = _PhaseBuilder(board, devices, lent_devices(board, stages))
     return [builder.stage_phases(stage, stage_parts) for stage, stage_parts in zip(stages, parts, strict=True)]
 
@@ -49,7 +49,7 @@ def worker_phases(
 def worker_groups(
     stages: Sequence[StagePlan], workers: Sequence[Sequence[tuple[Phase, ...]]]
 ) -> tuple[WorkerGroup, ...]:
-    """Return the workers of stages, without what makes nobody wait."""
+    """Return the workers of stages, without phases nobody waits for."""
     makers = {spec.name: number for number, stage in enumerate(stages) for spec in stage.outputs}
     shared = _limiting([phases for group in workers for phases in group])
     return tuple(
@@ -63,7 +63,7 @@ def worker_groups(
 
 
 class _PhaseBuilder:
-    """What the workers of stages do for a frame."""
+    """Phases of the workers for a frame."""
 
     def __init__(self, board: Board, devices: Mapping[str, int], lent: Collection[str]) -> None:
         self._board, self._devices, self._lent = board, devices, lent
@@ -93,7 +93,7 @@ class _PhaseBuilder:
             yield from map(_transfer, part.moves.exits)
 
     def _memory(self, device: str, traffic: float) -> tuple[str, float]:
-        """Return the memory that serves a device, and its seconds for some bytes."""
+        """Return a device's memory and its seconds for `traffic`."""
         pool = self._pools.get(self._board.device(device).memory) if traffic and self._pools else None
         return ("", 0.0) if pool is None else (pool.name, traffic / pool.bytes_per_s)
 
@@ -103,7 +103,7 @@ def _transfer(move: Move) -> Phase:
 
 
 def _limiting(workers: Sequence[Sequence[Phase]]) -> set[str]:
-    """Return what several workers have one after the other, and the memories that may make one of them slower."""
+    """Return the resources of several workers that may limit the pace."""
     users = Counter(name for phases in workers for name in {phase.resource for phase in phases})
     readers = Counter(name for phases in workers for name in {phase.memory for phase in phases})
     # With equal parts, each gets its bytes in time even if all others compute as well.
@@ -114,7 +114,7 @@ def _limiting(workers: Sequence[Sequence[Phase]]) -> set[str]:
 
 
 def _join_free(phases: Iterable[Phase], shared: Collection[str]) -> Iterator[Phase]:
-    """Yield the phases, those in a row without anything shared as one; there is at least one."""
+    """Yield the phases, unshared neighbours joined; at least one."""
     free_s, count = 0.0, 0
     for phase in phases:
         is_slow = f"memory {phase.memory}" in shared
@@ -130,13 +130,13 @@ def _join_free(phases: Iterable[Phase], shared: Collection[str]) -> Iterator[Pha
 
 
 def has_turns(groups: Iterable[WorkerGroup]) -> bool:
-    """Check whether workers need anything that others use."""
+    """Check for resources that several workers take in turns."""
     return any(phase.resource or phase.memory for group in groups for phases in group.workers for phase in phases)
 
 
 @lru_cache(maxsize=1024)
 def flow_interval(groups: tuple[WorkerGroup, ...], frames_in_flight: int) -> float:
-    """Return the mean seconds between two frames that go through the groups."""
+    """Return the mean seconds between two frames through the groups."""
     workers = sum(len(group.workers) for group in groups)
     # More wait in queues, and nobody waits longer for them.
     frames_in_flight = min(frames_in_flight, _MOST_FRAMES * workers)

@@ -1,4 +1,4 @@
-"""Energy: what a frame takes above rest, by the power of the cores and devices that work on it."""
+"""Energy: joules of a frame above rest, by devices at work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.core.plan.stage_plan import StagePlan
 
 
 def frame_joules(board: Board, stages: Sequence[StagePlan]) -> float | None:
-    """Return the energy of one frame above rest, None where a device's power is unknown."""
+    """Return one frame's energy above rest; None without power figures."""
     total = 0.0
     for stage in stages:
         for name, seconds, share in _work(board, stage):
@@ -21,7 +21,7 @@ def frame_joules(board: Board, stages: Sequence[StagePlan]) -> float | None:
 
 
 def _work(board: Board, stage: StagePlan) -> Iterator[tuple[str, float, float]]:
-    """Yield devices with the seconds of a frame for which a share of them is at work, 0 to 1."""
+    """Yield device, seconds per frame, and its busy share (0 to 1)."""
     for replica, seconds in enumerate(stage.replica_times):
         core_share, frames = _core_share(board, stage, replica), stage.share(replica)
         for step in stage.at_replica(replica).steps:
@@ -31,7 +31,7 @@ def _work(board: Board, stage: StagePlan) -> Iterator[tuple[str, float, float]]:
 
 
 def _core_share(board: Board, stage: StagePlan, replica: int) -> float:
-    """Return the share of its device's power that a replica takes: that of its cores, by their speed."""
+    """Return a replica's share of its device's power, by core speed."""
     device, cores = board.device(stage.device), stage.cores_of(replica)
     if not device.cores or device.capabilities.has_slots:
         return 1 / device.slot_count

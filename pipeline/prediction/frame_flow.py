@@ -1,4 +1,4 @@
-"""Frame flow: frames on their way through workers that wait for what they share and for places in queues.
+"""Frame flow: a simulation of frames through contended workers and queues.
 
 It follows the rules of the scheduler, event by event, with times that do not vary: a worker takes the frame that has
 waited longest, holds it until there is a place in each queue behind it, and results leave in order.
@@ -62,7 +62,7 @@ class WorkerGroup:
 
 
 class _Worker:
-    """One worker, with the frame that it has."""
+    """A worker and its current frame."""
 
     __slots__ = ("frame", "group", "kind", "next_phase", "passed", "phases")
 
@@ -76,7 +76,7 @@ class _Worker:
 
 
 class _Queue:
-    """What waits in front of a group."""
+    """Frames in front of a group."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -87,7 +87,7 @@ class _Queue:
 
 
 class FrameFlow:
-    """Frames, of which there are always as many inside as may be.
+    """Simulation with the largest number of frames inside.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class FrameFlow:
         self.ends = list[float]()
 
     def run(self, frames: int, tick_s: float) -> float | None:
-        """Let frames leave, and return the mean seconds between two from where all repeats itself, None if it does not.
+        """Return the steady mean seconds between two frames, or None.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class FrameFlow:
         return None
 
     def _state(self, time: float, tick_s: float) -> object:
-        """Return what all that follows depends on, frames counted from the next one that leaves."""
+        """Return the simulation's state, with frames counted from the next exit."""
         first = len(self.ends)
 
         def brief(worker: _Worker) -> tuple[int, ...]:
@@ -190,7 +190,7 @@ class FrameFlow:
         return time
 
     def _enter(self, time: float) -> None:
-        """Let frames in as long as there is room inside and in front of each first group."""
+        """Let frames in, up to the limits inside and in queues."""
         queues = [self._queues[root] for root in self._roots]
         while self._next_frame - len(self.ends) < self._most_inside and all(
             queue.idle or len(queue.frames) < queue.depth for queue in queues
@@ -201,7 +201,7 @@ class FrameFlow:
                 self._put(time, queue, frame)
 
     def _put(self, time: float, queue: _Queue, frame: int) -> bool:
-        """Give a frame to a worker or to the queue, and return whether there was a place."""
+        """Give a frame to a worker or queue; False without room."""
         if queue.idle:
             self._begin(time, queue.idle.popleft(), frame)
         elif len(queue.frames) < queue.depth:
@@ -228,7 +228,7 @@ class FrameFlow:
         self._compute(time, worker, phase, phase.seconds)
 
     def _release(self, time: float, resource: str) -> None:
-        """Let the oldest frame have what another one is done with."""
+        """Hand a resource to the oldest waiting frame."""
         others = self._waiting.get(resource)
         if not others:
             self._users[resource] -= 1
@@ -249,7 +249,7 @@ class FrameFlow:
         heappush(self._events, (time, self._count, item))
 
     def _plan_service(self, memory: str) -> None:
-        """Look again when the first one is served, unless another one comes or goes before."""
+        """Schedule a look at the next service of a memory."""
         rate = self._memories[memory]
         time = rate.next_time()
         if time < math.inf:
@@ -263,7 +263,10 @@ class FrameFlow:
             self._plan_service(memory)
 
     def _pass_on(self, time: float, worker: _Worker) -> None:
-        """Hand a frame to all groups behind; a worker that finds no place keeps it, and waits."""
+        """Hand a frame to all next groups.
+
+        A worker without room ahead keeps it, and waits.
+        """
         successors = self._successors[worker.group]
         while worker.passed < len(successors):
             successor = successors[worker.passed]
@@ -293,7 +296,7 @@ class FrameFlow:
             self._enter(time)
 
     def _join(self, group: int, frame: int, branches: int) -> bool:
-        """Note that a branch of a frame has come to a group, and return whether it was the last one."""
+        """Count an arrived branch of a frame; True for the last one."""
         if branches == 1:
             return True
         self._branches[group, frame] += 1
@@ -303,7 +306,7 @@ class FrameFlow:
         return True
 
     def _deliver(self, time: float, frame: int) -> None:
-        """Let the frames out whose turn it is."""
+        """Let finished frames out in order."""
         self._ended.add(frame)
         while len(self.ends) in self._ended:
             self._ended.remove(len(self.ends))

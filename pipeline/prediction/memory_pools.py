@@ -1,4 +1,4 @@
-"""Memory pools: which memories are the same chips, and how many bytes per second all that use them share."""
+"""Memory pools: memories on the same chips, and their shared bandwidth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.core.board.board import Board
 
 @dataclass(frozen=True)
 class MemoryPool:
-    """Memories that are the same chips.
+    """Memories on the same chips.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class MemoryPool:
 
 
 def memory_pools(board: Board) -> list[MemoryPool]:
-    """Return the pools of a board's memories: those are one that a link says to be the same chips."""
+    """Return a board's memory pools: links say which are the same chips."""
     pools: list[set[str]] = [{name} for name in dict.fromkeys(device.memory for device in board.devices)]
     for link in board.links:
         if link.shared or link.same_chips:

@@ -1,4 +1,4 @@
-"""Prediction: what a plan takes, in one place: the time between two frames, the latency, and what limits them.
+"""Prediction: interval, latency and bottleneck of a plan, in one place.
 
 The time between two frames is the longest of
 
@@ -24,16 +24,16 @@ from pipeline.prediction.frame_flow import Phase, WorkerGroup
 from pipeline.prediction.shared_loads import serial_devices, shared_loads
 
 FRAMES_INSIDE = "frames in flight"
-"""What limits a plan with too few of them."""
+"""Bottleneck of a plan with too few frames inside."""
 
 TURNS = "turns of devices and links"
-"""What limits a plan whose workers lose much time by waiting for each other, although no device is always busy."""
+"""Bottleneck of a plan whose workers lose much time waiting for each other, although no device is always busy."""
 
 NOTABLE = 1.02
 """Waiting for each other is called the bottleneck if it makes the interval this much longer than all else."""
 
 COUNTING = 2e-3
-"""What the mean of some frames may be off: below, what nobody waits for stays what it is."""
+"""Relative error of a mean over some frames. A smaller loss by waiting is not reported."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class StagePrediction:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a plan takes.
+    """Predicted times of a plan.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Prediction:
 
 
 def predict(plan: StageSet) -> Prediction:
-    """Return what a plan takes."""
+    """Return the predicted times of a plan."""
     board, moves = plan.board, find_moves(plan)
     parts, devices = stage_parts(plan, moves), serial_devices(board, plan.stages)
     workers = worker_phases(board, plan.stages, parts, devices)
@@ -117,7 +117,7 @@ def predict(plan: StageSet) -> Prediction:
 
 
 def _wait(plan: StageSet, groups: tuple[WorkerGroup, ...], interval_s: float, bottleneck: str) -> tuple[float, str]:
-    """Return the interval and the bottleneck with what workers wait for each other, of those without it."""
+    """Return interval and bottleneck with the workers' waiting included."""
     is_shared = has_turns(groups)
     # Alike workers that share nothing wait for the slowest stage only.
     if not is_shared and not any(stage.replica_seconds for stage in plan.stages):
@@ -137,7 +137,7 @@ def _mean_seconds(plan: StageSet) -> list[float]:
 def _predict_stage(
     board: Board, stage: StagePlan, moves: StageMoves, workers: Sequence[Sequence[Phase]]
 ) -> StagePrediction:
-    """Return what a stage takes alone, where its bytes may take its memory longer than it computes."""
+    """Return a stage's isolated times, bounded by its memory."""
     stalls = [sum(max(0.0, phase.memory_s - phase.seconds) for phase in phases) for phases in workers]
     times = [seconds + stall_s for seconds, stall_s in zip(stage.replica_times, stalls, strict=True)]
     interval_s = 1 / sum(1 / seconds for seconds in times) if min(times) else 0.0
@@ -150,7 +150,7 @@ def _predict_stage(
 
 
 def _longest_path(stages: Sequence[StagePlan], seconds: Sequence[float]) -> float:
-    """Return the time of the longest path through the stages; those beside each other work at the same time."""
+    """Return the time of the longest path through the stages."""
     ends: dict[str, float] = {}
     longest = 0.0
     for stage, stage_s in zip(stages, seconds, strict=True):

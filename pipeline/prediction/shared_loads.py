@@ -1,4 +1,4 @@
-"""Shared loads: the seconds per frame for which all stages together use what only one of them can at a time."""
+"""Shared loads: seconds per frame of resources that stages use in turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.prediction.memory_pools import memory_pools
 def shared_loads(
     board: Board, stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Mapping[str, int]
 ) -> dict[str, float]:
-    """Return the seconds per frame of whatever stages share; each of the `devices` computes so many frames at once."""
+    """Return the seconds per frame of shared resources."""
     loads: dict[str, float] = defaultdict(float)
     for name, seconds in (
         *_core_loads(board, stages),
@@ -29,7 +29,7 @@ def shared_loads(
 
 
 def shared_cores(board: Board, stages: Sequence[StagePlan]) -> set[int]:
-    """Return the cores that several stages keep busy in turns."""
+    """Return the cores of several stages, used in turns."""
     # Where a run keeps no core busy, stages on the same core do not wait for each other.
     busy = (stage for stage in stages if board.device(stage.device).capabilities.occupies_cores)
     users = Counter(core for stage in busy for core in stage.cores)
@@ -45,7 +45,7 @@ def _core_loads(board: Board, stages: Sequence[StagePlan]) -> Iterator[tuple[str
 
 
 def serial_devices(board: Board, stages: Sequence[StagePlan]) -> dict[str, int]:
-    """Return how many frames devices compute at once that take them in turns, of whichever replica asks first."""
+    """Return frames at once of devices that serve replicas in turns."""
     # What overlaps is the moving of tensors.  A device that is its cores is shared by those.
     takers = (device for device in board.devices if device.overlaps or (device.places > 1 and not device.cores))
     slots = {device.name: device.slot_count for device in takers if device.capabilities.computes}
@@ -54,7 +54,7 @@ def serial_devices(board: Board, stages: Sequence[StagePlan]) -> dict[str, int]:
 
 
 def lent_devices(board: Board, stages: Sequence[StagePlan]) -> set[str]:
-    """Return the devices that steps borrow, and that all stages therefore wait for in line."""
+    """Return the borrowed devices, for which all stages queue."""
     return {name for stage in stages for name in borrowed_devices(board, stage)}
 
 

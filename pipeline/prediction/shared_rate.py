@@ -1,4 +1,4 @@
-"""SharedRate: something that serves all who ask at the same time, in equal parts (processor sharing)."""
+"""SharedRate: one server for all at once (processor sharing)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 class SharedRate(Generic[Item]):
-    """What is served at a rate, such as the bytes of a memory.
+    """Server with a rate, such as a memory's bytes per second.
 
     Parameters
     ----------
@@ -38,20 +38,20 @@ class SharedRate(Generic[Item]):
         heapq.heappush(self._due, (self._served + amount, next(self._order), item))
 
     def next_time(self) -> float:
-        """Return when the next one is served, if nothing changes before; infinity if there is none."""
+        """Return the time of the next completion; infinity without any."""
         if not self._due:
             return float("inf")
         return self._time + max(0.0, self._due[0][0] - self._served) * len(self._due) / self._per_s
 
     def pop(self, time: float) -> Item:
-        """Return the one that is served at `next_time`, which is now."""
+        """Return the item completed at `next_time`, which is now."""
         self._advance(time)
         # Exactly what it was planned for: rounding must not leave a byte behind.
         self._served, _, item = heapq.heappop(self._due)
         return item
 
     def _advance(self, time: float) -> None:
-        """Count what has been served since the last change."""
+        """Add the service since the last change."""
         if self._due:
             self._served += (time - self._time) * self._per_s / len(self._due)
         self._time = time
