@@ -1,4 +1,4 @@
-"""Comparison of outputs with those of a reference."""
+"""Comparison of outputs with a reference."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class OutputDifference:
 
     @property
     def relative(self) -> float:
-        """The error as a share of the largest value; the error itself where all values are 0."""
+        """Error as a share of the largest value."""
         return self.largest_error / self.largest_value if self.largest_value else self.largest_error
 
     def within(self, tolerance: float) -> bool:
-        """Check that the error is at most this share of the largest value."""
+        """Check the error against a share of the largest value."""
         return self.relative <= tolerance
 
 
@@ -82,7 +82,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _compare_values(value: Any, expected: Any, reference: str) -> OutputDifference:
-    """Compare lists and maps part by part, and texts as they are."""
+    """Compare lists and maps part by part, texts directly."""
     if isinstance(value, dict) and isinstance(expected, dict) and value.keys() == expected.keys():
         return overall(compare_output(value[key], part, reference) for key, part in expected.items())
     if isinstance(value, list) and isinstance(expected, list) and len(value) == len(expected):
@@ -99,14 +99,14 @@ def compare_outputs(
     *,
     same_dtype: bool = False,
 ) -> dict[str, OutputDifference]:
-    """Compare the outputs that are expected, by name; see `compare_output`."""
+    """Compare the expected outputs by name; see `compare_output`."""
     return {
         name: compare_output(outputs[name], array, reference, same_dtype=same_dtype) for name, array in expected.items()
     }
 
 
 def overall(differences: Iterable[OutputDifference]) -> OutputDifference:
-    """Return the largest error of any output beside the largest value of any: small outputs weigh little."""
+    """Return the largest error beside the largest value of all outputs."""
     all_differences = list(differences)
     return OutputDifference(
         max((difference.largest_error for difference in all_differences), default=0.0),
@@ -129,5 +129,5 @@ def _without_finite(array: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _largest(array: NDArray[np.float64]) -> float:
-    """Return the largest absolute value of the finite elements; 0 if there is none."""
+    """Return the largest finite absolute value, else 0."""
     return float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))

@@ -1,4 +1,4 @@
-"""Judgement: whether an output is what a reference computes, up to rounding."""
+"""Judgement: agreement of an output with a reference, up to rounding."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipeline.comparison.tolerance import STEPS, Tolerance
 from pipeline.core.packed_value import is_packed_array
 
 SHARE = 1e-4
-"""Of floats: libraries add up in different orders; what is wrong differs by far more."""
+"""Allowed share of float errors. Libraries add up in different orders; faults differ by far more."""
 
 REMOTE = 1e-3
 """Share of a quantised output's elements that may be more than one step away."""
 
 SPREAD = 2.0
-"""Our rounding is one more draw from what the reference's own results scatter by: so much further it may lie."""
+"""Factor on the scatter of the reference's own results. Our rounding is one more draw from them."""
 
 _CHANCE = 3.0
 """Standard deviations, roughly, by which means over few elements may differ."""
@@ -32,7 +32,7 @@ _SLACK = 1e-3
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is allowed of an output.
+    """Allowed errors of an output.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Bounds:
 
     @staticmethod
     def of(tolerance: Tolerance, share: float = SHARE) -> Bounds:
-        """Return the bounds for what a user allows; `share` where nothing is said."""
+        """Return the bounds of a user's tolerance; `share` is the default."""
         steps = STEPS if tolerance.steps is None else tolerance.steps
         # Who allows many steps expects many elements to be away.
         remote = REMOTE if steps <= STEPS else 1.0
@@ -63,7 +63,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class ReferenceOutput:
-    """What an output shall be.
+    """Expected output and its quantisation.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ def judge(output: Array, expected: ReferenceOutput, bounds: Bounds) -> Judgement
 
 
 def _is_as_near(output: Array, expected: ReferenceOutput) -> bool:
-    """Check that an output is as near to real numbers as the reference's, but for chance."""
+    """Compare distances to real numbers with the reference's, except for chance."""
     if expected.real is None or expected.real.shape != output.shape or not output.size:
         return False
     ours, theirs = (
@@ -161,7 +161,7 @@ def _share_problem(difference: OutputDifference, expected: ReferenceOutput, boun
 
 
 def _step_problem(output: Array, expected: ReferenceOutput, step: float, bounds: Bounds) -> tuple[float, str]:
-    """Return the largest error in steps, and what is wrong."""
+    """Return the largest error in steps, and the problem."""
     largest, remote = _steps_apart(output, expected.array, step)
     scatter = [_steps_apart(each, expected.array, step) for each in expected.opinions]
     allowed = max([bounds.steps, *(SPREAD * each[0] for each in scatter)])
@@ -175,7 +175,7 @@ def _step_problem(output: Array, expected: ReferenceOutput, step: float, bounds:
 
 
 def _steps_apart(first: Array, second: Array, step: float) -> tuple[float, float]:
-    """Return the largest error in steps, and the share of elements that are more than one step apart."""
+    """Return the largest error in steps, and the share above one."""
     with np.errstate(invalid="ignore"):
         steps = np.abs(np.asarray(first, np.float64) - np.asarray(second, np.float64)) / step
     steps = np.where(np.isfinite(steps), steps, 0.0)
@@ -183,7 +183,7 @@ def _steps_apart(first: Array, second: Array, step: float) -> tuple[float, float
 
 
 def _decision_problem(output: Array, expected: Array, tie: float) -> str:
-    """Describe a class that was chosen although the reference's value of it is further from the largest than a tie."""
+    """Describe a chosen class with too low a reference value."""
     # Scores have one axis that is longer than 1; of maps, the axis of the classes is anybody's guess.
     scores, reference_scores = np.squeeze(output), np.asarray(np.squeeze(expected), np.float64)
     if scores.ndim != 1 or not scores.size or not np.isfinite(reference_scores).all():
@@ -195,7 +195,7 @@ def _decision_problem(output: Array, expected: Array, tie: float) -> str:
 
 
 def _unequal_problem(output: Array, expected: ReferenceOutput) -> str:
-    """Describe at how many elements numbers differ that count or name something."""
+    """Describe unequal counts, indices or names."""
     unequal = _unequal_share(output, expected.array)
     allowed = max((SPREAD * _unequal_share(each, expected.array) for each in expected.opinions), default=0.0)
     return "" if unequal <= allowed else f"at {unequal:.2%} of its elements"

@@ -11,11 +11,13 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 
 PERTURBATION = 1e-5
-"""Share of a float: some dozen of float32's last places, which is what libraries differ by after many sums."""
+"""Share of a float: some dozen of float32's last places. Libraries differ by this after many sums."""
 
 
 def random_frame(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
-    """Return normally distributed floats, integers of 8 bits in all their range, or zeros and ones, for each tensor.
+    """Return random tensors of a frame.
+
+    Normally distributed floats, integers of 8 bits in all their range, or zeros and ones.
 
     Parameters
     ----------
@@ -50,7 +52,7 @@ def _random_array(generator: np.random.Generator, spec: TensorSpec) -> np.ndarra
 
 
 def perturb(frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a frame that is slightly different, to see how results depend on rounding.
+    """Return a slightly different frame, to test sensitivity to rounding.
 
     All floats are a little larger or smaller; of integers of 8 bits, one in a hundred is the next or the last one.
     """

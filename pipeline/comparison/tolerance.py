@@ -1,4 +1,4 @@
-"""Tolerance: how far an output may be from a reference, as users write it."""
+"""Tolerance: allowed distance of an output from a reference."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pipeline.core.numerics import check_tolerance
 from pipeline.errors import BuildError
 
 STEPS = 2
-"""Of a quantised output: two kernels may round to neighbours twice, in the last operators and before them."""
+"""Steps of a quantised output: two kernels may round to neighbours twice, in the last operators and before them."""
 
 _STEPS = re.compile(r"(\d{1,4}) ?steps?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Largest allowed difference of an output; what is None is chosen by the model.
+    """Allowed difference of an output; the model decides None.
 
     Attributes
     ----------

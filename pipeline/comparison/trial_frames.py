@@ -1,4 +1,4 @@
-"""Trial frames: random inputs of several kinds, of which a model may take one only."""
+"""Trial frames: random inputs of several kinds. A model may take only one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def candidates(specs: Sequence[TensorSpec], seed: int) -> Iterator[TrialFrame]:
 
 
 def is_tame(outputs: Mapping[str, np.ndarray]) -> bool:
-    """Return True if all floats among the outputs are finite, and so small that their differences mean something."""
+    """Check if outputs are finite, and small enough to compare."""
     floats = [array for array in outputs.values() if array.dtype.kind == "f"]
     # NaN is not below a limit, which float16 cannot state.
     return all(bool((np.abs(array.astype(np.float64)) < _LARGEST).all()) for array in floats)
