@@ -1,1 +1,4 @@
-"""Quantisation: an ONNX model with int8 inside, by ONNX Runtime; only powers of two are this package's own."""
+"""Quantisation: ONNX models in int8 by ONNX Runtime.
+
+Only powers of two are this package's own.
+"""

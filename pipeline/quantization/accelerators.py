@@ -1,4 +1,4 @@
-"""Limits that the accelerators of a board put on a quantised model."""
+"""Limits of a board's accelerators for a quantised model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> ScaleLimits | None:
-    """Return the limits of scales with which each accelerator of a board computes.
+    """Return the scale limits common to a board's accelerators.
 
     Parameters
     ----------

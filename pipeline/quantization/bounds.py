@@ -1,4 +1,4 @@
-"""Bounds: the exponents of a quantised ONNX model's scales, raised to what an accelerator's integers allow."""
+"""Bounds: exponents of an ONNX model's scales for an accelerator's integers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.quantization.floats import axis_of
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 _PASSING = ("Relu", "Clip", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
-"""What stands between sums and what quantises them."""
+"""Operators between sums and their quantisers."""
 
 _SUMMING = ("Add", "Sub")
 _ROUNDS = 64
@@ -25,7 +25,7 @@ _ROUNDS = 64
 
 @dataclass(frozen=True)
 class Layer:
-    """A product with constant weights, and what its tensors are quantised with.
+    """A product with constant weights, and its quantisation.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Layer:
 
 
 class Bounds:
-    """The sums that tensors of a model share, and the bounds that follow for their scales.
+    """Sums with shared tensors, and the bounds of their scales.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class Bounds:
                 yield Layer(weights.input[0], *scales, results, axis, bias.input[0] if bias is not None else "")
 
     def _find_sums(self, model: Any) -> Iterator[tuple[str, ...]]:
-        """Yield for each sum of two tensors the scales of both and of what it is quantised to."""
+        """Yield the three scales of each sum: operands and result."""
         for node in model.graph.node:
             sources = [self._dequantizer(name) for name in node.input] if node.op_type in _SUMMING else [None]
             # A constant addend is a bias, whose unit follows from the products.
@@ -141,7 +141,7 @@ class Bounds:
         return maker if maker is not None and maker.op_type == "DequantizeLinear" else None
 
     def _quantizers(self, name: str) -> Iterator[Any]:
-        """Yield the nodes that quantise a tensor, maybe clipped before."""
+        """Yield the quantisers of a tensor, behind a clip or not."""
         for node in self._readers[name]:
             if node.op_type == "QuantizeLinear":
                 yield node

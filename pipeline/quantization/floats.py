@@ -1,4 +1,4 @@
-"""A quantised ONNX model without its quantisation: the numbers that its weights stand for."""
+"""A quantised ONNX model as floats again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def is_quantized(model: Any) -> bool:
-    """Check that a model quantises a tensor."""
+    """Look for a quantised tensor in a model."""
     return any(node.op_type in _PAIR for node in model.graph.node)
 
 
 def remove_quantization(model: Any) -> Any:
-    """Return a copy of a model in which nothing is quantised any more."""
+    """Return a copy of a model without quantisation."""
     result = type(model)()
     result.CopyFrom(model)
     graph = result.graph
@@ -37,7 +37,7 @@ def remove_quantization(model: Any) -> Any:
 
 
 def _restore_numbers(graph: Any) -> tuple[dict[str, str], list[str]]:
-    """Add the numbers of constant bytes to a graph, and find those of computed bytes.
+    """Add the real numbers of constant bytes; find the computed ones.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def _restore_numbers(graph: Any) -> tuple[dict[str, str], list[str]]:
 
 
 def _rectifies(node: Any, makers: Mapping[str, Any], constants: Mapping[str, npt.NDArray[Any]]) -> bool:
-    """Check that quantising a sum also makes its negative values 0: ONNX Runtime then drops the rectifier."""
+    """Check if quantising a sum also rectifies it. ONNX Runtime then drops the rectifier."""
     source, zero = makers.get(node.input[0]), constants.get(node.input[-1])
     if source is None or source.op_type not in _SUMS or zero is None or zero.dtype.kind not in "iu":
         return False
@@ -76,7 +76,7 @@ def _rectifies(node: Any, makers: Mapping[str, Any], constants: Mapping[str, npt
 
 
 def _with_rectifiers(nodes: list[Any], names: Iterable[str]) -> list[Any]:
-    """Return nodes with a rectifier behind each that makes one of the tensors."""
+    """Return nodes with rectifiers behind the tensors named."""
     from onnx import helper
 
     rectified_tensors, result = set(names), []
@@ -90,7 +90,7 @@ def _with_rectifiers(nodes: list[Any], names: Iterable[str]) -> list[Any]:
 
 
 def dequantize(node: Any, constants: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-    """Return the numbers that a DequantizeLinear makes of constants."""
+    """Return the real numbers of a DequantizeLinear on constants."""
     values, scale = constants[node.input[0]].astype(np.float32), constants[node.input[1]]
     zero = constants[node.input[2]].astype(np.float32) if len(node.input) > 2 else np.float32(0)
     shape = [1] * values.ndim
@@ -103,7 +103,7 @@ def dequantize(node: Any, constants: dict[str, npt.NDArray[Any]]) -> npt.NDArray
 
 
 def axis_of(node: Any) -> int:
-    """Return the axis along which a node's scales differ."""
+    """Return the axis of a node's scales."""
     # ONNX's default for both operators.
     return next((int(each.i) for each in node.attribute if each.name == "axis"), 1)
 
@@ -126,7 +126,7 @@ def _keep_outputs(graph: Any, nodes: list[Any], sources: dict[str, str]) -> None
 
 
 def drop_unused(graph: Any) -> None:
-    """Drop the constants of a graph that nothing reads."""
+    """Drop a graph's unread constants."""
     read_names = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
     constants = [constant for constant in graph.initializer if constant.name in read_names]
     del graph.initializer[:]

@@ -1,4 +1,4 @@
-"""Layer constants: weights and biases as ONNX Runtime's quantiser takes them."""
+"""Layer constants: weights and biases for ONNX Runtime's quantiser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BIASED = ("Conv", "ConvTranspose", "Gemm")
 
 
 def separate_constants(model: Any) -> None:
-    """Give layers biases of their own, and weights with one axis of scales.
+    """Give layers their own biases, and weights one scale axis.
 
     The quantiser copies shared biases under names of its own, and scales shared weights along the last reader's axis.
     It takes no bias that is broadcast, and drops the ``beta`` of a Gemm.
@@ -50,7 +50,7 @@ def separate_constants(model: Any) -> None:
 
 
 def _use(node: Any, position: int, number: int) -> str:
-    """Name the use of a constant: with equal ones it needs one copy."""
+    """Name the use of a constant. Equal uses share one copy."""
     if position == 2 and node.op_type in _BIASED:
         return f"bias {number}"
     axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if _attribute(node, "transB", 0) else 1, "MatMul": 1}
@@ -58,7 +58,7 @@ def _use(node: Any, position: int, number: int) -> str:
 
 
 def _bias(node: Any, values: npt.NDArray[Any], arrays: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return one number for each channel, where the bias of a Gemm is broadcast or scaled."""
+    """Return a bias per channel, for a Gemm with broadcast or scale."""
     weights = arrays.get(node.input[1])
     if node.op_type != "Gemm" or weights is None or values.size not in (1, values.shape[-1] if values.ndim else 1):
         return values

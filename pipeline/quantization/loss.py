@@ -1,4 +1,4 @@
-"""Loss: the distance of a quantised model's outputs from the original's."""
+"""Loss: distance of a quantised model's outputs from the original's."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def measure_loss(
     frames: Sequence[Mapping[str, np.ndarray]],
     labels: npt.NDArray[np.int64] | None = None,
 ) -> Loss:
-    """Run both ONNX models on some frames, by ONNX Runtime; raises as `compare_losses`."""
+    """Run two ONNX models on frames; raises as `compare_losses`."""
     return compare_losses(outputs(original, frames), outputs(quantized, frames), labels)
 
 
 def compare_losses(originals: Outputs, results: Outputs, labels: npt.NDArray[np.int64] | None = None) -> Loss:
-    """Return the loss between the outputs of two models, for the same frames.
+    """Return the loss between two models' outputs for the same frames.
 
     Raises
     ------
@@ -68,7 +68,10 @@ def compare_losses(originals: Outputs, results: Outputs, labels: npt.NDArray[np.
 
 
 def outputs(path: Path, frames: Sequence[Mapping[str, np.ndarray]], *, fused: bool = True) -> Outputs:
-    """Return a model's first output for each frame; not `fused`, each operator is computed as ONNX defines it."""
+    """Return a model's first output for each frame.
+
+    Not `fused`, each operator is computed as ONNX defines it.
+    """
     runtime = require("onnxruntime", "quantize", "running a model")
     options = runtime.SessionOptions()
     # Errors only: warnings about a model are for its maker.

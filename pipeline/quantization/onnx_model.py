@@ -1,4 +1,4 @@
-"""ONNX models on their way to the quantiser: read, with the shapes and the version that it needs, and checked."""
+"""ONNX models for the quantiser: read, shaped, modernised and checked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def load(path: Path) -> Any:
 
 
 def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
-    """Return the inputs of an ONNX model, as it is calibrated with them.
+    """Return the inputs of an ONNX model for calibration.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
 
 
 def give_shapes(model: Any, shapes: Shapes) -> None:
-    """Change the open extents of a model's inputs to numbers, and those of the same name elsewhere as well.
+    """Set the open extents of inputs, and of the same names elsewhere.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _give(name: str, dim: Any, extent: int | str, numbers: dict[str, int]) -> No
 
 
 def modernize(model: Any) -> Any:
-    """Return a model whose operators are of a version that the quantiser's results are right with.
+    """Return a model in operator versions the quantiser gets right.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def modernize(model: Any) -> Any:
 
 
 def check(model: Any) -> bytes:
-    """Return a model's bytes, once ONNX Runtime has accepted them; raise `ModelError` if it does not."""
+    """Return a model's bytes; `ModelError` if ONNX Runtime refuses it."""
     checker = require("onnx.checker", _EXTRA, _PURPOSE)
     # Behind the line above, which says which extra has what this needs.
     from pipeline.frontends.onnx.reference import open_session

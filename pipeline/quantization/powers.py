@@ -1,4 +1,4 @@
-"""Powers of two: the scales of a quantised ONNX model are rounded up to them.
+"""Powers of two: scales of a quantised ONNX model, rounded up.
 
 Weights become even and biases odd.  Then all sums of products are odd, so that none lies halfway between two results:
 ONNX rounds halves to the even neighbour, which would take VTA a quarter of a layer's time or so, and here it need not.
@@ -28,7 +28,7 @@ _SUFFIX = "_quantized"
 
 
 def restrict(model: Any, original: Any, limits: ScaleLimits) -> None:
-    """Change a quantised model so that all its scales are powers of two, within what an accelerator can do.
+    """Round a model's scales to powers of two within limits.
 
     Parameters
     ----------
@@ -66,7 +66,10 @@ def restrict(model: Any, original: Any, limits: ScaleLimits) -> None:
 
 
 def _scales(model: Any, arrays: Arrays, floating: Arrays, limits: ScaleLimits) -> Arrays:
-    """Return the scales of all tensors but biases, whose scales follow from those of what they are added to."""
+    """Return the scales of all tensors but biases.
+
+    A bias has the scale of the sums it is added to.
+    """
     pairs = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
     names = dict.fromkeys(node.input[1] for node in pairs if not _is_bias(node, arrays))
     natural = {name: np.log2(next_power(arrays[name].astype(np.float64))) for name in names}
@@ -81,7 +84,7 @@ def next_power(scale: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def even(weights: npt.NDArray[Any], scale: npt.NDArray[Any], axis: int) -> npt.NDArray[np.int8]:
-    """Return weights as even numbers of a unit, or of one for each place along an axis."""
+    """Return weights as even numbers of their units, maybe per axis."""
     shape = [1] * weights.ndim
     if scale.size > 1:
         shape[axis] = -1
@@ -112,7 +115,7 @@ def _is_bias(node: Any, arrays: Arrays) -> bool:
 
 
 def _biases(model: Any, makers: dict[str, Any], arrays: Arrays) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
-    """Yield the node that dequantises each bias, and the unit of the sums that it is added to."""
+    """Yield the dequantiser of each bias with its sums' unit."""
     for node in model.graph.node:
         sources = [makers.get(name) for name in node.input]
         # Products with data, weights and bias, all quantised.

@@ -34,7 +34,7 @@ def quantize(  # noqa: PLR0913 - all but the first three by keyword
     board: Board | str | None = None,
     shapes: Shapes | None = None,
 ) -> None:
-    """Write a model whose convolutions and products are of int8.
+    """Write a model with convolutions and products in int8.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def _check(frames: Frames) -> None:
 
 
 def _prepare(model: Any, folder: Path) -> Path:
-    """Write the model with batch norms folded, shapes inferred and constants separate."""
+    """Write the model with folded norms, shapes and separate constants."""
     onnx = require("onnx", _EXTRA, _PURPOSE)
     prepare = require("onnxruntime.quantization.shape_inference", _EXTRA, _PURPOSE).quant_pre_process
     source, target = folder / "source.onnx", folder / "prepared.onnx"
@@ -113,7 +113,10 @@ def _prepare(model: Any, folder: Path) -> Path:
 
 
 def _quantize_static(source: Path, target: Path, frames: Frames, *, signed_bytes: bool) -> None:
-    """Let ONNX Runtime quantise; in its own way, unless bytes shall be signed with zero points of 0."""
+    """Let ONNX Runtime quantise, in its way or with signed bytes.
+
+    Signed bytes have zero points of 0.
+    """
     quantization = require("onnxruntime.quantization", _EXTRA, _PURPOSE)
     kind = quantization.QuantType
     # Symmetric: zero points of 0.  Weights are so in any case, for other ones cost a correction of each sum.

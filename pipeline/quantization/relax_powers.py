@@ -1,4 +1,7 @@
-"""Powers of two: the scales of a quantised model are rounded up to them, and zero points go to the middle."""
+"""Powers of two: scales of a quantised Relax model, rounded up.
+
+Zero points go to the middle.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ _LARGEST = 126
 """The largest even number of a signed byte; weights become even, see `pipeline.quantization.powers`."""
 
 _BOUNDING = ("nn.relu", "clip", "maximum", "minimum", "reshape", "squeeze", "expand_dims")
-"""What stands between sums and what quantises them."""
+"""Operators between sums and their quantisers."""
 
 _MOVERS = ("nn.max_pool2d", "reshape", "permute_dims", "squeeze", "expand_dims")
 """Operators that move bytes, whatever their scale."""
 
 
 def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
-    """Return a model whose scales are powers of two, and what is constant with them means the same as before.
+    """Return a model with power-of-two scales, its constants adapted.
 
     Bytes that enter or leave the model keep their scale: they are quantised anew inside.
 
@@ -71,7 +74,7 @@ def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
 
 
 class _Restriction:
-    """Knows which bytes may change their scale, and the new units of what was read so far."""
+    """State of the restriction: bytes with free scales, and new units."""
 
     def __init__(self, lines: Sequence[Binding], results: Sequence[Any], inputs: set[str], limits: ScaleLimits) -> None:
         self._limits = limits
@@ -122,7 +125,7 @@ class _Restriction:
         return [*requantization, Binding(line.var, line.name, last.value)]
 
     def _requantize(self, line: Binding, value: Any, scales: Sequence[Any], dtype: str) -> list[Binding]:
-        """Return lines that make bytes of real numbers, and real numbers of these."""
+        """Return lines that quantise real numbers and dequantise them again."""
         quantize = relax.op.quantize(value, *scales, axis=0, out_dtype=dtype)
         bytes_ = self._line(f"{line.name}:restricted", quantize, relax.TensorType(value.ty.shape, dtype))
         back = relax.op.dequantize(bytes_.var, *scales, axis=0, out_dtype="float32")
@@ -153,7 +156,7 @@ class _Restriction:
         return [weights_binding, Binding(line.var, line.name, value)]
 
     def _exponents(self, line: Binding, values: np.ndarray, axis: int, source: float) -> np.ndarray:
-        """Return the exponents of the scales of weights, within the limits."""
+        """Return the exponents of weights' scales, within the limits."""
         axes = tuple(each for each in range(values.ndim) if each != axis)
         # A channel of zeros has the exponent -inf, which the limits replace.
         with np.errstate(divide="ignore"):
@@ -170,7 +173,7 @@ class _Restriction:
         return self._limits.weight_exponents(natural, source, max(results, default=None), bias, terms)
 
     def _collect_ends(self, sums: Any, results: list[float], biases: list[np.ndarray]) -> None:
-        """Collect the exponents of what sums are quantised to, and the constants that are added before."""
+        """Collect exponents of quantised sums, and constants added before."""
         for line in self._readers.get(sums, ()):
             if calls(line.value, "quantize"):
                 scale = array(
@@ -203,7 +206,7 @@ class _Restriction:
         return (values.astype(np.float64) - zero) * scale
 
     def _add(self, line: Binding) -> None:
-        """Give a bias the unit of the sums that it is added to."""
+        """Give a bias the unit of its sums."""
         # Either operand may be the bias.
         for product, bias in (line.value.args, line.value.args[::-1]):
             unit, values = self._units.get(product), array(bias)
@@ -224,14 +227,14 @@ def _like(value: Any) -> dict[str, Any]:
 
 
 def _channels(product: Any, weights: np.ndarray) -> int | None:
-    """Return the axis of weights along which the channels of results lie."""
+    """Return the channel axis of weights."""
     if calls(product, "matmul"):
         return 1 if weights.ndim == 2 else None
     return str(product.attrs.kernel_layout).index("O")
 
 
 def _restrict_parameters(value: Any, dtype: str) -> tuple[Any, Any] | None:
-    """Return the new scale and zero point of what is (de)quantised; None where they remain."""
+    """Return new scale and zero point; None keeps the old ones."""
     scale, zero = array(value.args[1]), array(value.args[2])
     if dtype not in _MIDDLE or scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None
@@ -245,7 +248,10 @@ def _restrict_parameters(value: Any, dtype: str) -> tuple[Any, Any] | None:
 
 
 def _inner_bytes(lines: Sequence[Binding], results: Iterable[Any]) -> set[Any]:
-    """Return the bytes that are quantised and dequantised inside the model, or only moved between."""
+    """Return the bytes quantised and dequantised inside the model.
+
+    Bytes only moved between are among them.
+    """
     values: Mapping[Any, Any] = {line.var: line.value for line in lines}
     inner_bytes = {var for var, value in values.items() if calls(value, "quantize", *_MOVERS)} - set(results)
     # Until nothing changes: bytes that leave take those along that only moved to or from them.

@@ -1,4 +1,4 @@
-"""Rounding: a quantised model of any format, with scales that are powers of two."""
+"""Rounding: a quantised model of any format with power-of-two scales."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def round_scales(
     params: Mapping[str, Any] | str | Path | None = None,
     limits: ScaleLimits | None = None,
 ) -> None:
-    """Write a quantised model with scales that are powers of two, as a Relax module.
+    """Write a quantised model with power-of-two scales, as Relax.
 
     Weights and biases are quantised anew, so that they mean the same; zero points go to the middle of their range.
     Bytes that enter or leave the model remain as they are.
@@ -58,7 +58,7 @@ def round_scales(
 
 
 def measure_loss(original: Graph, rounded: Graph, frames: Frames, labels: np.ndarray | None = None) -> Loss:
-    """Run both models on some frames, on this machine's CPU; raises as `loss.compare_losses`."""
+    """Compare both models on this machine's CPU; raises as `compare_losses`."""
     return compare_losses(_outputs(original, frames), _outputs(rounded, frames), labels)
 
 
