@@ -1,4 +1,4 @@
-"""Names of extents: also sums and products of names, as exporters write them."""
+"""Names of extents, with sums and products as exporters write them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 MOST_LETTERS = 200
-"""Of a text that is taken for a sum or product; longer ones are damage."""
+"""Letters of the longest sum or product; longer texts are damage."""
 
 
 def evaluate(text: str, extents: Mapping[str, int]) -> int | None:
-    """Return the extent that a text such as ``past_length + 1`` stands for; None if that does not follow.
+    """Return the extent of a text like ``past_length + 1``, or None.
 
     Parameters
     ----------
