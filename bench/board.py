@@ -39,6 +39,7 @@ from pipeline.executor import core_estimates, core_kinds, host, host_target
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
 from pipeline.system.threads import run_in_thread
+from pipeline.system.version import VERSION
 
 # Both folders of scripts lie in the repository's root.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -152,7 +153,8 @@ def machine_facts() -> dict[str, str]:
         "memory": next((line.split(":")[1].strip() for line in _read("/proc/meminfo").splitlines()[:1]), ""),
         "governor": ", ".join(governors),
         "hottest after the run": f"{max(temperatures):.0f} degrees Celsius" if temperatures else "",
-        **{name: installed_version(name) or "" for name in ("soc-pipeline", "apache-tvm", "onnxruntime")},
+        "soc-pipeline": VERSION,
+        **{name: installed_version(name) or "" for name in ("apache-tvm", "onnxruntime")},
     }
 
 

@@ -18,13 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.system import optional
+from pipeline.system.version import VERSION
 
 # Benchmarks import it in places of their own as well; see `pipeline.system.optional`.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 optional.hide_telemetry("openvino")
 
 Row = Mapping[str, Any]
-PACKAGES = ("soc-pipeline", "numpy", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "openvino")
+PACKAGES = ("numpy", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "openvino")
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -66,7 +67,10 @@ def environment() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "switch_interval_s": sys.getswitchinterval(),
-        "packages": {name: version for name in PACKAGES if (version := installed_version(name))},
+        "packages": {
+            "soc-pipeline": VERSION,
+            **{name: version for name in PACKAGES if (version := installed_version(name))},
+        },
         "commit": commit(),
     }
 

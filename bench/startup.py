@@ -1,7 +1,7 @@
 """How large is what runs a bundle, and how long does it take from the shell to a first result?
 
-The wheels of both distributions are built, and installed into environments of their own: soc-pipeline-runtime, which
-only runs bundles, and soc-pipeline, which also builds them and is what a board needed before there were two.  If this
+The wheels of both distributions are built, and installed into environments of their own: soc-stages-runtime, which
+only runs bundles, and soc-stages, which also builds them and is what a board needed before there were two.  If this
 environment has PyTorch, it is measured as well: TVM's FFI would import it.  What is run is one digit through the demo's
 network in two stages, by ``soc-pipeline run``, by `pipeline.load`, and by `pipeline.load` after ``import tvm``, as each
 process began before.  Sizes are those of files without what Python compiles them to, and for both kinds of processor.
@@ -74,8 +74,8 @@ class Way(NamedTuple):
 
 
 def wheel_files(wheels: Path, distribution: str, processor: str) -> list[str]:
-    """Return the wheel of a distribution; by its path, since other projects may have the names."""
-    pattern = "soc_pipeline-*.whl" if distribution == FULL else f"soc_pipeline_runtime-*{processor}.whl"
+    """Wheel of a distribution, by its path: an index may have another of its name."""
+    pattern = "soc_stages-*.whl" if distribution == FULL else f"soc_stages_runtime-*{processor}.whl"
     return list(map(str, wheels.glob(pattern)))
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Deletes what no bundle needs of the packages beside soc-pipeline-runtime: tests, headers, sources and types.
+# Deletes what no bundle needs of the packages beside soc-stages-runtime: tests, headers, sources and types.
 # usage: sh trim.sh .venv/lib/python3*/site-packages
 set -e
 cd "$1"

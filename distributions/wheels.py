@@ -41,7 +41,7 @@ def build(output: Path, processors: Sequence[str] = PROCESSORS, downloads: Path 
     # What an earlier build has left would be packed as well.
     shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
     _pip_wheel(output, ROOT, {})
-    return sorted(output.glob("soc_pipeline*.whl"))
+    return sorted(output.glob("soc_stages*.whl"))
 
 
 def tvm_requirement() -> str:

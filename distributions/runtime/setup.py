@@ -1,4 +1,4 @@
-"""Build of the distribution soc-pipeline-runtime."""
+"""Build of the distribution soc-stages-runtime."""
 
 import sys
 from pathlib import Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,15 +14,16 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from rich.markup import escape
 
+from pipeline import PROJECT
 from pipeline.commands.shared import console
 from pipeline.errors import InputError
 from pipeline.executor import host_target
 from pipeline.system import affinity
+from pipeline.system.distribution import FULL, requirements
+from pipeline.system.version import VERSION
 
 HELP = "Show versions, the processor, and which optional packages are installed."
 EXAMPLE = "soc-pipeline environment --json"
-
-DISTRIBUTION = "soc-pipeline"
 
 # What only those need who change this project's code.
 DEVELOPMENT = ("test", "dev", "docs", "all")
@@ -80,10 +82,10 @@ def describe() -> Environment:
     try:
         packages = tuple(_packages())
     except metadata.PackageNotFoundError:
-        message = f"{DISTRIBUTION} is not installed in {sys.prefix}; run: pip install -e ."
+        message = f"{FULL} is not installed in {sys.prefix}; run: pip install -e ."
         raise InputError(message) from None
     return Environment(
-        version=metadata.version(DISTRIBUTION),
+        version=VERSION,
         python=f"{platform.python_implementation()} {platform.python_version()} in {sys.prefix}",
         system=platform.platform(),
         processor=host_target.full_name() or platform.machine(),
@@ -94,14 +96,15 @@ def describe() -> Environment:
 
 
 def _packages() -> Iterator[Package]:
-    extras = ("", *(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ()))
-    requirements = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
+    texts = requirements()
+    extras = dict.fromkeys(["", *re.findall(r"""extra == ["']([\w-]+)["']""", "\n".join(texts))])
+    needs = [Requirement(text) for text in texts]
     for extra in extras:
         if extra in DEVELOPMENT:
             continue
-        for requirement in requirements:
+        for requirement in needs:
             # An extra may name others, which are listed themselves.
-            if requirement.name != DISTRIBUTION and _belongs_to(requirement, extra):
+            if requirement.name != FULL and _belongs_to(requirement, extra):
                 yield _package(requirement, extra)
 
 
@@ -126,7 +129,7 @@ def _package(requirement: Requirement, extra: str) -> Package:
 def _show(environment: Environment) -> None:
     out = console.console()
     lines = [
-        f"{DISTRIBUTION} {environment.version}, {environment.python}",
+        f"{PROJECT} {environment.version}, {environment.python}",
         f"{environment.system}, {environment.processor}, {environment.cores} cores",
         *(f"{name}={value}" for name, value in environment.variables.items()),
     ]
@@ -153,5 +156,4 @@ def _verdict(package: Package) -> str:
 def _remedy(package: Package) -> str:
     if package.fits:
         return ""
-    # By its own name: this project's is another one's on PyPI.
     return f"pip install '{package.name}{package.required}'"

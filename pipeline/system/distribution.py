@@ -1,4 +1,4 @@
-"""Distributions: which one is installed, and do its packages own their names."""
+"""Distributions: the installed one, its requirements, and the packages' names."""
 
 from __future__ import annotations
 
@@ -8,41 +8,74 @@ import sys
 from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from typing import Any
 
 from pipeline.errors import MissingExtra, ShadowedPackage
 
-FULL, RUNTIME = "soc-pipeline", "soc-pipeline-runtime"
+FULL, RUNTIME = "soc-stages", "soc-stages-runtime"
 """Distribution that reads, plans, builds and runs models, and the one that only runs bundles."""
 
-REMEDY = f"install {FULL} from this project's wheels or source (on PyPI, that is another project's name)"
-"""Advice to users of the runtime distribution. It never names the other one alone: that would install somebody else's
-package."""
+REMEDY = f"install {FULL} from this project's wheels or source instead"
+"""Advice to users of the runtime distribution."""
 
 _ROOT = Path(__file__).parents[2]
 
 IS_FULL = (_ROOT / "pipeline" / "split").is_dir()
-"""True for the complete distribution, False for the one that only runs bundles."""
+"""Whether everything is here, and not only what runs bundles."""
 
 
 def install_command(extra: str) -> str:
     """Return the install command for an extra's packages.
 
-    It has their own names: ours is another project's on PyPI.
+    It has their own names. That is right for both distributions, and never has pip look for this project's name on an
+    index where it may be somebody else's.
     """
-    requirements = dict.fromkeys(_requirements(FULL if IS_FULL else RUNTIME, extra))
-    if requirements:
-        return "pip install " + " ".join(f"'{each}'" for each in requirements)
-    # Run from its source, without being installed; or the runtime lacks the extra.
+    if packages := dict.fromkeys(_extra_packages(extra)):
+        return "pip install " + " ".join(f"'{package}'" for package in packages)
+    # The runtime lacks the extra, or nothing is installed.
     return f"install the packages of the extra '{extra}', which {FULL}'s pyproject.toml lists"
 
 
-def _requirements(distribution: str, extra: str) -> Iterator[str]:
-    """Yield the requirements of an extra, nested extras included."""
+def requirements(root: Path = _ROOT) -> list[str]:
+    """List the requirements of this distribution and its extras.
+
+    A source tree's own ``pyproject.toml`` comes first. The tree may not be installed, or under an earlier name.
+    The form is that of `importlib.metadata.requires`.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of the package `pipeline`.
+
+    Raises
+    ------
+    importlib.metadata.PackageNotFoundError
+        If it is neither a source tree nor installed.
+    """
     # Not before: it takes as long to import as a bundle to load.
     from importlib import metadata
 
+    import msgspec
+
+    file = root / "pyproject.toml"
+    project: dict[str, Any] = msgspec.toml.decode(file.read_bytes()).get("project", {}) if file.is_file() else {}
+    if project.get("name") not in (FULL, RUNTIME):
+        return metadata.requires(FULL if IS_FULL else RUNTIME) or []
+    texts: list[str] = list(project["dependencies"])
+    for extra, needs in project["optional-dependencies"].items():
+        for need in needs:
+            package, _, marker = need.partition(";")
+            condition = f"({marker.strip()}) and " if marker else ""
+            texts.append(f"{package.strip()}; {condition}extra == '{extra}'")
+    return texts
+
+
+def _extra_packages(extra: str) -> Iterator[str]:
+    """Yield the packages of an extra, nested extras included."""
+    from importlib import metadata
+
     try:
-        texts = metadata.requires(distribution) or []
+        texts = requirements()
     except metadata.PackageNotFoundError:
         return
     for text in texts:
@@ -54,11 +87,11 @@ def _requirements(distribution: str, extra: str) -> Iterator[str]:
             yield requirement.strip()
             continue
         for other_extra in more.partition("]")[0].split(","):
-            yield from _requirements(distribution, other_extra)
+            yield from _extra_packages(other_extra)
 
 
 def check_names() -> None:
-    """Check the origin of the project's other package.
+    """Check that this project's other package is the one that Python finds by its name.
 
     Raises
     ------
@@ -72,10 +105,10 @@ def check_names() -> None:
 
 
 class _MissingPart(MetaPathFinder):
-    """Finder that names the distribution of a missing module."""
+    """Names the other distribution where a module is looked for that only that one has."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Refuse modules of the complete distribution."""
+        """Refuse what nobody else has found."""
         if name.startswith("pipeline."):
             raise MissingExtra(f"{name} is not in {RUNTIME}, which only loads and streams bundles; {REMEDY}")
 

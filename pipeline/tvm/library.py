@@ -32,7 +32,7 @@ def library() -> Path:
     path = FOLDER / NAME if folder is None else folder / "lib" / NAME
     if not path.is_file():
         raise MissingExtra(
-            f"TVM's runtime library is missing: there is no {str(path)!r}; install the wheel of soc-pipeline-runtime "
+            f"TVM's runtime library is missing: there is no {str(path)!r}; install the wheel of soc-stages-runtime "
             "for this kind of processor, or TVM itself: pip install 'apache-tvm>=0.27,<0.28'"
         )
     return path

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline.commands import environment
+from pipeline.system.version import VERSION
 
 
 def test_versions_and_packages(command: Any) -> None:
     result = command("environment")
     assert (result.status, result.err) == (0, "")
-    for text in (sys.prefix, f"soc-pipeline {metadata.version('soc-pipeline')}", np.__version__, "apache-tvm-ffi"):
+    for text in (sys.prefix, f"soc-pipeline {VERSION}", np.__version__, "apache-tvm-ffi"):
         assert text in result.out
     answer = json.loads(command("environment", "--json").out)
     installed = {package["name"]: package["installed"] for package in answer["packages"]}
@@ -29,7 +33,7 @@ def test_extras_are_listed_once_and_those_of_developers_not(command: Any) -> Non
     assert {package.extra for package in packages} >= {"", "onnx", "torch", "tflite", "ros2", "pynq"}
     assert not {package.extra for package in packages} & {"dev", "test", "docs", "all"}
     assert len(set(packages)) == len(packages)
-    assert "soc-pipeline" not in {package.name for package in packages}
+    assert "soc-stages" not in {package.name for package in packages}
     assert all(package.fits for package in packages if not package.extra)
 
 
@@ -52,12 +56,28 @@ def test_variables_that_matter_are_shown(command: Any, monkeypatch: pytest.Monke
     assert "TVM_NUM_THREADS=[3]" in command("environment").out
 
 
-def test_without_an_installation_there_is_one_line(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def miss(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "metadata", miss)
-    result = command("environment")
-    assert (result.status, result.out) == (2, "")
-    assert "is not installed" in result.err
-    assert result.err.count("\n") == 1
+def test_without_an_installation_there_is_one_line(root: Path, tmp_path: Path) -> None:
+    """Where nobody knows the requirements: the packages alone, without their source tree."""
+    for name in ("pipeline", "boards", "soc_stages.py"):
+        (tmp_path / name).symlink_to(root / name)
+    code = """
+from importlib import metadata
+import soc_stages, sys
+def miss(name):
+    raise metadata.PackageNotFoundError(name)
+metadata.requires = miss
+sys.argv = ["soc-pipeline", "environment"]
+sys.exit(soc_stages.main())
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "soc-stages is not installed" in process.stderr
+    assert process.stderr.count("\n") == 1

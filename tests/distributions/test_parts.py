@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline import cli
-from pipeline.system.distribution import FULL, RUNTIME, install_command
+from pipeline.system.distribution import FULL, RUNTIME, install_command, requirements
 from pipeline.system.version import VERSION
 from tests import test_floors as floors
 
@@ -83,24 +83,46 @@ def test_both_have_one_version_and_the_same_requirements(root: Path) -> None:
 
 
 def test_the_remedy_names_the_packages_of_an_extra(root: Path) -> None:
-    """Never this project's own name, which is another one's on PyPI."""
+    """Never this project's own name, which pip would look for on an index."""
     extras = _project(root, FULL)["project"]["optional-dependencies"]
     command = install_command("zenoh")
     names = re.findall(r"'([\w-]+)[<>=]", command)
     # Those of the extras that it names are among them.
     assert names == ["pillow", "av", "rosbags", "eclipse-zenoh", "pyyaml"]
-    assert "soc-pipeline" not in command
+    assert FULL not in command
     for extra in extras:
-        assert "soc-pipeline[" not in install_command(extra), extra
+        assert f"{FULL}[" not in install_command(extra), extra
     assert set(install_command("onnx").split("'")[1].removeprefix("onnx").split(",")) == {">=1.19", "<1.24"}
 
 
-def test_without_an_installation_the_remedy_names_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_is_not_there_has_the_list_as_its_remedy() -> None:
+    assert "pyproject.toml" in install_command("teleporter")
+
+
+def test_requirements_are_those_of_the_source_tree_or_else_of_the_installation(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree that was never installed, or under an earlier name, knows its packages all the same."""
+    assert "onnx>=1.19,<1.24; extra == 'onnx'" in requirements(root)
+    assert f"{FULL}[ros2,zenoh]; (python_version < '3.14') and extra == 'test'" in requirements(root)
+    information = tmp_path / "soc_stages-9.dist-info"
+    information.mkdir()
+    lines = ["Metadata-Version: 2.4", f"Name: {FULL}", "Version: 9", "Requires-Dist: abacus<2; extra == 'beads'"]
+    (information / "METADATA").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert requirements(tmp_path) == ["abacus<2; extra == 'beads'"]
+    # Another project's file beside the packages says nothing of this one.
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "abacus"\n')
+    assert requirements(tmp_path) == ["abacus<2; extra == 'beads'"]
+
+
+def test_without_an_installation_nobody_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def miss(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", miss)
-    assert "pyproject.toml" in install_command("video")
+    with pytest.raises(metadata.PackageNotFoundError):
+        requirements(tmp_path)
 
 
 def test_each_file_beside_the_modules_is_installed(root: Path) -> None:

@@ -70,7 +70,7 @@ def call(programs: Path, *arguments: str, folder: Path) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("distribution", ["soc-pipeline-runtime", "soc-pipeline"])
+@pytest.mark.parametrize("distribution", ["soc-stages-runtime", "soc-stages"])
 def test_each_is_installed_without_the_network_and_runs_a_bundle(
     distribution: str, wheels: Path, bundle: Path, tmp_path: Path, root: Path
 ) -> None:
@@ -85,8 +85,8 @@ def test_each_is_installed_without_the_network_and_runs_a_bundle(
     process = call(programs, "plan", "model.onnx", folder=tmp_path)
     (line,) = process.stderr.splitlines()
     assert process.returncode == 2
-    assert ("install soc-pipeline from" in line) is (distribution == "soc-pipeline-runtime")
-    if distribution == "soc-pipeline-runtime":
+    assert ("install soc-stages from" in line) is (distribution == "soc-stages-runtime")
+    if distribution == "soc-stages-runtime":
         (packages,) = programs.parent.glob("lib/python3*/site-packages")
         subprocess.run(["sh", str(root / "distributions" / "trim.sh"), str(packages)], check=True)
         assert not list(packages.glob("numpy/**/tests"))
@@ -98,7 +98,7 @@ def test_each_is_installed_without_the_network_and_runs_a_bundle(
 
 def test_the_runtime_s_wheels_have_the_library_and_its_licence(wheels: Path) -> None:
     for processor, machine in (("x86_64", 0x3E), ("aarch64", 0xB7)):
-        (wheel,) = wheels.glob(f"soc_pipeline_runtime-*{processor}.whl")
+        (wheel,) = wheels.glob(f"soc_stages_runtime-*{processor}.whl")
         with zipfile.ZipFile(wheel) as archive:
             for library in TVM_LIBRARIES:
                 header = archive.read(library)[:20]
@@ -112,7 +112,7 @@ def test_the_runtime_s_wheels_have_the_library_and_its_licence(wheels: Path) -> 
 def test_the_runtime_is_a_part_of_the_other(wheels: Path) -> None:
     """But for TVM's library, which comes with TVM there."""
     names = []
-    for pattern in ("soc_pipeline_runtime-*x86_64.whl", "soc_pipeline-*.whl"):
+    for pattern in ("soc_stages_runtime-*x86_64.whl", "soc_stages-*.whl"):
         (wheel,) = wheels.glob(pattern)
         with zipfile.ZipFile(wheel) as archive:
             names.append({name for name in archive.namelist() if ".dist-info/" not in name})

@@ -140,9 +140,7 @@ def _packages(board: Path, python: str) -> None:
     location = ["--target", str(board / "packages"), "--implementation", "cp", "--only-binary=:all:"]
     kind = ["--python-version", python.removeprefix("python"), *(f"--platform={name}" for name in PLATFORMS)]
     # Later ones end in a segmentation fault of the emulator while they are imported.
-    # Without this project's other part, which is taken from the source tree as well.
-    needs = [each for each in project["dependencies"] if not each.startswith("soc-pipeline")]
-    requirements = [*needs, "onnxruntime==1.23.*"]
+    requirements = [*project["dependencies"], "onnxruntime==1.23.*"]
     _call("the packages for aarch64", [*pip, *location, *kind, *requirements])
 
 

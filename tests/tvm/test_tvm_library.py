@@ -48,7 +48,7 @@ except tvm_library.MissingExtra as error:
 def test_without_tvm_the_remedy_is_named(root: Path) -> None:
     version, remedy = run_code(WITHOUT_TVM, root).splitlines()
     assert version == "False (not installed)"
-    assert re.search(r"libtvm_runtime.so.*the wheel of soc-pipeline-runtime", remedy)
+    assert re.search(r"libtvm_runtime.so.*the wheel of soc-stages-runtime", remedy)
 
 
 def test_no_search_of_another_thread_misses_a_finder(monkeypatch: pytest.MonkeyPatch) -> None:
