@@ -46,10 +46,7 @@ def _is_relay(head: bytes) -> bool:
 
 
 def _is_relax(head: bytes) -> bool:
-    if _RELAY_TEXT.match(head):
-        return False
-    is_script = _SCRIPT.search(head) is not None and _LETTERS.match(head) is not None
-    return is_script or _holds(b'"root_index"', b'"nodes"')(head)
+    return _holds(b'"root_index"', b'"nodes"')(head)
 
 
 def _is_tflite(head: bytes) -> bool:
@@ -193,8 +190,12 @@ _GUESSES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (_holds(b'"nodes"', b'"arg_nodes"'), "is a compiled graph of TVM's graph executor; give the program it is made of"),
     (lambda head: _JSON.match(head) is not None, "is JSON of another kind"),
     (
+        lambda head: _SCRIPT.search(head) is not None and _LETTERS.match(head) is not None,
+        "is TVMScript, which is Python and not executed; write tvm.ir.save_json(module) to a file, and give that",
+    ),
+    (
         lambda head: _PYTHON.search(head) is not None and _LETTERS.match(head) is not None,
-        "is Python, but no module of TVMScript (a class decorated by @I.ir_module)",
+        "is Python, which is never executed",
     ),
     (lambda head: _LETTERS.match(head) is not None, "is text of another kind"),
 )

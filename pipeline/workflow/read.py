@@ -49,9 +49,8 @@ def read(
     Parameters
     ----------
     model : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
-        An ONNX file, a TFLite model, a file of ``torch.export.save``, a Relay program (text or JSON), or a Relax
-        module (TVMScript or JSON), whose content says which; or an ONNX model, exported PyTorch program or Relax module
-        itself.
+        An ONNX file, a TFLite model, a file of ``torch.export.save``, a Relay program (text or JSON), or the JSON of a
+        Relax module, whose content says which; or an ONNX model, exported PyTorch program or Relax module itself.
     shapes : mapping of str to sequence of (int or str), or to int, optional
         Extents for inputs whose shape is symbolic in the model, by input, or a number for one of the model's own names
         for extents, such as ``{"height": 320}``; names, such as ``["N", 3, 224, 224]``, for extents that shall vary.

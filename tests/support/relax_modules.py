@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.script.parser import ir, tirx
+from tvm.script.parser import relax as relax_script
+
+
+def save(path: Path, module: Any) -> Path:
+    """Write a module as JSON."""
+    path.write_text(tvm.ir.save_json(module))
+    return path
+
+
+def parse(text: str) -> Any:
+    """Return the module of a TVMScript text."""
+    return tvm.script.parser.parse(text, extra_vars={"I": ir, "R": relax_script, "T": tirx})
 
 
 def network() -> Any:

@@ -1,4 +1,4 @@
-"""Relax modules: in memory, as TVMScript, or as JSON, read; and written as JSON, which TVM's own tools read as well."""
+"""Relax modules: read from memory or JSON, and written as JSON, which TVM's own tools read as well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm import relax
 
 from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError, reason
-from pipeline.frontends.relax import entry, json_form, script
+from pipeline.frontends.relax import entry, json_form
 from pipeline.frontends.relay.params import Params, load_parameters
 from pipeline.model.imported_model import ImportedModel
 from pipeline.model.passes import bindings
@@ -56,7 +56,7 @@ def save(model: ImportedModel, path: Path) -> None:
 
 
 def load(path: Path, shapes: Shapes, params: Params | None = None) -> ImportedModel:
-    """Read a Relax module from TVMScript, or from the JSON of ``tvm.ir.save_json``.
+    """Read a Relax module from the JSON of ``tvm.ir.save_json``.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def load(path: Path, shapes: Shapes, params: Params | None = None) -> ImportedMo
     try:
         text = path.read_text(encoding="utf-8")
         with compiler_lock:
-            module = quietly(lambda: (json_form if text.lstrip().startswith("{") else script).parse(text))
+            module = quietly(lambda: json_form.parse(text))
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except UnicodeDecodeError:

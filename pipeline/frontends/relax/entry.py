@@ -15,11 +15,23 @@ from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError, near
 from pipeline.frontends.extent_names import evaluate
 from pipeline.frontends.input_shapes import resolve
-from pipeline.frontends.relax.vocabulary import FOREIGN, MATHEMATICS
 from pipeline.model.passes.bindings import constant
 
-# As in the text form, which JSON and modules in memory have not passed.
+# Each part is a variable; TVM makes them all before anybody can object.
 _MOST_PARTS = 1 << 12
+_FOREIGN = ("call_", "invoke_", "make_closure", "print", "assert_op", "vm.", "memory.", "builtin.", "ccl.", "dist.")
+"""Beginnings of operators that call, or do, something else than computing tensors; ``call_tir`` calls a kernel."""
+
+_OPERATIONS = """
+    abs acos acosh asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor cast ceil ceildiv clz
+    copysign cos cosh erf exp exp10 exp2 fabs floor floordiv floormod fma fmod hypot if_then_else infinity isfinite
+    isinf isnan ldexp likely log log10 log1p log2 max max_value min min_value nearbyint nextafter popcount pow
+    q_multiply_shift reinterpret round rsqrt shift_left shift_right sigmoid sin sinh sqrt tan tanh trunc truncdiv
+    truncmod
+"""
+_MATHEMATICS = frozenset(_OPERATIONS.split())
+"""Functions of numbers, which kernels may call."""
+
 _BRINGS_CODE = {"tirx.AttrStmt", "ir.GlobalVar", "relax.expr.ExternFunc"}
 """Nodes of a kernel that may bring code from elsewhere."""
 
@@ -79,7 +91,7 @@ def _check_kernel(file: str, name: str, kernel: Any) -> None:
     operators = {
         str(node["data"]).removeprefix("tirx.").removeprefix("prim.") for node in nodes if node["type"] == "ir.Op"
     }
-    if foreign_operators := sorted(operators - MATHEMATICS - {"ret"}):
+    if foreign_operators := sorted(operators - _MATHEMATICS - {"ret"}):
         raise ModelError(f"{file}: the kernel {name!r} calls {', '.join(foreign_operators)}, which is not supported")
     if foreign_nodes := sorted({node["type"] for node in nodes} & _BRINGS_CODE):
         raise ModelError(f"{file}: the kernel {name!r} holds {', '.join(foreign_nodes)}, which is not supported")
@@ -102,7 +114,7 @@ def check_calls(file: str, bindings: Sequence[Any]) -> None:
             continue
         # call_tir has a kernel of the module as its operand, which was checked before.
         kind = str(value.op.name).removeprefix("relax.") if isinstance(value.op, Op) else str(value.op)
-        if kind != "call_tir" and (not isinstance(value.op, Op) or kind.startswith(FOREIGN)):
+        if kind != "call_tir" and (not isinstance(value.op, Op) or kind.startswith(_FOREIGN)):
             complaints.setdefault(kind, f"{kind} (that makes {str(binding.var.name)!r})")
         if kind == "split" and getattr(value.attrs.indices_or_sections, "value", 0) > _MOST_PARTS:
             raise ModelError(f"{file}: {str(binding.var.name)!r} splits a tensor into more than {_MOST_PARTS} parts")

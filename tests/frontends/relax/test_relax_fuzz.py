@@ -1,4 +1,4 @@
-"""Damaged Relax modules, as JSON and as text, end in one of our own errors; TVM would end the process on many."""
+"""Damaged Relax modules end in one of our own errors; TVM would end the process on many."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ import tvm
 
 import pipeline
 from pipeline.errors import ModelError
-from tests.frontends.relay.test_fuzz import mutate_text as mutated_text
-from tests.frontends.relay.test_fuzz import with_another
-from tests.support.relax_modules import NESTED, network, open_network
+from tests.support.relax_modules import network, open_network
 
 VALUES: tuple[Any, ...] = (
     0,
@@ -38,22 +36,6 @@ VALUES: tuple[Any, ...] = (
     True,
     [0],
     {},
-)
-
-# What stands in TVMScript where another thing of its kind could.
-SCRIPT_MUTATIONS = (
-    with_another(r"\b\d+\b", ["0", "1", "-1", "7", "100000", "2**31", "9223372036854775807", "1.5", "x"]),
-    with_another(
-        r"(?<=R\.)[a-z_.0-9]+", ["add", "split", "reshape", "nn.conv2d", "concat", "take", "zeros", "full", "tile"]
-    ),
-    with_another(
-        r"(?<=T\.)[a-z_.0-9]+", ["exp", "grid", "serial", "sblock", "float32", "Buffer", "handle", "int64", "call"]
-    ),
-    with_another(r'"\w+"', ['"float32"', '"int8"', '"NHWC"', '""', '"x"', '"SSRS"', "None", "0"]),
-    with_another(
-        r"\b(?:lv\d*|x|w|conv|parts|half|shifted|scaled|result|gv)\b", ["x", "w", "conv", "parts", "lv", "gv", "y"]
-    ),
-    with_another(r"\n +[^\n]*(?=\n)", ["", "\n", "\n        return x", "\n            x = x", "\n        pass"]),
 )
 
 
@@ -95,30 +77,15 @@ def drop_entry(generator: Any, position: list[Any]) -> None:
         node.pop("data", None)
 
 
-def mutated_script(seed: int, text: str) -> str:
-    generator = random.Random(seed)
-    if seed % 3 == 0:
-        return mutated_text(seed, text)
-    for _ in range(generator.choice((1, 1, 2, 3))):
-        text = generator.choice(SCRIPT_MUTATIONS)(generator, text)
-    return text
+def texts() -> list[str]:
+    return [str(tvm.ir.save_json(each)) for each in (network(), open_network())]
 
 
-def texts(form: str) -> list[str]:
-    modules = (network(), open_network())
-    if form == "json":
-        return [str(tvm.ir.save_json(each)) for each in modules]
-    return [*(str(each.script(show_meta=True)) for each in modules), NESTED]
-
-
-MUTATIONS = {"json": mutated_json, "script": mutated_script}
-
-
-def is_refused(folder: Path, form: str, seeds: range) -> int:
+def is_refused(folder: Path, seeds: range) -> int:
     """Read damaged modules and return how many were refused."""
-    path, originals, count = folder / "m", texts(form), 0
+    path, originals, count = folder / "m", texts(), 0
     for seed in seeds:
-        path.write_text(MUTATIONS[form](seed, originals[seed % len(originals)]))
+        path.write_text(mutated_json(seed, originals[seed % len(originals)]))
         start = time.perf_counter()
         try:
             pipeline.read(path, {"x": (3, 4)} if seed % 2 else None)
@@ -129,41 +96,35 @@ def is_refused(folder: Path, form: str, seeds: range) -> int:
     return count
 
 
-@pytest.mark.parametrize("form", MUTATIONS)
-def test_damaged_modules(tmp_path: Path, form: str) -> None:
-    assert 50 < is_refused(tmp_path, form, range(200)) < 200
+def test_damaged_modules(tmp_path: Path) -> None:
+    assert 50 < is_refused(tmp_path, range(200)) < 200
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 6_000, 1_000))
-@pytest.mark.parametrize("form", MUTATIONS)
-def test_many_damaged_modules(tmp_path: Path, form: str, start: int) -> None:
-    assert 100 < is_refused(tmp_path, form, range(1_000 + start, 2_000 + start)) < 1_000
+def test_many_damaged_modules(tmp_path: Path, start: int) -> None:
+    assert 100 < is_refused(tmp_path, range(1_000 + start, 2_000 + start)) < 1_000
 
 
 def test_the_originals_are_whole(tmp_path: Path) -> None:
-    for form in MUTATIONS:
-        for number, text in enumerate(texts(form)):
-            (tmp_path / "m").write_text(text)
-            pipeline.read(tmp_path / "m", {"x": (3, 4)} if number == 1 else None)
+    for number, text in enumerate(texts()):
+        (tmp_path / "m").write_text(text)
+        pipeline.read(tmp_path / "m", {"x": (3, 4)} if number == 1 else None)
 
 
 def test_a_deep_tree(tmp_path: Path) -> None:
-    document = json.loads(texts("json")[0])
+    document = json.loads(texts()[0])
     for _ in range(100_000):
         document["nodes"].append({"type": "ffi.Array", "data": [len(document["nodes"]) - 1]})
     document["root_index"] = len(document["nodes"]) - 1
     (tmp_path / "m").write_text(json.dumps(document))
     with pytest.raises(ModelError, match="nodes nest more than 400 deep"):
         pipeline.read(tmp_path / "m")
-    (tmp_path / "m").write_text(NESTED.replace("R.exp(input)", "(" * 5_000 + "input" + ")" * 5_000))
-    with pytest.raises(ModelError, match="cannot be read"):
-        pipeline.read(tmp_path / "m")
 
 
 def test_nodes_that_tvm_would_trust(tmp_path: Path) -> None:
     """A variable without a type where TVM takes it for granted that there is one."""
-    document = json.loads(texts("json")[0])
+    document = json.loads(texts()[0])
     none_index = next(number for number, node in enumerate(document["nodes"]) if node["type"] == "None")
     for node in copy.deepcopy(document["nodes"]):
         if node["type"] in ("ir.Var", "relax.expr.DataflowVar"):
@@ -176,7 +137,7 @@ def test_nodes_that_tvm_would_trust(tmp_path: Path) -> None:
 @pytest.mark.timeout(20)
 def test_a_shape_that_is_a_variable(tmp_path: Path) -> None:
     """A kernel's result whose shape is a tensor: TVM gives a field of any number of it, so reading never ended."""
-    document = json.loads(texts("json")[0])
+    document = json.loads(texts()[0])
     nodes = document["nodes"]
     call = next(node["data"] for node in nodes if node["type"] == "ir.Call" and nodes[node["data"]["ty_args"]]["data"])
     variables = {
