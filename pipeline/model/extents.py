@@ -1,4 +1,4 @@
-"""Symbolic extents of a part's inputs: each that the part cannot compute gets a name of its own."""
+"""Symbolic extents of a part's inputs, renamed if not computable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm.tirx.analysis import undefined_vars
 
 
 def own_extents(types: Sequence[Any]) -> list[Any]:
-    """Return the types of a function's inputs with a new variable for each extent that depends on unknown ones.
+    """Return input types with new variables for uncomputable extents.
 
     A part in the middle of a model may read a tensor of ``(H - 1) // 2`` rows, and no other one that tells H.
     """

@@ -1,4 +1,4 @@
-"""ImportedModel: a Relax module with the model's names, as every frontend hands it over."""
+"""ImportedModel: a Relax module with the model's names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Annotation:
-    """Device that a model names for a tensor.
+    """Device of a tensor, named by the model.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Annotation:
 
 @dataclass(frozen=True)
 class Island:
-    """Operators that the model's own runtime computes, together one operator of the graph.
+    """Operators computed by the model's own runtime, as one operator.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Island:
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model as a Relax module, and what its parts are called in the model.
+    """A model as a Relax module, with its original names.
 
     Attributes
     ----------

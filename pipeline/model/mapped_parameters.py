@@ -1,4 +1,4 @@
-"""Parameters that stay in the model's files while it is read, so that they are in memory once at most."""
+"""Parameters mapped from the model's files, in memory at most once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from pipeline.tvm.access import tvm_ffi
 
 
 class Parameters:
-    """The files in which a model has its parameters."""
+    """Files of a model's parameters."""
 
     def __init__(self) -> None:
         self._files: dict[Path, mmap.mmap] = {}
 
     def tensor_in(self, path: Path, offset: int, dtype: Any, shape: Sequence[int]) -> Any:
-        """Return the array at an offset of a file as TVM's tensor, without reading it; it need not be aligned."""
+        """Return an array in a file as TVM's tensor, unread.
+
+        It need not be aligned.
+        """
         # One mapping per file: a model has hundreds of tensors in one, and Linux allows a process 65530 mappings by
         # default.
         if path not in self._files:
@@ -30,6 +33,6 @@ class Parameters:
         return tvm_ffi.from_dlpack(values, require_alignment=0)
 
     def release(self) -> None:
-        """Let the system take back the pages that were read; they are read again if they are needed."""
+        """Let the system take back the read pages until needed again."""
         for pages in self._files.values():
             release(pages)

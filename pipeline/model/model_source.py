@@ -1,4 +1,4 @@
-"""ModelSource: what a graph was read from, to be compared with."""
+"""ModelSource: the original of a graph, for comparison."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model in its own format, and where its tensors are in a graph.
+    """A model in its own format, with its tensors' names in the graph.
 
     Attributes
     ----------
@@ -32,22 +32,22 @@ class ModelSource:
 
     @staticmethod
     def of(model: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ModelSource:
-        """Return the source of a graph that was read from one model."""
+        """Return the source of a graph read from one model."""
         return ModelSource(model, inputs, outputs, written=_written(model))
 
     def renamed(self, names: Mapping[str, str]) -> ModelSource:
-        """Return the source of a graph whose tensors have other names now."""
+        """Return the source of a graph with renamed tensors."""
         tensors = {**{name: name for name in (*self.inputs, *self.outputs)}, **self.names}
         renamed = {name: names.get(tensor, tensor) for name, tensor in tensors.items()}
         return replace(self, names={**names, **renamed})
 
     def tensor(self, name: str) -> str:
-        """Return what a tensor of the model is called in the graph."""
+        """Return the graph's name of a tensor of the model."""
         return self.names.get(name, name)
 
     @property
     def has_changed(self) -> bool:
-        """Whether the file is gone, or another one than was read."""
+        """True if the file is gone or another one."""
         return self.written != _written(self.model)
 
 

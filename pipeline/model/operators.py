@@ -1,4 +1,4 @@
-"""Operators: one table of their kinds, with how each fuses, which family it is of, and what it computes."""
+"""Operators: one table with fusion, family and operations of each kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.model.passes.bindings import kernel
 
 Operations = Callable[[Any, int], int]
-"""Returns the operations of a call that makes so many elements."""
+"""Operation count of a call, from the number of its elements."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _transposed_convolution(call: Any, _elements: int) -> int:
 
 
 def _kernel_area(call: Any) -> int:
-    """Return the elements of a kernel for one pair of channels; formats lay their weights out differently."""
+    """Return the elements of a kernel per channel pair, in any layout."""
     layout = str(call.attrs.kernel_layout)
     extents = zip(layout, _shape(call.args[1]), strict=True)
     return math.prod(extent for axis, extent in extents if axis not in "OI")
@@ -122,14 +122,14 @@ _TABLE: dict[tuple[str, str, Operations], str] = {
 }
 
 KINDS = {name: OperatorKind(*row) for row, names in _TABLE.items() for name in names.split()}
-"""From a Relax operator's name without its namespace to what is true of all such operators."""
+"""Properties of operators by Relax name, without its namespace."""
 
 # Kernels that a front end brings, and operators that few models have, are known by words in their names.
 _WORDS = {"conv": "convolution", "pool": "pooling", "norm": "normalization", "softmax": "normalization"}
 
 
 def operator_kind(name: str) -> OperatorKind:
-    """Return the properties of a kind of operator; one that is not in the table fuses with nothing."""
+    """Return a kind's properties; an unknown kind fuses with nothing."""
     if name in KINDS:
         return KINDS[name]
     family = next((family for word, family in _WORDS.items() if _has_word(name, word)), "other")
@@ -142,13 +142,13 @@ def _has_word(name: str, word: str) -> bool:
 
 
 def operator_family(name: str, call: Any = None) -> str:
-    """Return the family of an operator; `call` tells a depthwise convolution from others."""
+    """Return an operator's family; `call` reveals depthwise convolutions."""
     family = operator_kind(name).family
     return "depthwise" if family == "convolution" and _is_depthwise(call) else family
 
 
 def operations(call: Any, name: str, elements: int) -> int:
-    """Return the floating-point operations that one call performs.
+    """Return the floating-point operations of one call.
 
     Parameters
     ----------
@@ -167,6 +167,6 @@ def operations(call: Any, name: str, elements: int) -> int:
 
 
 def _is_depthwise(call: Any) -> bool:
-    """Return True if each of a convolution's results comes from one channel."""
+    """Return True if every result of a convolution has one channel."""
     groups = int(getattr(getattr(call, "attrs", None), "groups", 1))
     return groups > 1 and _channels(call.args[0], call) == groups

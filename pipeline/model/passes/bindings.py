@@ -1,4 +1,4 @@
-"""Bindings of a model on their way through the clean-up, and the function written of them."""
+"""Bindings of a model during the clean-up, and functions from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.model.extents import own_extents
 from pipeline.system.memory import is_usable
 
 FORM = "soc_pipeline.form"
-"""Attribute of a kernel: in JSON, the operator of ONNX that it computes, for whoever can use that instead."""
+"""Attribute of a kernel: its operator of ONNX in JSON, for users with a better implementation."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Binding:
 
 
 def operands(value: Any) -> Iterator[Any]:
-    """Yield the expressions that a Relax expression reads, tuples taken apart."""
+    """Yield the operands of a Relax expression, tuples flattened."""
     if isinstance(value, Call):
         for argument in value.args:
             yield from operands(argument)
@@ -46,7 +46,10 @@ def operands(value: Any) -> Iterator[Any]:
 
 
 def replace(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a Relax expression with `change` applied to each operand; the type is left to be inferred."""
+    """Return an expression with `change` applied to each operand.
+
+    The type is left to be inferred.
+    """
     if isinstance(value, Call):
         return Call(value.op, [replace(each, change) for each in value.args], value.attrs, value.ty_args)
     if isinstance(value, relax.Tuple):
@@ -57,7 +60,7 @@ def replace(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def array(value: Any) -> np.ndarray | None:
-    """Return the array behind a constant, without a copy where NumPy knows the dtype; None for anything else."""
+    """Return a constant's array, uncopied for NumPy's dtypes, else None."""
     if not isinstance(value, GenericConst):
         return None
     try:
@@ -68,19 +71,19 @@ def array(value: Any) -> np.ndarray | None:
 
 
 def calls(value: Any, *names: str) -> bool:
-    """Check whether `value` calls one of these operators of Relax, such as ``"nn.conv2d"``."""
+    """Check for a call of given operators, such as ``"nn.conv2d"``."""
     return isinstance(value, Call) and getattr(value.op, "name", "") in {f"relax.{name}" for name in names}
 
 
 def kernel(value: Any) -> Any:
-    """Return the global variable of the kernel that `value` calls; None if it calls an operator of Relax."""
+    """Return the called kernel's global variable, or None."""
     # `call_tir` has the kernel as its first argument, and its operands as a tuple behind it.
     is_kernel_call = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
     return value.args[0] if is_kernel_call else None
 
 
 def call_island(kind: str, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:
-    """Return the call that has a model's own runtime compute some operators; several results are a tuple.
+    """Return a call of a packed model; several results are a tuple.
 
     Parameters
     ----------
@@ -98,13 +101,13 @@ def call_island(kind: str, model: bytes, operands: Sequence[Any], types: Sequenc
 
 
 def island(value: Any) -> str:
-    """Return the name of the function, not compiled by us, that `value` calls; empty if it calls none."""
+    """Return the name of the foreign function called, or ""."""
     is_packed = isinstance(value, Call) and value.op == Op.get("relax.call_dps_packed")
     return str(value.args[0].global_symbol) if is_packed else ""
 
 
 def kind(value: Any) -> str:
-    """Name the kind of `value`: the operator without its namespace, or the kernel without its number."""
+    """Return a value's operator without namespace, or kernel without number."""
     if function_name := island(value):
         return function_name.rpartition(".")[2]
     if (kernel_variable := kernel(value)) is not None:
@@ -113,7 +116,7 @@ def kind(value: Any) -> str:
 
 
 def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
-    """Return a module of ``main`` and the kernels that it calls.
+    """Return a module of ``main`` and its kernels.
 
     Parameters
     ----------
@@ -130,7 +133,7 @@ def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
 
 
 def kernels(relax_module: Any) -> dict[Any, Any]:
-    """Return the functions of a module beside ``main``, by their global variables."""
+    """Return a module's functions but ``main``, by global variable."""
     return {
         variable: kernel_function
         for variable, kernel_function in relax_module.functions.items()
@@ -139,7 +142,9 @@ def kernels(relax_module: Any) -> dict[Any, Any]:
 
 
 def constant(values: np.ndarray, *, share: bool = False) -> Any:
-    """Return a Relax constant of the array's own dtype; TVM would make 32 bits of 64.
+    """Return a Relax constant of the array's own dtype.
+
+    TVM would make 32 bits of 64.
 
     Parameters
     ----------
@@ -159,7 +164,7 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
 
 
 def live(bindings: Sequence[Binding], outputs: Iterable[Any]) -> list[Binding]:
-    """Return the bindings that an output depends on, in order."""
+    """Return the bindings behind outputs, in order."""
     variables = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
     live_bindings = []
     # Backwards: all readers of a binding come behind it.
@@ -171,7 +176,7 @@ def live(bindings: Sequence[Binding], outputs: Iterable[Any]) -> list[Binding]:
 
 
 def function(params: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[Any]) -> Any:
-    """Return a Relax function ``main`` in which each binding's variable is new and has the binding's name.
+    """Return a function ``main`` with new variables named as their bindings.
 
     A variable that leaves the function is an output of its single dataflow block.
     """

@@ -1,4 +1,4 @@
-"""ConstantFile: large constants of a cleaned model lie in a file, so that they take no memory until they are read.
+"""ConstantFile: large constants of a cleaned model, out of memory until read.
 
 The file is temporary and has no name, unlike the model's own files, which may be written anew while the graph is used.
 """
@@ -21,7 +21,9 @@ _Key = tuple[int, str, tuple[int, ...]]
 
 
 class ConstantFile:
-    """The large constants of a model, moved to a temporary file; to memory if there is no room for it.
+    """Large constants of a model in a temporary file.
+
+    They are in memory if there is no room for it.
 
     Parameters
     ----------
@@ -52,12 +54,12 @@ class ConstantFile:
             start = align_up(start + values.nbytes)
 
     def replacement(self, expression: Any) -> Any:
-        """Return a constant that has been moved where it is now, and any other expression as it is."""
+        """Return a constant at its new position; others unchanged."""
         values = _large(expression)
         return expression if values is None else self._replacements.get(_key(values), expression)
 
     def release(self) -> None:
-        """Free what reading and building have left: pages of the file that were read, and what is held by cycles."""
+        """Free read pages of the file, and cycles of Python objects."""
         if self._pages is not None:
             # TVM's importers leave cycles, which hold arrays until the collector runs.
             gc.collect()
@@ -65,7 +67,7 @@ class ConstantFile:
 
 
 def _large(expression: Any) -> np.ndarray | None:
-    """Return the array of a constant that is to lie in the file, if `expression` is one."""
+    """Return the array of a constant large enough for the file."""
     if not isinstance(expression, GenericConst):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Outputs that no input changes, made of one all the same: a stage makes its outputs of its inputs."""
+"""Constant outputs, tied to an input: stages compute outputs from inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.model.passes.bindings import Binding, array
 
 
 def with_inputs(outputs: Mapping[str, Any], params: Sequence[Any]) -> tuple[dict[str, Any], list[Binding]]:
-    """Return outputs of which none is a constant, and the bindings that make those that were.
+    """Return outputs without constants, and the bindings for this.
 
     Parameters
     ----------
@@ -33,7 +33,10 @@ def with_inputs(outputs: Mapping[str, Any], params: Sequence[Any]) -> tuple[dict
 
 
 def _bindings(value: Any, param: Any, name: str) -> list[Binding]:
-    """Return the bindings that choose between a constant and itself, by an element of an input."""
+    """Return the bindings that choose between a constant and itself.
+
+    An element of an input decides.
+    """
     bindings: list[Binding] = []
     builder = relax.BlockBuilder()
 

@@ -1,4 +1,4 @@
-"""Batch-norm folding: chains of per-channel scales and shifts merge, and vanish in a convolution's weights."""
+"""Batch-norm folding: chains of scales and shifts merge into weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from pipeline.model.passes.naming import unique
 
 @dataclass
 class Affine:
-    """``base * scale + shift`` per channel (axis 1); `base` is a variable, or the call of a convolution.
+    """``base * scale + shift`` per channel (axis 1).
+
+    `base` is a variable, or the call of a convolution.
 
     `scale` and `shift` are float64 arrays of one value per channel.
     """
@@ -33,7 +35,7 @@ class Affine:
 def fold_affine(
     bindings: Sequence[Binding], outputs: Sequence[Any], reserved_names: Iterable[str]
 ) -> tuple[list[Binding], dict[str, str]]:
-    """Merge each chain of per-channel affine bindings into its last one, and into the convolution before it.
+    """Merge chains of per-channel affine bindings, and their convolution.
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ def _with_constant(call: Any) -> Affine | None:
 
 
 def _per_channel(constant: Any, ty: Any) -> np.ndarray | None:
-    """Return the constant as one value per channel of a tensor of type `ty`, if it is no more than that."""
+    """Return a constant as one value per channel, or None."""
     # Two dimensions and fewer have no channels beside a batch: what comes before a dense layer stays.
     values = np.asarray(array(constant))
     if not isinstance(ty, relax.TensorType) or ty.shape is None or ty.ndim < 3 or not str(ty.dtype).startswith("float"):
@@ -119,7 +121,7 @@ def _per_channel(constant: Any, ty: Any) -> np.ndarray | None:
 
 
 def _absorbable(base: Any, producers: Mapping[Any, Binding], uses: Mapping[Any, int]) -> Binding | None:
-    """Return the binding that makes `base`, if nobody else reads it and it can take a scale and a shift."""
+    """Return the convolution before an affine, if it has no other reader."""
     binding = producers.get(base) if isinstance(base, relax.Var) and uses[base] == 1 else None
     return binding if binding and (isinstance(binding.value, Affine) or _is_convolution(binding.value)) else None
 
@@ -142,7 +144,7 @@ def _compose(producer: Binding, affine: Affine) -> Affine:
 
 
 def _lower(binding: Binding, used_names: set[str]) -> list[Binding]:
-    """Return a binding as plain Relax; the last one of the result makes the binding's variable."""
+    """Return a binding as plain Relax, its variable made last."""
     affine = binding.value
     if not isinstance(affine, Affine):
         return [binding]

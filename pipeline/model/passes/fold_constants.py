@@ -1,4 +1,4 @@
-"""Constant folding: bindings that read constants only are computed once, by NumPy where it can."""
+"""Constant folding: computation of constant bindings, by NumPy if possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.system.memory import LARGE, is_aligned
 
 # 64 MB. What is made of few bytes, such as a mask or a table, would otherwise fill memory and bundles.
 _SMALL = 1 << 26
-"""Bytes up to which a result may be larger than what it is made of."""
+"""Bytes by which a result may exceed its operands."""
 
 
 # What a device would compute is silent about an infinity or a NaN.
@@ -75,7 +75,7 @@ def _simplify(value: Any, ty: Any, kernels: Mapping[Any, Any]) -> Any:
 
 
 def _known_shape(call: Any) -> Any:
-    """Fold a call that turns tensors into shapes, or shapes into tensors, where all extents are known."""
+    """Fold a call between known shapes and tensors."""
     operator, argument = call.op.name, call.args[0]
     shape = getattr(argument.ty, "shape", None) if operator == "relax.shape_of" else argument
     if operator == "relax.tensor_to_shape" and (extents := array(argument)) is not None:
@@ -93,7 +93,7 @@ def _same_extents(reshape: Any) -> bool:
 
 
 def _is_constant(call: Any) -> bool:
-    """Check whether all tensors that `call` reads are constants, and there is one."""
+    """Check if all tensors of `call` are constants, at least one."""
     tensors = list(operands(call))
     return not any(isinstance(each, relax.Var) for each in tensors) and any(array(each) is not None for each in tensors)
 
@@ -107,7 +107,7 @@ def _compute(call: Any, kernels: Mapping[Any, Any]) -> Any:
 
 
 def _compute_by_tvm(call: Any, kernels: Mapping[Any, Any]) -> Any:
-    """Return the folded constant, or the call itself where TVM leaves it."""
+    """Return the constant folded by TVM, or the call."""
     call = replace(call, _align)
     builder = relax.BlockBuilder()
     with builder.function("main", []):
@@ -128,7 +128,7 @@ def _align(operand: Any) -> Any:
 
 
 def _is_small(call: Any, ty: Any) -> bool:
-    """Check whether a result of the type `ty` needs little memory, or not much more than what it is made of."""
+    """Check if a result is small, or not much above its operands."""
     results = ty.fields if hasattr(ty, "fields") else [ty]
     operand_bytes = sum(0 if (values := array(each)) is None else values.nbytes for each in operands(call))
     return sum(_bytes(each) for each in results) <= max(_SMALL, 4 * operand_bytes)

@@ -1,4 +1,4 @@
-"""Names: a variable is called after the model's tensor that it holds, and no two are called the same."""
+"""Names: variables named after the model's tensors, each once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from pipeline.model.passes.bindings import Binding, kind
 
 
 def tensor_names(model: ImportedModel) -> set[str]:
-    """Return the names that the model gives to its tensors; all others are made up."""
+    """Return the model's own tensor names; others are made up."""
     return {*model.names.values(), *model.aliases, *model.outputs}
 
 
 def binding_names(model: ImportedModel, bindings: Sequence[Any]) -> dict[Any, str]:
-    """Name each binding after its tensor; an intermediate after the tensor it leads to, and its own operator."""
+    """Name each binding after its tensor.
+
+    An intermediate is named after the tensor it leads to, and its operator.
+    """
     used_names = tensor_names(model)
     names: dict[Any, str] = {}
     # Until the first tensor with a name turns up: what follows it leads to the outputs.
@@ -37,7 +40,7 @@ def name_bindings(
     equal_names: Mapping[str, str],
     successors: Mapping[str, str],
 ) -> dict[str, str]:
-    """Call each binding after an output, else after a tensor of the model that has its value.
+    """Name each binding after an output, or an equal tensor.
 
     Parameters
     ----------
@@ -108,7 +111,7 @@ def _follow(name: str, heirs: Mapping[str, str]) -> str:
 
 
 def unique(name: str, used_names: set[str]) -> str:
-    """Return `name`, with a number if it is taken, and take it."""
+    """Return `name`, numbered if taken, and take it."""
     candidate, count = name, 2
     while candidate in used_names:
         candidate, count = f"{name}{count}", count + 1

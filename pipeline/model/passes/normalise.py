@@ -1,4 +1,4 @@
-"""The clean-up of a whole model, once, before it is cut."""
+"""Clean-up of a whole model, once, before cuts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.model.passes.naming import binding_names, name_bindings, tensor_na
 
 
 def clean(model: ImportedModel) -> ImportedModel:
-    """Fold constants and batch norms, drop what no output needs, and give each variable its tensor's name.
+    """Fold constants and norms, drop dead code, name the variables.
 
     Raises
     ------

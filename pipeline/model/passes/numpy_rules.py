@@ -1,4 +1,4 @@
-"""NumPy's equals of the operators that exporters leave between weights and their users.
+"""NumPy equivalents of operators between weights and their users.
 
 TVM folds every operator, but compiles each one for it: a tenth of a second, which is minutes on a large model.
 """
@@ -14,11 +14,14 @@ from pipeline.model.passes import quantized
 from pipeline.model.passes.bindings import array
 
 Rule = Callable[[list[Any], Any], np.ndarray]
-"""Of the arguments, constants as arrays, and the attributes."""
+"""NumPy function of the arguments, constants as arrays, and the attributes."""
 
 
 def evaluate(call: Any) -> np.ndarray | None:
-    """Return what a call of constants computes; None if there is no rule for it, or NumPy refuses it."""
+    """Return a constant call's value, or None without a rule.
+
+    Also None if NumPy refuses it.
+    """
     if (rule := _RULES.get(call.op.name)) is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Quantised models: integer weights stay integers, and between groups travels what is quantised."""
+"""Quantised models: weights stay integers, groups exchange integers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.model.passes.bindings import Binding, array, calls, constant, live
 from pipeline.model.passes.naming import unique
 
 HALF = 128
-"""What makes an unsigned byte of a signed one."""
+"""Offset between signed and unsigned bytes."""
 
 # They take values to other places, so that it makes no difference whether those are quantised.
 _MOVERS = {"reshape", "permute_dims", "squeeze", "expand_dims", "nn.max_pool2d", "concat", "strided_slice"}
@@ -22,7 +22,7 @@ _INTEGER = {"matmul", *(f"nn.conv{rank}d{suffix}" for rank in (1, 2, 3) for suff
 
 
 def dequantize_values(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int) -> np.ndarray:
-    """Return the numbers that quantised `values` stand for, with a scale for all or for each place along `axis`."""
+    """Return real numbers of quantised values, scaled along `axis`."""
     if scale.size > 1 or zero.size > 1:
         shape = [1] * values.ndim
         shape[axis] = -1
@@ -36,7 +36,7 @@ def dequantize_values(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, a
 
 
 def integer_weights(bindings: Iterable[Any]) -> set[Any]:
-    """Return the variables between integer weights and the operators that can take them as integers."""
+    """Return the variables from integer weights to their operators."""
     producers = {argument.var: argument.value for argument in bindings}
     users: dict[Any, list[tuple[Any, int]]] = {}
     for value in producers.values():
@@ -75,7 +75,7 @@ def _takes_integers(
 def arrange(
     bindings: Sequence[Binding], outputs: Sequence[Any], reserved_names: Iterable[str]
 ) -> tuple[list[Binding], dict[str, str]]:
-    """Let each reader dequantise for itself, what only moves values move bytes, and activations be unsigned.
+    """Give readers their own dequantisation, bytes to movers, unsigned activations.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _turn_weights(binding: Binding, producers: Mapping[Any, Binding]) -> None:
 
 
 def _unsign(bindings: Sequence[Binding], outputs: Sequence[Any]) -> None:
-    """Shift signed activations by half the range: processors multiply unsigned with signed bytes."""
+    """Shift signed activations by half the range. Processors multiply unsigned with signed bytes."""
     readers = _readers(bindings)
     for binding in bindings:
         value = binding.value
@@ -157,7 +157,7 @@ def _shift_zero_point(zero: Any) -> Any:
 
 
 def _move(binding: Binding, producers: Mapping[Any, Binding], outputs: Sequence[Any]) -> dict[str, str]:
-    """Move quantised values where they are dequantised, moved, and quantised in the same way again."""
+    """Move quantised values without dequantising them in between."""
     if not calls(binding.value, "quantize") or binding.var in outputs:
         return {}
     mover = producers.get(binding.value.args[0])
@@ -177,7 +177,7 @@ def _move(binding: Binding, producers: Mapping[Any, Binding], outputs: Sequence[
 
 
 def _same(dequantize: Any, quantize: Any) -> bool:
-    """Check whether quantising gives the bytes that were dequantised."""
+    """Check if quantising restores the dequantised bytes."""
     if not calls(dequantize, "dequantize") or not isinstance(dequantize.args[0], relax.Var):
         return False
     pairs = [(array(a), array(b)) for a, b in zip(dequantize.args[1:], quantize.args[1:], strict=True)]
@@ -187,7 +187,7 @@ def _same(dequantize: Any, quantize: Any) -> bool:
 def _sink(
     bindings: Sequence[Binding], producers: Mapping[Any, Binding], used_names: set[str], heirs: dict[str, str]
 ) -> list[Binding]:
-    """Give each reader a binding of its own that dequantises what it reads, right in front of it."""
+    """Give each reader its own dequantisation, right before it."""
     result: list[Binding] = []
     for binding in bindings:
         copies: dict[Any, Binding] = {}
