@@ -1,4 +1,4 @@
-"""StageExport: a stage as a model of its own, for other tool chains."""
+"""StageExport: a stage as a model for other tool chains."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pipeline.split.extract import GraphPart
 from pipeline.split.graph import Graph
 
 EXTRACTED = "extracted"
-"""Of a stage that is a part of the model itself."""
+"""Origin of a stage cut out of the model itself."""
 
 WRITTEN = "written"
-"""Of one that is put together anew, of what the compiler would get."""
+"""Origin of a stage written anew from the compiler's input."""
 
 # By class, of the formats that stages are cut out of.
 _EXTRACTORS = {Format.ONNX: "OnnxExtractor", Format.TFLITE: "TfliteExtractor"}
@@ -33,7 +33,7 @@ _CACHE: WeakKeyDictionary[Graph, dict[int, Any]] = WeakKeyDictionary()
 
 
 class StageExport:
-    """A stage that is written in other formats than TVM's.
+    """A stage in other formats than TVM's.
 
     Parameters
     ----------
@@ -50,7 +50,9 @@ class StageExport:
         return extract.module(self._part)
 
     def onnx(self) -> Any:
-        """Return the stage as an ``onnx.ModelProto``; its ends have the graph's names, in the plan's order.
+        """Return the stage as ``onnx.ModelProto``.
+
+        Inputs and outputs have the graph's names, in the plan's order.
 
         Raises
         ------
@@ -60,7 +62,7 @@ class StageExport:
         return self.onnx_and_origin()[0]
 
     def onnx_and_origin(self, *, open_ends: bool = False) -> tuple[Any, str]:
-        """Return what `onnx` does, and how it was made: `EXTRACTED` or `WRITTEN`.
+        """Return the result of `onnx`, and `EXTRACTED` or `WRITTEN`.
 
         With `open_ends`, what frames carry as packed bytes is what it is in the model: text, a sequence, or a tensor
         whose shape depends on values.
@@ -77,7 +79,7 @@ class StageExport:
             raise BuildError(f"{self} has no form in ONNX: {refusal}, and it {error}") from error
 
     def tflite(self) -> bytes:
-        """Return the stage as a TFLite file, cut out of the model's.
+        """Return the stage cut out of the model's TFLite file.
 
         Raises
         ------
@@ -98,7 +100,10 @@ class StageExport:
         return f"the stage from {operators[0].name!r} to {operators[-1].name!r} of {self._graph.name!r}"
 
     def _extract(self, model_format: Format, *, open_ends: bool = False) -> Any:
-        """Return the stage as a part of the first of the graph's models that has it; else raise `NoCounterpart`."""
+        """Return the stage cut out of the first matching model.
+
+        Raise `NoCounterpart` if none has it.
+        """
         refusals = dict[str, None]()
         for number, source in enumerate(self._graph.sources):
             # First: what is gone has no format.
@@ -124,7 +129,7 @@ class StageExport:
         return extractors[number]
 
     def _region(self, source: ModelSource, *, open_ends: bool) -> Region:
-        """Return the stage by the names of one of the graph's models."""
+        """Return the stage's region in one of the graph's models."""
         names = {source.tensor(name): name for name in (*source.inputs, *source.outputs, *source.names)}
         if len(self._graph.sources) == 1:
             names = {name: name for name in self._graph.tensors} | names
@@ -140,7 +145,7 @@ class StageExport:
 
 
 def _by_source(specs: Mapping[str, TensorSpec], names: Mapping[str, str]) -> dict[str, TensorSpec]:
-    """Return specifications by the names of a model's tensors; raise `NoCounterpart` if it is another model's."""
+    """Return specifications by source names; `NoCounterpart` for another model."""
     if unknown := [name for name in specs if name not in names]:
         raise NoCounterpart(f"{unknown[0]!r} is a tensor of another model of the chain")
     return {names[name]: spec for name, spec in specs.items()}

@@ -1,4 +1,4 @@
-"""A stage's Relax module -> an ONNX model, for other runtimes and for vendors' compilers."""
+"""A stage's Relax module -> an ONNX model, for other compilers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def write(module: Any, name: str, opset: int | None = None, *, exact: bool = Fal
 
 
 def _write_bindings(graph: GraphWriter, bindings: list[Any]) -> list[str]:
-    """Write the bindings, and return what cannot be written."""
+    """Write the bindings; return the unwritable ones."""
     refusals = []
     for binding in bindings:
         tensor_name = str(binding.var.name)

@@ -1,4 +1,4 @@
-"""Attention, of which ONNX has an operator in its latest versions only, in parts."""
+"""Attention in parts: ONNX's own operator is in its latest versions only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _attention(graph: GraphWriter, call: Any) -> Tensor:
 
 
 def _mask(kind: str, queries: int, keys: int, dtype: str) -> Tensor:
-    """Return what hides the keys behind a query, counted from the first or back from the last."""
+    """Return the mask of later keys, counted from either end."""
     offset = 0 if kind == "TopLeft" else keys - queries
     visible = np.tri(queries, keys, offset, dtype=bool)
     return constant(np.where(visible, 0, -np.inf), dtype)

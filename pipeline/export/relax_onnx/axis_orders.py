@@ -1,4 +1,4 @@
-"""Orders of axes: what computes element by element does so in the order that its operands were made in.
+"""Orders of axes: element-wise operators keep their operands' first order.
 
 Layers of TFLite have their channels last, and convolutions of ONNX first.  The transposes between them vanish where
 what stands between two convolutions takes the first one's order.
@@ -19,19 +19,19 @@ _FOLLOWERS = """
     Sub Tan Tanh Where Xor
 """
 FOLLOWERS = frozenset(_FOLLOWERS.split())
-"""Operators of ONNX that compute element by element."""
+"""Element-wise operators of ONNX."""
 
 Transposed = Mapping[tuple[Tensor, tuple[int, ...]], Tensor]
-"""From a tensor and an order of its axes to the tensor with that order."""
+"""Transposed tensors by tensor and order of axes."""
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """Return the order of axes that undoes another."""
+    """Return the inverse of an order of axes."""
     return tuple(int(axis) for axis in np.argsort(order))
 
 
 def find_order(inputs: Sequence[Tensor | None], rank: int, makers: Mapping[Tensor, Node]) -> tuple[int, ...] | None:
-    """Return the order that an input of this rank was brought to at the end of what made it."""
+    """Return the order that an input's last transposition gave it."""
     for tensor in inputs:
         maker = None if tensor is None or len(tensor.shape) != rank else makers.get(tensor)
         if maker is not None and maker.kind == "Transpose":
@@ -40,7 +40,7 @@ def find_order(inputs: Sequence[Tensor | None], rank: int, makers: Mapping[Tenso
 
 
 def undo(inputs: Sequence[Tensor | None], order: tuple[int, ...], transposed: Transposed) -> list[Tensor | None] | None:
-    """Return inputs in the order in front of `order`; None if one would have to be brought to it."""
+    """Return inputs before their transposition to `order`, or None."""
     back = inverse(order)
     results: list[Tensor | None] = []
     for tensor in inputs:

@@ -1,4 +1,4 @@
-"""Largest sizes that the numbers of a tensor can have, by what makes it."""
+"""Bounds on a tensor's absolute values, by its makers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _COMBINATIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "Sub": sum,
     **dict.fromkeys(("Transpose", "Reshape", "Slice", "Gather", "Expand", "Identity", "Cast"), _first),
 }
-"""By operator, what makes the bound of its result of those of its operands."""
+"""Bound of a result from the bounds of its operands, by operator."""
 
 
 def bound(tensor: Tensor, makers: Mapping[Tensor, Node]) -> float:
-    """Return what no number of a tensor exceeds in size; infinity where nothing is known."""
+    """Return an upper bound on absolute values; infinity if unknown."""
     if tensor.values is not None:
         return float(np.abs(tensor.values.astype(np.float64)).max(initial=0))
     of_dtype = _bound_of_dtype(tensor.dtype)

@@ -1,4 +1,4 @@
-"""Convolutions, also transposed ones, in any layout that is not blocked."""
+"""Convolutions, also transposed, in any unblocked layout."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _is_transposed(call: Any) -> bool:
 
 
 def weights_order(call: Any) -> tuple[int, ...]:
-    """Return the order of axes that brings a convolution's weights into that of ONNX."""
+    """Return the axes of a convolution's weights in ONNX's order."""
     return layouts.order(str(call.attrs.kernel_layout), "IO" if _is_transposed(call) else "OI")
 
 
 def convolve(graph: GraphWriter, call: Any, data: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Write the convolution of a call, of real data in its layout and weights in that of ONNX."""
+    """Write a convolution of real data and weights in ONNX's order."""
     attrs = call.attrs
     layout = str(attrs.out_layout) or str(attrs.data_layout)
     sources = [layouts.channels_first(graph, data, str(attrs.data_layout)), weights, *([] if bias is None else [bias])]

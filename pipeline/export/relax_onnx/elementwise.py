@@ -1,4 +1,4 @@
-"""Operators that compute element by element."""
+"""Element-wise operators."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _clip(graph: GraphWriter, call: Any) -> Tensor:
 
 
 def clip(graph: GraphWriter, source: Tensor, low: float, high: float) -> Tensor:
-    """Write the limits of a tensor's values; those that its dtype cannot pass are left out."""
+    """Write a clip, without the limits of the dtype itself."""
     kind = np.dtype(source.dtype) if source.dtype != "bfloat16" else np.dtype("float32")
     if kind.kind in "iu":
         limits = np.iinfo(kind)
@@ -139,12 +139,12 @@ def _log_add_exp(graph: GraphWriter, call: Any) -> Tensor:
 
 
 def is_real(tensor: Tensor) -> bool:
-    """Check whether a tensor holds floating-point numbers."""
+    """Check for floating-point numbers."""
     return tensor.dtype.startswith(("float", "bfloat"))
 
 
 def half_turn(graph: GraphWriter, numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Write the angle of a quotient, corrected for the sign of the denominator."""
+    """Write a quotient's angle, corrected for the denominator's sign."""
     angle = graph.node("Atan", [graph.elementwise("Div", numerator, denominator)])
     pi = graph.elementwise(
         "Where",

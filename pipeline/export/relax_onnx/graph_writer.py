@@ -1,4 +1,4 @@
-"""GraphWriter: the nodes of an ONNX graph, written one after the other."""
+"""GraphWriter: the nodes of an ONNX graph, one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Results = Tensor | Sequence[Tensor]
 
 
 class GraphWriter:
-    """Writes nodes, and knows the tensor of each variable of a Relax function.
+    """Writer of nodes, with the tensor of each Relax variable.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class GraphWriter:
         return tensor
 
     def placeholder(self, ty: Any) -> Any:
-        """Return a tensor, or several, of a Relax type, which nothing makes."""
+        """Return unmade tensors of a Relax type."""
         if hasattr(ty, "fields"):
             return [self.placeholder(field) for field in ty.fields]
         try:
@@ -65,7 +65,7 @@ class GraphWriter:
             return Tensor((), str(getattr(ty, "dtype", "")))
 
     def bind(self, variable: Any, results: Results) -> None:
-        """Give a variable its tensor, and the tensor the variable's name if it has none."""
+        """Bind a variable to its tensor, and name an unnamed tensor."""
         self._values[variable] = results
         if isinstance(results, Tensor) and not results.name and results.values is None:
             results.name = str(variable.name)
@@ -76,7 +76,7 @@ class GraphWriter:
         return results if isinstance(results, Tensor) else results[0]
 
     def results(self, expression: Any) -> Any:
-        """Return the tensor of an expression, or the tensors of one that stands for several."""
+        """Return the tensor or tensors of an expression."""
         if isinstance(expression, relax.Tuple):
             return [self.tensor(field) for field in expression.fields]
         if (values := array(expression)) is not None:
@@ -88,7 +88,7 @@ class GraphWriter:
         return self._values[expression]
 
     def outputs(self, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
-        """Return the tensors that leave the graph, each a node's own with the name it is to have."""
+        """Return the named outputs, each from a node of its own."""
         taken: set[Tensor] = set()
         names: set[str] = {tensor.name for tensor in self._inputs}
         outputs: list[Tensor] = []
@@ -106,7 +106,7 @@ class GraphWriter:
         self, kind: str, inputs: Sequence[Tensor | None], shape: Sequence[int] | None = None,
         dtype: str | None = None, *, axes: Sequence[int] | None = None, **attributes: Any,
     ) -> Tensor:  # fmt: skip
-        """Write a node of one result, which is like the first input unless its shape or dtype is given."""
+        """Write a node of one result, by default like its first input."""
         first = inputs[0]
         assert first is not None or (shape is not None and dtype is not None)  # noqa: S101 - a writer's fault
         extents = tuple(shape if shape is not None else first.shape)  # type: ignore[union-attr]
@@ -124,18 +124,18 @@ class GraphWriter:
         self, kind: str, inputs: Sequence[Tensor | None], results: Sequence[tuple[Sequence[int], str]],
         **attributes: Any,
     ) -> list[Tensor]:  # fmt: skip
-        """Write a node of several results, each with its shape and dtype."""
+        """Write a node of several results with shapes and dtypes."""
         outputs = [Tensor(tuple(shape), dtype) for shape, dtype in results]
         self.add(Node(kind, list(inputs), outputs, attributes))
         return outputs
 
     def add(self, node: Node) -> None:
-        """Put a node behind those that are there."""
+        """Append a node."""
         self.nodes.append(node)
         self.makers.update(dict.fromkeys(node.outputs, node))
 
     def elementwise(self, kind: str, *inputs: Tensor, dtype: str | None = None, **attributes: Any) -> Tensor:
-        """Write a node that computes element by element, operands broadcast."""
+        """Write an element-wise node with broadcast operands."""
         shape = np.broadcast_shapes(*(tensor.shape for tensor in inputs))
         return self.node(kind, inputs, shape, dtype, **attributes)
 
@@ -144,7 +144,7 @@ class GraphWriter:
         return constant(value, like.dtype)
 
     def cast(self, source: Tensor, dtype: str) -> Tensor:
-        """Write what makes another dtype of a tensor, unless it is that already."""
+        """Write a cast, unless the dtype is the same."""
         if source.dtype == dtype:
             return source
         if source.values is not None:
@@ -152,7 +152,7 @@ class GraphWriter:
         return self.node("Cast", [source], dtype=dtype, to=dtype)
 
     def reshape(self, source: Tensor, shape: Sequence[int]) -> Tensor:
-        """Write what gives a tensor other extents, of which one may be -1, unless it has them already."""
+        """Write a reshape, unless the shape is the same; -1 is allowed."""
         if -1 in shape:
             rest = math.prod(extent for extent in shape if extent != -1)
             shape = [math.prod(source.shape) // rest if extent == -1 else extent for extent in shape]
@@ -167,7 +167,7 @@ class GraphWriter:
         return self.node("Reshape", [source, constant(extents, np.int64)], shape)
 
     def transpose(self, source: Tensor, order: Sequence[int]) -> Tensor:
-        """Write what changes the order of a tensor's axes; what was turned before is turned back for nothing."""
+        """Write a transposition, merged with an earlier one."""
         axes = tuple(int(axis) % len(source.shape) for axis in order)
         if axes == tuple(range(len(axes))):
             return source
@@ -196,7 +196,7 @@ class GraphWriter:
         return self.node("Concat", sources, extents, axis=axis)
 
     def expand(self, source: Tensor, shape: Sequence[int]) -> Tensor:
-        """Write what repeats a tensor up to these extents, unless it has them already."""
+        """Write a broadcast, unless the shape is the same."""
         if tuple(shape) == source.shape:
             return source
         return self.node("Expand", [source, constant(list(shape), np.int64)], shape)
@@ -207,7 +207,7 @@ class GraphWriter:
         return self.node("Gather", [source, places], shape, axis=axis)
 
     def slice(self, source: Tensor, ranges: Mapping[int, tuple[int, int, int]], shape: Sequence[int]) -> Tensor:
-        """Write a part of a tensor, of these extents: by axis from a place, up to one, by steps."""
+        """Write a slice: start, stop and step by axis."""
         if tuple(shape) == source.shape and all(step == 1 for _, _, step in ranges.values()):
             return source
         if source.values is not None and all(start >= 0 and step > 0 for start, _, step in ranges.values()):

@@ -1,4 +1,4 @@
-"""Operators that gather values from, or scatter them to, places that are computed."""
+"""Gathers and scatters by computed indices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _take(graph: GraphWriter, call: Any) -> Tensor:
 
 
 def _within(places: Tensor, low: int, high: int) -> Tensor | None:
-    """Return places that are known to lie between bounds."""
+    """Return indices with known bounds."""
     values = places.values
     return places if values is not None and bool(((low <= values) & (values < high)).all()) else None
 
@@ -86,7 +86,7 @@ def _index_put(graph: GraphWriter, call: Any) -> Tensor:
 
 
 def _coordinates(graph: GraphWriter, places: Sequence[Tensor]) -> Tensor:
-    """Write places along the first axes as one tensor, whose last axis has one for each of them."""
+    """Write indices of the first axes as one tensor of coordinates."""
     extents = np.broadcast_shapes(*(each.shape for each in places))
     columns = [graph.expand(graph.cast(each, "int64"), extents) for each in places]
     return graph.concat([graph.reshape(column, (*extents, 1)) for column in columns], len(extents))

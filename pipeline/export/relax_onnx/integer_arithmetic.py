@@ -1,4 +1,4 @@
-"""Arithmetic of whole numbers: shifts, bits, and quotients that round down."""
+"""Integer arithmetic: shifts, bits, and quotients rounded down."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _power_of_two(graph: GraphWriter, places: Tensor, dtype: str) -> Tensor:
 
 
 def floor_divide(graph: GraphWriter, source: Tensor, divisor: Tensor) -> Tensor:
-    """Write a quotient that is rounded down, where ONNX rounds towards zero."""
+    """Write a quotient rounded down; ONNX rounds towards zero."""
     if is_real(source):
         return graph.node("Floor", [graph.elementwise("Div", source, divisor)])
     rest = graph.elementwise("Mod", source, divisor)

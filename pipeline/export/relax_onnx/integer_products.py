@@ -1,4 +1,4 @@
-"""Convolutions of whole numbers, as convolutions of real ones that are exact.
+"""Integer convolutions as exact convolutions of real numbers.
 
 Up to 2**24 numbers of 32 bits hold all whole ones, so that no sum that stays below is rounded, in whatever order it is
 computed.  Where sums may become larger, the weights are taken apart into digits, whose sums do not.
@@ -26,7 +26,7 @@ Convolve = Callable[[Tensor, Tensor], Tensor]
 
 
 class Form(NamedTuple):
-    """What the sums of a convolution are.
+    """Form of a convolution's sums.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ def _scaled(graph: GraphWriter, part: Tensor, power: int) -> Tensor:
 
 
 def _data_digits(graph: GraphWriter, data: Tensor) -> list[tuple[Tensor, int]]:
-    """Return what a tensor is a sum of, with the power of two of each part."""
+    """Return the summands of a tensor with their powers of two."""
     if bound(data, graph.makers) <= 2 * 255:
         return [(data, 0)]
     if bound(data, graph.makers) > np.iinfo(np.int16).max + 1:
@@ -74,7 +74,7 @@ def _data_digits(graph: GraphWriter, data: Tensor) -> list[tuple[Tensor, int]]:
 
 
 def _weight_digits(weights: np.ndarray, axis: int, largest: float) -> list[tuple[np.ndarray, int]]:
-    """Return what weights are a sum of, with the power of two of each part, such that all sums are exact."""
+    """Return the summands of weights, small enough for exact sums."""
     for bits in (16, _DIGIT_BITS, 4, 2):
         digits = _digits(weights, bits)
         if all(largest * _most(digit, axis) < EXACT for digit, _ in digits):
@@ -94,6 +94,6 @@ def _digits(weights: np.ndarray, bits: int) -> list[tuple[np.ndarray, int]]:
 
 
 def _most(digit: np.ndarray, axis: int) -> float:
-    """Return the largest sum of sizes over the weights of one result."""
+    """Return the largest sum of absolute weights per result."""
     others = tuple(each for each in range(digit.ndim) if each != axis)
     return float(np.abs(digit).astype(np.float64).sum(axis=others).max())

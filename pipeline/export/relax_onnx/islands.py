@@ -1,4 +1,4 @@
-"""Islands: operators that ONNX Runtime computes anyway, written into the graph as they are."""
+"""Islands: operators of ONNX Runtime, written unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUNTIMES = {packed_model.LITERT: "LiteRT", packed_model.PYTORCH: "PyTorch"}
 
 
 def write_island(graph: GraphWriter, call: Any) -> list[Tensor] | Tensor:
-    """Write the operators of an island; those of other runtimes have no form in ONNX."""
+    """Write an island's operators; other runtimes' have no form in ONNX."""
     from onnx import ModelProto
 
     kind = packed_model.function_kind(bindings.island(call))
@@ -34,7 +34,7 @@ def write_island(graph: GraphWriter, call: Any) -> list[Tensor] | Tensor:
 
 
 def model_opset(model: Any) -> int:
-    """Return the version of ONNX's own operators that a model is written in."""
+    """Return a model's version of ONNX's own operators."""
     return next((int(each.version) for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
 
 
@@ -51,7 +51,7 @@ def raise_opset(model: Any, version: int) -> Any:
 
 
 def rename(graph: Any, names: Mapping[str, str], invent: Callable[[str], str]) -> None:
-    """Rename the tensors of a graph and of those inside of its nodes, in place.
+    """Rename the tensors of a graph and its inner graphs, in place.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Kernels that say which operator they compute."""
+"""Kernels with the name of their operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.model.passes.bindings import FORM
 
 
 def write_kernel(graph: GraphWriter, call: Any, variable: Any) -> Results:
-    """Write the operator that a kernel stands for."""
+    """Write the operator of a kernel."""
     attributes = graph.module[variable].attrs
     text = attributes[FORM] if attributes is not None and FORM in attributes else None
     if text is None:

@@ -1,4 +1,4 @@
-"""Layouts of Relax, such as NHWC and HWIO, as the channels-first order of ONNX."""
+"""Layouts of Relax, such as NHWC and HWIO, in ONNX's channels-first order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPACE = "DHW"
 
 
 def order(layout: str, first: str) -> tuple[int, ...]:
-    """Return the axes that put the letters `first` in front of those of a window."""
+    """Return the axes with the letters `first` before the window's."""
     target = first + "".join(letter for letter in SPACE if letter in layout)
     if sorted(target) != sorted(layout):
         raise Unwritable(f"its layout {layout} is blocked")
@@ -19,10 +19,10 @@ def order(layout: str, first: str) -> tuple[int, ...]:
 
 
 def channels_first(graph: GraphWriter, source: Tensor, layout: str) -> Tensor:
-    """Write what brings data to NCHW, or that of other windows."""
+    """Write a transposition of data to NCHW or its like."""
     return graph.transpose(source, order(layout, "NC"))
 
 
 def channels_as(graph: GraphWriter, source: Tensor, layout: str) -> Tensor:
-    """Write what brings data from NCHW to a layout."""
+    """Write a transposition of data from NCHW to a layout."""
     return graph.transpose(source, inverse(order(layout, "NC")))

@@ -1,4 +1,4 @@
-"""Operators that take values to other places."""
+"""Operators that only move values."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _batch_norm(graph: GraphWriter, call: Any) -> list[Tensor]:
 
 
 def _along(graph: GraphWriter, parameter: Tensor, source: Tensor, over: Sequence[int]) -> Tensor:
-    """Write a parameter so that its axes are these ones of the data."""
+    """Write a parameter along some axes of the data."""
     return graph.reshape(
         parameter, [extent if axis in over else 1 for axis, extent in enumerate(source.shape)][min(over) :]
     )
@@ -56,7 +56,7 @@ def _affine(graph: GraphWriter, source: Tensor, scale: Tensor, shift: Tensor) ->
 
 
 def _normalized(graph: GraphWriter, source: Tensor, over: Sequence[int], epsilon: float) -> Tensor:
-    """Write values with a mean of zero and a variance of one over some axes."""
+    """Write values with zero mean and unit variance over axes."""
     distance = graph.elementwise("Sub", source, reduce(graph, "ReduceMean", source, over))
     variance = reduce(graph, "ReduceMean", graph.node("Mul", [distance, distance]), over)
     spread = graph.node("Sqrt", [graph.elementwise("Add", variance, graph.scalar(epsilon, variance))])

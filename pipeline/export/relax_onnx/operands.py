@@ -11,12 +11,12 @@ from pipeline.export.relax_onnx.tensors import Unwritable
 
 
 def integers(values: Iterable[Any]) -> list[int]:
-    """Return whole numbers, which have to be known."""
+    """Return known integers."""
     return [int(number(value)) for value in (values.fields if isinstance(values, relax.Tuple) else values)]
 
 
 def number(value: Any) -> Any:
-    """Return the number that an expression holds."""
+    """Return an expression's number."""
     while hasattr(value, "value"):
         value = value.value
     if hasattr(value, "numpy"):
@@ -27,7 +27,7 @@ def number(value: Any) -> Any:
 
 
 def shape(expression: Any) -> tuple[int, ...]:
-    """Return the extents of a tensor, or those that a shape holds."""
+    """Return the extents of a tensor or shape."""
     extents = expression.values if isinstance(expression, relax.ShapeExpr) else expression.ty.shape
     return tuple(int(extent) for extent in extents)
 
@@ -38,7 +38,10 @@ def dtype(expression: Any) -> str:
 
 
 def axes(values: Any, rank: int, *, backwards: bool = False) -> tuple[int, ...]:
-    """Return axes counted from the front, in order; all where none is named, from the last on if it is `backwards`."""
+    """Return axes from the front, sorted.
+
+    All where none is named, from the last on if `backwards`.
+    """
     if values is None:
         return tuple(range(rank))[:: -1 if backwards else 1]
     listed = integers(values) if hasattr(values, "__iter__") else [int(values)]
@@ -46,5 +49,5 @@ def axes(values: Any, rank: int, *, backwards: bool = False) -> tuple[int, ...]:
 
 
 def is_given(text: Any) -> bool:
-    """Check whether an optional text is there, such as a dtype."""
+    """Check for an optional text, such as a dtype."""
     return text is not None and str(text) not in ("", "void", "None")

@@ -1,4 +1,4 @@
-"""Versions of ONNX's operators: the lowest in which a node is valid."""
+"""Versions of ONNX's operators: the lowest valid one of a node."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pipeline.export.relax_onnx.islands import model_opset
 from pipeline.export.relax_onnx.tensors import Node, Unwritable
 
 LOWEST, HIGHEST = 13, 22
-"""Versions of ONNX's operators between which a model is written: vendors' tools want old ones."""
+"""Lowest and highest written version of ONNX's operators: vendors' tools want old ones."""
 
 
 def lowest_opset(node: Node) -> int:
-    """Return the lowest version of the operators in which a node is valid; an island is in that of its model."""
+    """Return a node's lowest valid version; an island has its model's."""
     if node.model is not None:
         return max(model_opset(node.model), LOWEST)
     inputs, outputs = (
@@ -45,11 +45,11 @@ ONNX_NAMES = {
     "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz",
     "float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float4_e2m1fn": "float4e2m1",
 }  # fmt: skip
-"""Of dtypes that ONNX calls otherwise."""
+"""ONNX's names of dtypes, where they differ."""
 
 
 def _are_of(schema: Any, formals: Sequence[Any], dtypes: Sequence[str | None]) -> bool:
-    """Check whether an operator has inputs or outputs of these dtypes."""
+    """Check an operator's inputs or outputs for dtypes."""
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
     for place, dtype in enumerate(dtypes):
         formal = formals[min(place, len(formals) - 1)]

@@ -1,4 +1,4 @@
-"""Padding, with a value or with what lies at the border."""
+"""Padding with a value or with the border."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.export.relax_onnx.tensors import Tensor, Unwritable, constant
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "edge": "edge"}
 _NUMPY_MODES = {"circular": "wrap"}
-"""Of one that came late to ONNX: the places are gathered instead."""
+"""NumPy's name of a mode that came late to ONNX: a gather writes it instead."""
 
 
 def _pad(graph: GraphWriter, call: Any) -> Tensor:

@@ -42,7 +42,10 @@ def _pool(kind: str, graph: GraphWriter, call: Any) -> Tensor:
 def _padding_to(
     extents: Sequence[int], sources: Sequence[int], windows: tuple[list[int], ...], padding: list[int]
 ) -> list[int]:
-    """Return a padding whose end is as wide as the last windows need it: rounding up drops some of them in ONNX."""
+    """Return a padding with room for the last windows.
+
+    ONNX drops some of them when it rounds up.
+    """
     rank = len(extents)
     ends = [
         (extent - 1) * stride + (size - 1) * step + 1 - source - before
@@ -68,7 +71,7 @@ def _adaptive_average(graph: GraphWriter, call: Any) -> Tensor:
 
 
 def _average_along(graph: GraphWriter, source: Tensor, axis: int, count: int) -> Tensor:
-    """Write averages along an axis, over windows that may differ in size, as a product with their shares."""
+    """Write averages over unequal windows as a product with their shares."""
     size = source.shape[axis]
     if size == count:
         return source

@@ -1,4 +1,4 @@
-"""Steps between real numbers and the integers that stand for them."""
+"""Conversions between real numbers and quantised integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops of recurrent operators, which their kernels say they are."""
+"""Loops of recurrent operators, by the form on their kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBERS = ("activation_alpha", "activation_beta", "clip", "input_forget", "line
 
 
 def write_recurrent(graph: GraphWriter, call: Any, form: Mapping[str, Any]) -> list[Tensor]:
-    """Write one direction of an RNN, LSTM or GRU, which is also what its kernel computes."""
+    """Write one direction of a kernel's RNN, LSTM or GRU."""
     kind, hidden = form["kind"], int(form["hidden_size"])
     inputs, *operands = (graph.tensor(operand) for operand in call.args[1].fields)
     products = 2 if kind == "GRU" and not form["linear_before_reset"] else 1
@@ -60,7 +60,10 @@ def _in_front(graph: GraphWriter, tensor: Tensor) -> Tensor:
 
 
 def _projection(graph: GraphWriter, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return data, weights and bias of which a product makes the inputs of all gates; those themselves if none does."""
+    """Return data, weights and bias of all gates' inputs.
+
+    Without a product, the inputs themselves.
+    """
     width = inputs.shape[-1]
     product, bias = inputs, constant(np.zeros(width, np.float32))
     added = graph.makers.get(inputs)

@@ -42,7 +42,7 @@ def _variance(graph: GraphWriter, call: Any) -> Tensor:
 
 
 def variance(graph: GraphWriter, source: Tensor, over: Any, *, keep: bool = True) -> Tensor:
-    """Write the mean of the squares of the distances from the mean."""
+    """Write the variance: the mean squared distance from the mean."""
     distance = graph.elementwise("Sub", source, reduce(graph, "ReduceMean", source, over))
     return reduce(graph, "ReduceMean", graph.node("Mul", [distance, distance]), over, keep=keep)
 

@@ -1,4 +1,4 @@
-"""One table: an operator of Relax -> what writes its form in ONNX."""
+"""Table of writers: an operator of Relax -> its form in ONNX."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipeline.export.relax_onnx.tensors import Unwritable
 from pipeline.model.passes import bindings
 
 Writer = Callable[[GraphWriter, Any], Results]
-"""Writes the nodes of a call; raises `Unwritable` for what has no form in ONNX."""
+"""Writer of a call's nodes; raises `Unwritable` for calls without a form in ONNX."""
 
 _FAMILIES: tuple[Any, ...] = (
     attention, convolutions, elementwise, indexing, integer_arithmetic, movement, normalization, padding, pooling,
@@ -37,7 +37,7 @@ _FAMILIES: tuple[Any, ...] = (
 )  # fmt: skip
 
 WRITERS: dict[str, Writer] = {name: writer for family in _FAMILIES for name, writer in family.WRITERS.items()}
-"""By the operator's name without the namespace of Relax."""
+"""Writers by the operator's name, without the namespace of Relax."""
 
 
 def write_call(graph: GraphWriter, call: Any) -> Results:

@@ -1,4 +1,4 @@
-"""Resizing, and samples at places that are computed."""
+"""Resizing, and samples at computed positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators in dtypes that ONNX does not define them for, or runtimes have no kernel for, in a wider one."""
+"""Operators in wider dtypes, where ONNX or runtimes lack the narrow ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _WIDER = {
 
 
 def widen(nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes with casts around those whose dtype runtimes have no kernel for."""
+    """Return the nodes with casts around dtypes without kernels."""
     return [each for node in nodes for each in _with_casts(node)]
 
 
@@ -93,7 +93,7 @@ def _cast(source: Tensor, target: Tensor) -> Node:
 
 @functools.cache
 def _alike(kind: str) -> tuple[Any, Any]:
-    """Return what tells which inputs and outputs of an operator have the dtype that it is chosen by."""
+    """Return predicates: inputs and outputs of the operator's main dtype."""
     from onnx import defs
 
     schema = defs.get_schema(kind, 22)

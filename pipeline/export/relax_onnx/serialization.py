@@ -1,4 +1,4 @@
-"""Nodes and tensors -> a model of the onnx package, at the lowest version of the operators that has them all."""
+"""Nodes and tensors -> a model of the onnx package, in its lowest version."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline.export.relax_onnx.runtime_dtypes import widen
 from pipeline.export.relax_onnx.tensors import Node, Tensor, Unwritable, constant
 
 _LARGE = 1 << 20
-"""Bytes of an initializer from which on the checker need not see its values."""
+"""Size in bytes of an initializer from which on the checker need not see its values."""
 
 
 def serialize(
     name: str, nodes: Iterable[Node], inputs: Sequence[Tensor], outputs: Sequence[Tensor], opset: int | None
 ) -> Any:
-    """Return the model of a graph's nodes that some output depends on."""
+    """Return the model of the nodes behind some outputs."""
     live_nodes = widen(_live(nodes, outputs))
     needs = {node: lowest_opset(node) for node in live_nodes}
     version = max(needs.values(), default=LOWEST) if opset is None else opset
@@ -42,11 +42,11 @@ def _live(nodes: Iterable[Node], outputs: Iterable[Tensor]) -> list[Node]:
 
 
 _LATER_MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""Of GridSample, from the version on that has a third dimension."""
+"""Names of GridSample's modes from the version on with a third dimension."""
 
 
 class _Serializer:
-    """Gives tensors their names, and makes protos of them and of nodes."""
+    """Names of tensors, and protos of them and of nodes."""
 
     def __init__(self, opset: int, names: set[str]) -> None:
         self._opset, self._names = opset, set(names)
@@ -84,7 +84,10 @@ class _Serializer:
         return model
 
     def _add_initializers(self, initializers: Any) -> None:
-        """Copy constants into the model, one after the other: they may fill half of the memory."""
+        """Copy constants into the model one by one, to save memory.
+
+        They may fill half of it.
+        """
         from onnx import numpy_helper
 
         for name, values in self._constants.values():
@@ -95,7 +98,7 @@ class _Serializer:
         return [self._node(node)] if node.model is None else self._island(node)
 
     def _island(self, node: Node) -> Iterable[Any]:
-        """Return the nodes of an island, and keep what else its model has."""
+        """Return an island's nodes, and keep its model's other parts."""
         from onnx import helper
 
         model = raise_opset(node.model, self._opset)
@@ -166,7 +169,7 @@ class _Serializer:
 
 
 def element_type(dtype: str) -> int:
-    """Return the number that ONNX has for a dtype."""
+    """Return ONNX's number of a dtype."""
     from onnx import TensorProto
 
     name = ONNX_NAMES.get(dtype, dtype).upper()
@@ -176,7 +179,10 @@ def element_type(dtype: str) -> int:
 
 
 def _check(model: Any) -> None:
-    """Check a model against the operators' definitions; large initializers count as inputs, for their bytes."""
+    """Check a model against its operators' definitions.
+
+    Large initializers count as inputs, for their bytes.
+    """
     import onnx
 
     graph = onnx.GraphProto()

@@ -1,4 +1,4 @@
-"""Sorting, and sums that run along an axis."""
+"""Sorting, and running sums along an axis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _top(graph: GraphWriter, call: Any) -> Any:
 
 
 def top(graph: GraphWriter, source: Tensor, axis: int, count: int, *, largest: bool) -> list[Tensor]:
-    """Write the largest or smallest values along an axis, in order, and their places."""
+    """Write the largest or smallest values along an axis, and their indices."""
     extents = [count if each == axis else extent for each, extent in enumerate(source.shape)]
     return graph.several(
         "TopK", [source, constant([count], np.int64)], [(extents, source.dtype), (extents, "int64")], axis=axis,
@@ -60,7 +60,7 @@ def _running_sum(graph: GraphWriter, call: Any) -> Tensor:
 
 
 def _running_product(graph: GraphWriter, call: Any) -> Tensor:
-    """Write products that run along an axis in steps that double, as ONNX has only the sums."""
+    """Write running products in doubling steps; ONNX has only sums."""
     source, axis = _running(graph, call)
     extent, distance = source.shape[axis], 1
     if call.attrs.exclusive:

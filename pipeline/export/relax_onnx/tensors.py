@@ -1,4 +1,4 @@
-"""Tensors and nodes of an ONNX graph that is being written."""
+"""Tensors and nodes of an unfinished ONNX graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Unwritable(Exception):
-    """Raised when an operator has no form in ONNX; the text may say why."""
+    """Raised when an operator has no form in ONNX; maybe says why."""
 
 
 @dataclass(eq=False)
@@ -58,6 +58,6 @@ class Node:
 
 
 def constant(values: Any, dtype: Any = None) -> Tensor:
-    """Return a constant; a node that reads it makes an initializer of it."""
+    """Return a constant, an initializer once a node reads it."""
     array = np.asarray(values, dtype)
     return Tensor(array.shape, str(array.dtype), values=array)
