@@ -1,4 +1,4 @@
-"""Frontends: one folder per model format, each ends in a Relax module."""
+"""Frontends: one folder per model format, all ending in Relax."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load(
     *,
     fallback: bool = True,
 ) -> ImportedModel:
-    """Read a model; its content says what format it is of.
+    """Read a model; its content reveals its format.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def load(
 
 
 def kind(model: Any) -> Format:
-    """Return the format of a file, or of a model in memory.
+    """Return the format of a file or a model in memory.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Archives: the kind of model in a ZIP file, by the names of its entries."""
+"""Archives: formats in a ZIP file, by the names of entries."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _REFUSED: tuple[tuple[Callable[[_Names], bool], str], ...] = (
     (_has("model.weights.h5"), "is a Keras model; convert it to TFLite or ONNX"),
 )
 CHECKPOINT = f"is an old checkpoint of torch.save, without a program; {_EXPORT}"
-"""What to say of the format that was no archive."""
+"""Remedy for a checkpoint without a program."""
 
 
 def is_exported_program(path: Path) -> bool:
-    """Check whether ``torch.export.save`` wrote the archive at `path`."""
+    """Check for an archive by ``torch.export.save`` at `path`."""
     names = _names(path)
     # Up to PyTorch 2.7 all lay in the top folder.
     return any(name.endswith(("/models/model.json", "serialized_exported_program.json")) for name in names) or (
@@ -42,7 +42,7 @@ def is_exported_program(path: Path) -> bool:
 
 
 def describe_refusal(path: Path) -> str:
-    """Describe an archive that cannot be read."""
+    """Describe an unreadable archive."""
     names = _names(path)
     # An archive that was cut off has no directory, which ZIP keeps at its end.
     if not names:

@@ -1,4 +1,4 @@
-"""Extraction: the part of a model in its own format that lies between some of its tensors."""
+"""Extraction: part of a model between tensors, in its own format."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pipeline.core.plan.plan import TensorSpec
 
 
 class NoCounterpart(Exception):
-    """Raised when a stage is not a part of the model that it was read from."""
+    """Raised when a stage is no part of its original model."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """What lies between tensors of a model.
+    """Part of a model between some of its tensors.
 
     Attributes
     ----------
@@ -41,6 +41,6 @@ class Region:
         return {**self.inputs, **self.outputs}
 
     def check_inside(self, name: str) -> None:
-        """Raise `NoCounterpart` if another stage makes a tensor that is needed here."""
+        """Raise `NoCounterpart` for a tensor made by another stage."""
         if name in self.outside:
             raise NoCounterpart(f"it needs {name!r} of another stage, which does not travel under this name")

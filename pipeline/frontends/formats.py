@@ -1,4 +1,4 @@
-"""Formats of models: the registry of those that can be read, and the words for some that cannot.
+"""Formats of models: a registry of the readable ones, and advice for others.
 
 A new format is a folder beside this file, and one entry in `Format`.  The folder's package has ``load(path, shapes)``,
 and ``from_object(model, shapes)`` if there are such models in memory; both also take ``params`` where a format has its
@@ -19,7 +19,7 @@ from pipeline.frontends import archives
 from pipeline.system.files import check_regular
 
 _HEAD = 1 << 16
-"""Bytes that are looked at; comments may stand in front of a program."""
+"""Bytes looked at; comments may stand in front of a program."""
 
 _COMMENTS = rb"\s*(?:(?://[^\n]*\n|/\*.*?\*/)\s*)*"
 # What astext() begins with: its version, or a definition, when somebody has cut the version off.
@@ -106,7 +106,7 @@ _FOLDER = "pipeline.frontends"
 
 
 class Format(Enum):
-    """A format that can be read; the value is its frontend."""
+    """A readable format; the value is its frontend."""
 
     ONNX = Frontend(
         "an ONNX file", f"{_FOLDER}.onnx", _is_onnx, types=("onnx.onnx_ml_pb2.ModelProto",), suffix=".onnx",
@@ -208,7 +208,7 @@ def supported_formats() -> str:
 
 
 def recognise(path: Path) -> Format:
-    """Return the format of the file at `path`; one that is called ``.onnx`` is taken for that in doubt.
+    """Return a file's format; ``.onnx`` decides in doubt.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Frame dtypes: those that arrays have, and so the inputs and outputs of models."""
+"""Frame dtypes: dtypes of arrays, and so of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FRAMES = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)?|double|complex(64
 
 
 def check_dtype(model: str, name: str, dtype: str) -> None:
-    """Raise `ModelError` if no array is of an input's or output's dtype.
+    """Raise `ModelError` for an input or output in another dtype.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Groups of operators that are to become islands, whatever the model's format."""
+"""Groups of operators for islands, in any format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.errors import ModelError
 
 
 class Links(NamedTuple):
-    """Tensors that one operator reads and makes, by names of any kind.
+    """Tensors read and made by an operator, by any names.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ def find_groups(
     is_open: Callable[[Any], bool],
     ties: Iterable[Collection[int]] = (),
 ) -> list[list[int]]:
-    """Return islands as numbers of operators, in order; none depends on itself by way of operators outside.
+    """Return islands as sorted operator numbers, without cycles between them.
 
     Each operator is one of its own where it can be, so that a model may be cut there; those that a stage has side by
     side become one when it is built, see `pipeline.split.island_merging`.
@@ -46,7 +46,7 @@ def find_groups(
 
 
 def find_results(nodes: Sequence[Links], groups: Sequence[Collection[int]]) -> list[set[Any]]:
-    """Return for each group the tensors it makes that operators outside of it read."""
+    """Return each group's tensors that outside operators read."""
     owners = {number: place for place, group in enumerate(groups) for number in group}
     makers = {name: place for number, place in owners.items() for name in nodes[number].makes}
     results: list[set[Any]] = [set() for _ in groups]
@@ -59,7 +59,7 @@ def find_results(nodes: Sequence[Links], groups: Sequence[Collection[int]]) -> l
 
 
 def _grow(nodes: Sequence[Links], seeds: Iterable[int], is_open: Callable[[Any], bool]) -> set[int]:
-    """Return the operators in islands: those that have to be, and those that open tensors connect with them."""
+    """Return the operators in islands: seeds, and neighbours by open tensors."""
     makers, readers = _makers(nodes), _readers(nodes)
     members = set(seeds)
     pending = list(members)
@@ -96,7 +96,7 @@ def _join(
 
 
 def find_neighbours(nodes: Sequence[Links], members: Collection[int]) -> list[list[int]]:
-    """Return the groups of members that may become one operator each, in order; those that remain alone too.
+    """Return members grouped for merging, in order, single ones included.
 
     Along each way through the operators, members and others take turns in epochs: members have odd ones, others even
     ones, and none has an earlier epoch than what it reads of.  Members of one epoch can wait for all that any of them
@@ -125,7 +125,7 @@ def find_neighbours(nodes: Sequence[Links], members: Collection[int]) -> list[li
 def _open_edges(
     nodes: Sequence[Links], makers: dict[Any, int], members: Collection[int], is_open: Callable[[Any], bool]
 ) -> list[tuple[int, int]]:
-    """Return the pairs of members that a tensor connects which may not leave an island."""
+    """Return the members' pairs connected by open tensors."""
     return [
         (number, makers[name])
         for number in members
@@ -135,7 +135,7 @@ def _open_edges(
 
 
 def _connect(members: Collection[int], edges: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Return the connected components, each in order, by their first members."""
+    """Return the sorted connected components, by their first members."""
     parents = {number: number for number in members}
 
     def root(number: int) -> int:
@@ -152,7 +152,7 @@ def _connect(members: Collection[int], edges: Iterable[tuple[int, int]]) -> list
 
 
 def _closure(nodes: Sequence[Links], makers: dict[Any, int], members: Collection[int]) -> set[int]:
-    """Return the members with all that lies on a way from one to another."""
+    """Return the members, and all operators on paths between them."""
     first, last = min(members), max(members)
     descendants = set(members)
     for number in range(first, last + 1):
@@ -166,7 +166,7 @@ def _closure(nodes: Sequence[Links], makers: dict[Any, int], members: Collection
 
 
 def sort_topologically(nodes: Sequence[Links]) -> Iterator[int]:
-    """Yield the numbers of operators so that each comes after those it reads of, otherwise in their order.
+    """Yield operator numbers in topological order, stable.
 
     Raises
     ------

@@ -1,4 +1,7 @@
-"""Shapes of a model's inputs: what it declares, what the caller says, and 1 for a batch that both leave open."""
+"""Shapes of a model's inputs: declared, stated by the caller, or 1.
+
+Both may leave only a batch open: it becomes 1.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pipeline.errors import ModelError, near
 from pipeline.frontends.extent_names import evaluate
 
 Pattern = Sequence[int | str | None]
-"""Extents of an input: a number, the model's name for one that it leaves open, or None for one without a name."""
+"""Extents of an input: a number, the model's name for an open one, or None for a nameless one."""
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +28,7 @@ COLOURS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class InputShapes:
-    """Shapes of all inputs of a model, none of whose extents is open.
+    """Shapes of all inputs, without open extents.
 
     Attributes
     ----------
@@ -40,7 +43,7 @@ class InputShapes:
 
 
 def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) -> InputShapes:
-    """Return the shapes of a model's inputs; where only a batch is open, it becomes 1.
+    """Return the shapes of a model's inputs; an open batch becomes 1.
 
     A batch is the first extent of an input, and wherever else the model uses its name.
 
@@ -89,7 +92,7 @@ def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) 
 
 
 def check_shape(name: str, pattern: Pattern | None, shape: Sequence[int | str]) -> tuple[int | str, ...]:
-    """Return the shape that a caller states for an input.
+    """Return the caller's shape of an input.
 
     Raises
     ------
@@ -111,7 +114,7 @@ def check_shape(name: str, pattern: Pattern | None, shape: Sequence[int | str]) 
 
 
 def _named_extents(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) -> dict[str, int]:
-    """Return what the caller says of the model's names for extents, such as ``height=320``."""
+    """Return the caller's named extents, such as ``height=320``."""
     names = {extent for pattern in declared.values() for extent in pattern or () if isinstance(extent, str)}
     extents = {}
     for name, value in shapes.items():
@@ -131,7 +134,7 @@ def _named_extents(model: str, declared: Mapping[str, Pattern | None], shapes: S
 
 
 def _fill(pattern: Pattern, extents: Mapping[str, int]) -> tuple[int | str | None, ...]:
-    """Return a pattern with numbers for the names that are known, also where they are part of a sum or product."""
+    """Return a pattern with numbers for known names, also in products."""
     filled = (evaluate(extent, extents) if isinstance(extent, str) else None for extent in pattern)
     return tuple(extent if number is None else number for extent, number in zip(pattern, filled, strict=True))
 
@@ -164,7 +167,7 @@ def _batch_note(
 
 
 def _complaint(model: str, patterns: Mapping[str, Pattern | None], complete: Mapping[str, Pattern | None]) -> str:
-    """Return the message on extents that remain open, with a command's options that state them."""
+    """Return the message on open extents, with options to state them."""
     texts, options = [], []
     for name, pattern in complete.items():
         if pattern is None:

@@ -1,4 +1,4 @@
-"""References: a model run by the library that its format belongs to, to compare with."""
+"""References: models run by their format's own library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> tuple[str, list[np.ndarray]]:
-    """Run one frame through a model, apart from all that this package does.
+    """Run a frame through a model without this package's code.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
 
 
 def run_real(model: Any, frame: Arrays) -> list[np.ndarray] | None:
-    """Return a quantised model's outputs without any rounding to integers; None where its library has no such way."""
+    """Return a quantised model's unrounded outputs, or None."""
     reference = _reference(model)
     if not hasattr(reference, "evaluate_real"):
         return None
@@ -62,7 +62,7 @@ def run_real(model: Any, frame: Arrays) -> list[np.ndarray] | None:
 
 
 def intermediates(model: Any, frame: Arrays, names: Collection[str]) -> dict[str, np.ndarray]:
-    """Return those tensors inside of a model that have these names, as its library computes them; see `run`."""
+    """Return named inner tensors from the reference library; see `run`."""
     reference = _reference(model)
     with _failures(reference.LIBRARY):
         tensors: dict[str, np.ndarray] = reference.intermediates(model, frame, names)
@@ -70,7 +70,7 @@ def intermediates(model: Any, frame: Arrays, names: Collection[str]) -> dict[str
 
 
 def library(model: Any) -> str:
-    """Return the name of the library that runs a model; empty if there is none, or it is not installed."""
+    """Return the installed library for a model, or ""."""
     if not frontends.kind(model).value.verifiable:
         return ""
     reference = _reference(model)
@@ -79,7 +79,7 @@ def library(model: Any) -> str:
 
 
 def check(model: Any) -> None:
-    """Raise `ModelError` if no library runs models of this format, or `MissingExtra` if that is not installed."""
+    """Raise `ModelError` without a library, `MissingExtra` if not installed."""
     require(_reference(model).PACKAGE, "verify", "comparing a model with its own library")
 
 
@@ -93,7 +93,7 @@ def _reference(model: Any) -> Any:
 
 @contextlib.contextmanager
 def _failures(name: str) -> Iterator[None]:
-    """Turn what a library raises into a `ModelError`."""
+    """Turn a library's errors into `ModelError`."""
     try:
         yield
     # A missing library is no failure of the model; MissingExtra is an ImportError.

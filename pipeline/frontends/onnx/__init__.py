@@ -1,4 +1,4 @@
-"""ONNX files and models in memory -> Relax, with the model's own names."""
+"""ONNX files and models in memory -> Relax, under the model's names."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _DTYPES = {
 }
 
 MOST_DIGITS = 9
-"""Of an extent that is written as a name; no tensor has more elements."""
+"""Digits of an extent written as a name; no tensor has more elements."""
 
 # What exporters call an extent that has no name.
 _UNKNOWN_NAMES = ("?", "-1", "None")
 
 
 def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
-    """Read an ONNX file; `shapes` gives extents, or names for them, to inputs that have symbolic ones.
+    """Read an ONNX file with extents or names for symbolic inputs.
 
     What cannot be imported is left to ONNX Runtime if `fallback` says so and that is installed.
 
@@ -55,7 +55,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
 
 
 def from_object(model: Any, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
-    """Import an ``onnx.ModelProto``, which stays as it is; its graph's name is the model's.
+    """Import an unchanged ``onnx.ModelProto`` under its graph's name.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def from_object(model: Any, shapes: Shapes, *, fallback: bool = True) -> Importe
 
 
 def read_fixed(model: Any, shapes: Shapes) -> tuple[Path, Any]:
-    """Return a file's path, or what a model in memory is called, and it with these shapes of its inputs.
+    """Return a model with fixed input shapes, and its path or name.
 
     Large tensors stay in their files; see `external_data.load`.
     """
@@ -112,7 +112,7 @@ def _convert(
 def _parse(
     path: Path, read: Callable[[], tuple[Any, external_data.ExternalData]], remedy: str
 ) -> tuple[Any, external_data.ExternalData]:
-    """Return what `read` does, with its errors as ours; `remedy` says what to do about a model that is not valid."""
+    """Return the result of `read`, its errors as ours with a remedy."""
     try:
         model, data = read()
     except ModelError:
@@ -131,7 +131,7 @@ def _parse(
 
 
 def _names(graph: Any) -> Iterator[Any]:
-    """Yield the names in a graph; those that are no UTF-8 are bytes."""
+    """Yield a graph's names; invalid UTF-8 is bytes."""
     for value in (*graph.input, *graph.output, *graph.initializer):
         yield value.name
     for node in graph.node:
@@ -139,7 +139,7 @@ def _names(graph: Any) -> Iterator[Any]:
 
 
 def _check_types(path: Path, model: Any) -> None:
-    """Raise `ModelError` for what only islands can read and make."""
+    """Raise `ModelError` for types only islands read and make."""
     for value in (*model_inputs(model), *model.graph.output):
         if text := why_packed(value.type):
             raise ModelError(
@@ -149,13 +149,13 @@ def _check_types(path: Path, model: Any) -> None:
 
 
 def _check_dtypes(path: Path, model: Any) -> None:
-    """Raise `ModelError` for ends of dtypes that arrays do not have."""
+    """Raise `ModelError` for inputs and outputs without a dtype of arrays."""
     for value in (*model_inputs(model), *model.graph.output):
         check_dtype(repr(str(path)), value.name, _DTYPES.get(value.type.tensor_type.elem_type, "float32"))
 
 
 def _fix_shapes(path: Path, model: Any, shapes: Shapes) -> tuple[str, ...]:
-    """Write the inputs' shapes into the model, and return what was assumed of them."""
+    """Write the inputs' shapes into the model; return the assumptions."""
     tensors = [value for value in model_inputs(model) if value.type.WhichOneof("value") == "tensor_type"]
     inputs = {value.name: value.type.tensor_type for value in tensors}
     input_shapes = resolve(repr(str(path)), {name: _pattern(tensor) for name, tensor in inputs.items()}, shapes)
@@ -173,7 +173,7 @@ def _fix_shapes(path: Path, model: Any, shapes: Shapes) -> tuple[str, ...]:
 
 
 def _pattern(tensor: Any) -> list[int | str | None] | None:
-    """Return what a model says of an input's extents."""
+    """Return a model's pattern of an input's extents."""
     if not tensor.HasField("shape"):
         return None
     pattern = [_extent(dimension) for dimension in tensor.shape.dim]

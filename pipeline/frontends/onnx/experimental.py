@@ -1,4 +1,4 @@
-"""Experimental operators of ONNX's early opsets, which CoreML's converter wrote, as what they consist of.
+"""Experimental operators of early opsets, from CoreML's converter, decomposed.
 
 The onnx package has forgotten them, and infers no shape behind them; ONNX Runtime still computes them.
 """
@@ -21,7 +21,7 @@ _END = 2**31 - 1
 
 
 def replace_experimental(model: Any) -> Any:
-    """Return the model with experimental operators as products, sums and slices; it stays as it is without any."""
+    """Return the model with experimental operators as products, sums and slices."""
     if opset(model) > _NEWEST_OPSET or not any(_is_experimental(node) for node in model.graph.node):
         return model
     result = type(model)()
@@ -44,7 +44,7 @@ def _attributes(node: Any) -> dict[str, Any]:
 
 
 def _dtype(graph: Any) -> Any:
-    """Return the dtype of the model's first input, which is that of all its activations."""
+    """Return the dtype of the first input and so of activations."""
     return helper.tensor_dtype_to_np_dtype(graph.input[0].type.tensor_type.elem_type)
 
 

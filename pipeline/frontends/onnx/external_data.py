@@ -1,4 +1,4 @@
-"""Parameters of an ONNX model, in its own file or in others beside it, checked before they are used."""
+"""Parameters of an ONNX model in any file, checked before use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.system.memory import LARGE
 from pipeline.system.optional import is_installed
 
 _PLAIN = "?bBhHiIqQefd"
-"""Dtypes that NumPy has itself; others, such as bfloat16, are left to the onnx package."""
+"""NumPy's own dtypes; others, such as bfloat16, are left to the onnx package."""
 
 
 # Operators of the first exporters that never became ONNX's; the list is that of onnx's checker.
@@ -32,7 +32,7 @@ _EXPERIMENTAL = {
 
 
 class ExternalData(Parameters):
-    """The tensors of a model that its protobuf does not hold.
+    """Tensors of a model outside its protobuf.
 
     Parameters
     ----------
@@ -45,14 +45,14 @@ class ExternalData(Parameters):
         self._path = path
 
     def tensor(self, proto: Any) -> Any:
-        """Return a tensor that lies in a file, without reading it."""
+        """Return an unread tensor of a file."""
         location, offset, _ = _file_location(proto)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)
         return self.tensor_in(self._path.parent / location, offset, dtype, proto.dims)
 
 
 def load(path: Path) -> tuple[Any, ExternalData]:
-    """Return a model whose large tensors stay where they are, and these.
+    """Return a model without its large tensors, and these, mapped.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def load(path: Path) -> tuple[Any, ExternalData]:
 
 
 def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
-    """Return a copy of a model in memory; `path` is only what it is called.
+    """Return a copy of a model in memory; `path` is its name.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
 
 
 def check_model(model: Any, path: Path | None = None) -> None:
-    """Raise what the onnx package raises of a model that is not valid, unless ONNX Runtime takes it all the same.
+    """Raise for an invalid model, unless ONNX Runtime takes it.
 
     Parameters
     ----------
@@ -168,12 +168,12 @@ def _constants(graph: Any) -> Iterator[Any]:
 
 
 def external_tensors(model: Any) -> Iterator[Any]:
-    """Return the tensors of a model that lie in files."""
+    """Yield a model's tensors in files."""
     return (each for each in (*model.graph.initializer, *_constants(model.graph)) if is_external(each))
 
 
 def _without_data(model: Any) -> Any:
-    """Return a copy for the checker, in which tensors that are elsewhere are inputs."""
+    """Return a copy for the checker, external tensors as inputs."""
     outline_model = onnx.ModelProto()
     outline_model.CopyFrom(model)
     # Up to version 3 initializers have to be inputs as well, which neither all exporters nor ONNX Runtime respect.
@@ -224,7 +224,7 @@ def _check(path: Path, tensor: Any) -> None:
 
 
 def _file_location(tensor: Any) -> tuple[str, int, int]:
-    """Return file, offset and length; a length that is not given is what the shape needs."""
+    """Return file, offset and length, by default the shape's need."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     length = _number(entries, "length")
     # The key is optional (ONNX, ExternalData.md); the offset is as well, and then 0.

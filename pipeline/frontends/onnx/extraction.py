@@ -1,4 +1,4 @@
-"""The part of an ONNX model between some of its tensors, as a model of its own."""
+"""Part of an ONNX model between tensors, as its own model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.system.files import utf8_folder
 from pipeline.system.optional import is_installed
 
 LARGEST_BYTES = 2**31 - 2**20
-"""Of one part: protobuf writes no message of 2 GiB, and the weights are not all of it."""
+"""Size limit of a part: protobuf writes no message of 2 GiB, and the weights are not all of it."""
 
 
 class OnnxExtractor:
@@ -63,7 +63,7 @@ class OnnxExtractor:
         return model
 
     def _load_data(self, model: Any) -> None:
-        """Put what lies in files into a model."""
+        """Load external data into a model."""
         tensors = list(external_tensors(model))
         if sum(_bytes(tensor) for tensor in tensors) + model.ByteSize() > LARGEST_BYTES:
             raise NoCounterpart("it has 2 GiB of parameters or more, which no ONNX file holds by itself")
@@ -82,13 +82,13 @@ class OnnxExtractor:
 
     @functools.cached_property
     def _model_writer(self) -> RegionWriter:
-        """Writer of the model's own operators, with what follows from fixed shapes as constants."""
+        """Writer of the model's own operators, with folded shapes."""
         path, model = self._source
         return RegionWriter(_simplified(path, model, ()))
 
     @functools.cached_property
     def _plain_writer(self) -> RegionWriter:
-        """Writer of the operators that the importer sees: a stage may begin inside of one of the model's."""
+        """Writer of the importer's operators. A stage may begin inside one of the model's."""
         path, model = self._source
         return RegionWriter(_simplified(path, replace_experimental(model), None))
 
@@ -105,7 +105,7 @@ def _bytes(tensor: Any) -> int:
 
 
 def _check_runnable(model: Any) -> None:
-    """Raise `NoCounterpart` unless ONNX Runtime infers the types that the ends of a part are said to have."""
+    """Raise `NoCounterpart` unless ONNX Runtime infers a part's types."""
     if not is_installed(PACKAGE):
         raise NoCounterpart("the types of its tensors are not known without ONNX Runtime")
     try:

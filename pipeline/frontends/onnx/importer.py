@@ -1,4 +1,4 @@
-"""TVM's ONNX importer, taught to keep the model's names and to leave out what only training needs."""
+"""TVM's ONNX importer with the model's names, without training's parts."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _TAKING_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "Seque
 _NARROW_DTYPES = {TensorProto.INT4: "int8", TensorProto.UINT4: "uint8"}
 
 UNKNOWN = "not supported"
-"""Why a node cannot be imported whose kind has no converter."""
+"""Reason for a kind of node without a converter."""
 
 
 def why_unsupported(node: Any, read: set[str]) -> str:
-    """Describe why a node cannot be imported: by `UNKNOWN`, or by its form; empty if it can.
+    """Describe an unimportable node, by kind or form, else "".
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def why_unsupported(node: Any, read: set[str]) -> str:
 
 
 def full_kind(node: Any) -> str:
-    """Return a node's operator, with its domain if that is not ONNX's own."""
+    """Return a node's operator, with a foreign domain."""
     return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
@@ -72,14 +72,14 @@ _OF_OTHER_DOMAINS = {
 
 @functools.cache
 def supported_kinds() -> frozenset[str]:
-    """Return the operators that can be imported, with their domains."""
+    """Return the importable operators with their domains."""
     # TVM makes its table anew for each that asks.
     kinds = {*onnx_frontend._get_convert_map(), "Constant"}  # noqa: SLF001 - there is no public list
     return frozenset((kinds - _OF_OTHER_DOMAINS) | CONVERTERS.keys())
 
 
 class NodeRefused(Exception):
-    """Raised when a node cannot be imported, or would be with another type than ONNX gives its result.
+    """Raised when a node cannot be imported with ONNX's type.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class _OpenShape(ValueError):
 
 
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
-    """Imports a graph and remembers which variable holds which ONNX tensor.
+    """Importer of a graph, with the variable of each ONNX tensor.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self.bb.emit_te = self._emit_operator
 
     def from_onnx(self, graph: Any, opset: int) -> Any:
-        """Import; TVM prints a converter's arguments on an error, which nobody wants to read."""
+        """Import without TVM's printed arguments of failing converters."""
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 return super().from_onnx(graph, opset)
@@ -166,7 +166,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return super()._parse_attr([attribute for attribute in attr_proto if not _is_empty_list(attribute)])
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """Do nothing: nodes are looked at before, and islands are no operators of TVM's."""
+        """Do nothing: nodes are checked before; islands are unknown to TVM."""
 
     def _construct_nodes(self, graph: Any) -> None:
         for node in graph.node:
@@ -190,7 +190,10 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             ) from error
 
     def _compute_constant_outputs(self, node: Any) -> None:
-        """Let an output that follows from extents alone, such as a shape, be copied: stages make theirs of inputs."""
+        """Let outputs computed from extents be copies of inputs' values.
+
+        Stages compute theirs from inputs.
+        """
         operand = next((self._nodes[name] for name in node.input if isinstance(self._nodes.get(name), relax.Var)), None)
         for name in node.output:
             value = self._nodes.get(name)
@@ -202,7 +205,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 self._nodes[name] = self._bind(copy, name)
 
     def _check_types(self, node: Any) -> None:
-        """Raise `ValueError` if a result is not of the dtype that ONNX gives it, or its shape is not fixed."""
+        """Raise `ValueError` for results of other dtypes or open shapes."""
         for name in node.output:
             value_type = getattr(self._nodes.get(name), "ty", None)
             if isinstance(value_type, relax.ShapeType):
@@ -294,7 +297,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return relax.Tuple([self._bind(item, "") for item in value])
 
     def _bind_outputs(self, value: Any, names: list[str]) -> Any:
-        """Bind `value` to variables with the tensors' names, now, so that names follow the nodes."""
+        """Bind `value` to variables named as tensors, in node order."""
         if isinstance(value, relax.Tuple):
             return self._join([self._bind(part, name) for part, name in zip(value, names, strict=False)])
         # A call with several results: its parts are taken of the variable that it is bound to.
@@ -323,7 +326,7 @@ def _copy(values: Any, _: Any) -> Any:
 
 
 class _OneNode(NamedTuple):
-    """A graph of one node, as TVM's importer iterates over it."""
+    """A graph of one node for TVM's importer to iterate."""
 
     node: Sequence[Any]
 

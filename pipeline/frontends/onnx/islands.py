@@ -1,4 +1,4 @@
-"""Islands: operators that ONNX Runtime computes, each group of them one operator of the model that is imported."""
+"""Islands: groups of operators for ONNX Runtime, one node each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.model.imported_model import Island
 
 DOMAIN = "soc_pipeline"
 KIND = "Island"
-"""Domain and kind of the node that stands for an island; its attribute ``model`` holds that."""
+"""Domain and kind of an island's node; its attribute ``model`` holds the operators."""
 
 
 def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
@@ -57,12 +57,12 @@ def _result(node: Any) -> str:
 
 
 def is_open(types: Mapping[str, Any], name: str) -> bool:
-    """Return True if a tensor has no fixed shape that is known, or is none."""
+    """Return True for tensors of unknown shape, and other values."""
     return bool(name) and static_shape(types.get(name)) is None
 
 
 class _IslandWriter:
-    """Writes groups of a model's nodes as models of their own."""
+    """Writer of node groups as models of their own."""
 
     def __init__(self, model: Any, types: Mapping[str, Any]) -> None:
         graph = model.graph
@@ -72,7 +72,7 @@ class _IslandWriter:
         self._outputs = {value.name for value in graph.output}
 
     def write(self, nodes: Sequence[Any], read_elsewhere: Collection[str]) -> Any:
-        """Return the node that stands for others, of whose results nodes elsewhere read some."""
+        """Return the node of an island with the results read outside."""
         results = {name for node in nodes for name in node.output if name}
         read = dict.fromkeys(name for node in nodes for name in tensors_read(node) if name not in results)
         inputs = [name for name in read if name not in self._constants and name not in self._constant_nodes]

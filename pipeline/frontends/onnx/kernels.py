@@ -1,4 +1,4 @@
-"""Kernels that TVM's ONNX importer writes itself, as the operators of Relax that compute the same.
+"""Kernels of TVM's ONNX importer as equal Relax operators.
 
 An operator can be fused, folded and scheduled; a kernel comes as it is.
 """
@@ -42,5 +42,5 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 
 
 def as_operator(kernel: Any, *operands: Any, **options: Any) -> Any:
-    """Return the call of an operator that computes what the TE function `kernel` would, or None if there is none."""
+    """Return the operator call equal to a TE function, or None."""
     return _OPERATORS[kernel](*operands, **options) if kernel in _OPERATORS else None

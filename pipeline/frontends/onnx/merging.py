@@ -10,11 +10,11 @@ from onnx import compose, helper
 from pipeline.core.packed_model import PackedPart
 
 LARGEST_BYTES = 2**31 - 2**20
-"""Of all parts: protobuf writes no message of 2 GiB, and the merged model has some nodes more."""
+"""Size limit of all parts: protobuf writes no message of 2 GiB, and the merged model has some nodes more."""
 
 
 def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[int]) -> bytes | None:
-    """Return one model of `parts`; None if it would be too large for a file, or they do not fit together.
+    """Return one model of `parts`; None if impossible or too large.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Narrow types: floats of eight bits or less, and parts of bytes, which only islands compute with."""
+"""Narrow types: floats up to eight bits and packed integers, for islands only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.frontends.onnx.simplification.tensors import NARROW_TYPES, tensor_
 
 
 def uses_narrow_types(graph: Any) -> bool:
-    """Return whether a node may make a tensor of such a type: by an attribute, or by a constant's type."""
+    """Look for narrow types in attributes and constants."""
     attributes = (attribute for node in graph.node for attribute in node.attribute)
     # Integers alone: of other attributes the field is 0, as is an undefined type.
     return any(
@@ -17,7 +17,7 @@ def uses_narrow_types(graph: Any) -> bool:
 
 
 def reasons(graph: Any) -> dict[int, str]:
-    """Return the numbers of the nodes that make or read a computed tensor of such a type, with the reasons.
+    """Return the nodes with computed narrow tensors, with reasons.
 
     Constants are none of these: the importer reads their values.
     """

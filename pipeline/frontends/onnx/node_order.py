@@ -1,4 +1,4 @@
-"""Order of a graph's nodes: who makes and who reads a tensor."""
+"""Order of a graph's nodes by makers and readers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pipeline.frontends.onnx.simplification.tensors import tensors_read
 
 
 def links(nodes: Sequence[Any]) -> list[grouping.Links]:
-    """Return what each of the nodes reads and makes."""
+    """Return the nodes' inputs and outputs."""
     return [grouping.Links(tuple(tensors_read(node)), tuple(name for name in node.output if name)) for node in nodes]
 
 
 def sort_topologically(nodes: Sequence[Any]) -> Iterator[Any]:
-    """Yield nodes so that each comes after those whose results it reads, otherwise in their order."""
+    """Yield nodes in topological order, stable."""
     for number in grouping.sort_topologically(links(nodes)):
         yield nodes[number]

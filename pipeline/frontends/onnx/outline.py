@@ -1,4 +1,4 @@
-"""An ONNX file without the bytes of its large tensors, which are found where they lie instead of being read."""
+"""Outline of an ONNX file: protobuf without its large tensors, mapped instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES = 2
 
 
 def outline(path: Path) -> bytes:
-    """Return the model in a file as protobuf, with each large initializer marked as data outside, in this file.
+    """Return a file's model with large initializers as external data.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def _message(number: int, content: bytes) -> Iterator[bytes]:
 
 
 def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield number, wire type, and where the field, its value, and what comes behind it begin."""
+    """Yield a field's number, wire type, start, value and end."""
     offset = start
     while offset < end:
         tag, value = _number(data, offset, end)

@@ -1,4 +1,4 @@
-"""Ends of a model that no tensor of a fixed shape holds: packed values in the graph that is imported."""
+"""Inputs and outputs without a fixed tensor shape, as packed values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.frontends.onnx.simplification.tensors import static_shape, tensors
 
 
 def why_packed(value_type: Any) -> str:
-    """Describe why a frame cannot hold a value of this type as a tensor; empty if it can."""
+    """Describe a value type foreign to frames' tensors, else ""."""
     kind = value_type.WhichOneof("value")
     # A value may state no type at all; it is a tensor unless it says otherwise.
     if kind in (None, "tensor_type"):
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 def reasons(graph: Any, inputs: Iterable[Any]) -> dict[int, str]:
-    """Return the numbers of the nodes that read or make a packed value of the model's ends, with the reasons."""
+    """Return nodes on packed inputs and outputs, with reasons."""
     texts = {value.name: why_packed(value.type) for value in (*inputs, *graph.output)}
     texts = {name: text for name, text in texts.items() if text}
     return {
@@ -42,7 +42,7 @@ def reasons(graph: Any, inputs: Iterable[Any]) -> dict[int, str]:
 
 
 def outputs_of_unknown_shape(graph: Any, result: str) -> set[str]:
-    """Return the model's outputs of the node that makes `result` whose shapes are not known."""
+    """Return the maker's model outputs of unknown shape."""
     node = next((node for node in graph.node if result in node.output), None)
     return {
         value.name for value in graph.output if node and value.name in node.output and static_shape(value.type) is None
@@ -50,14 +50,14 @@ def outputs_of_unknown_shape(graph: Any, result: str) -> set[str]:
 
 
 def model_inputs(model: Any) -> list[Any]:
-    """Return the inputs of a model that are no parameters."""
+    """Return a model's inputs without its parameters."""
     # Up to IR version 3 each initializer had to be an input as well.
     parameters = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in parameters]
 
 
 def pack(graph: Any, inputs: Iterable[Any], open_outputs: Iterable[str]) -> list[str]:
-    """Make packed values bytes for the importer, and return what a user has to know of them, one line each.
+    """Turn packed values into bytes; return remarks for the user.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Real numbers: a quantised ONNX model that limits values, but rounds none."""
+"""Real numbers: a quantised ONNX model with limits, without rounding."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 _OLDEST = 13
-"""Version of the operators from which limits are operands."""
+"""Oldest version of the operators with limits as operands."""
 
 
 def without_rounding(model: Any) -> Any:
-    """Return a copy of a model whose ``QuantizeLinear`` only scales and limits; None where that is not all.
+    """Return a copy that scales and limits without rounding, or None.
 
     Two ways to compute the quantised model round in different places; by the distance to this one they compare.
     """

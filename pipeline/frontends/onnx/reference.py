@@ -23,7 +23,7 @@ _SUPPORTED = re.compile(r"max supported IR version: (\d+)")
 
 
 def evaluate(model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool = False, runs: int = 1) -> list[Any]:
-    """Return the outputs that ONNX Runtime computes of a frame.
+    """Return ONNX Runtime's outputs for a frame.
 
     Parameters
     ----------
@@ -40,14 +40,14 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool =
 
 
 def evaluate_real(model: Any, frame: Mapping[str, np.ndarray]) -> list[Any] | None:
-    """Return a quantised model's outputs in real numbers, or None where a model has none."""
+    """Return a quantised model's real-number outputs, or None."""
     proto, data_folder = _copy(model)
     real_model = without_rounding(proto)
     return None if real_model is None else _run(open_session(real_model, _quiet_options(), data_folder), frame)
 
 
 def intermediates(model: Any, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
-    """Return those tensors inside of a model that have these names; what subgraphs compute is not among them."""
+    """Return named inner tensors of a model, except subgraphs'."""
     proto, data_folder = _copy(model)
     made_names = dict.fromkeys(name for node in proto.graph.node for name in node.output if name in names)
     del proto.graph.output[:]
@@ -65,7 +65,7 @@ def _run(session: Any, frame: Mapping[str, np.ndarray]) -> list[Any]:
 
 
 def literal_options() -> Any:
-    """Return options with which ONNX Runtime computes what the file says, and prints nothing."""
+    """Return options for literal, silent sessions of ONNX Runtime."""
     options = _quiet_options()
     # A library that optimises may round otherwise, or even be wrong.
     runtime = require("onnxruntime", "verify", "verifying ONNX models")
@@ -81,7 +81,9 @@ def _quiet_options() -> Any:
 
 
 def open_session(model: Any, options: Any, data_folder: Path | None = None) -> Any:
-    """Return ONNX Runtime's session of a model or file, whatever its name; `options` are for this session alone.
+    """Return ONNX Runtime's session of a model or file.
+
+    `options` are for this session alone.
 
     A model in memory may have its data files in a folder.
     """
@@ -97,7 +99,7 @@ def open_session(model: Any, options: Any, data_folder: Path | None = None) -> A
 
 
 def _copy(model: Any) -> tuple[Any, Path | None]:
-    """Return a copy of a model, which the caller may change, without its data files, and the folder of these."""
+    """Return a model's copy without external data, and its folder."""
     if not isinstance(model, str | Path):
         return copy.deepcopy(model), None
     onnx = require("onnx", "onnx", "reading ONNX models")

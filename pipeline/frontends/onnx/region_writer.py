@@ -1,4 +1,4 @@
-"""ONNX models of the nodes between some tensors of a model."""
+"""ONNX models of the nodes between a model's tensors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RegionWriter:
         self._copied = dict(self._copies())
 
     def write(self, region: Region) -> Any:
-        """Return the model of a region; raise `NoCounterpart` if there is none."""
+        """Return the model of a region, or raise `NoCounterpart`."""
         self._check_ends(region)
         nodes, constants, copies = self._collect(region)
         graph = helper.make_graph(
@@ -59,7 +59,7 @@ class RegionWriter:
         return helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="soc-pipeline")
 
     def has_unknown_ends(self, region: Region) -> bool:
-        """Return whether ONNX's inference does not know what some input or output is."""
+        """Check for inputs or outputs of unknown type."""
         return not all(_element_type(self._types.get(name)) for name in (*region.inputs, *region.outputs))
 
     def _check_ends(self, region: Region) -> None:
@@ -81,7 +81,7 @@ class RegionWriter:
                 )
 
     def _collect(self, region: Region) -> tuple[set[int], list[str], dict[str, str]]:
-        """Return the nodes of a region, the constants they read, and names of inputs that have another one there."""
+        """Return a region's nodes, constants, and substituted input names."""
         nodes, constants, copies = set[int](), list[str](), dict[str, str]()
         pending, visited = list(region.outputs), {"", *region.inputs}
         originals = {self._copied.get(name, name): name for name in region.inputs}
@@ -103,7 +103,9 @@ class RegionWriter:
         return nodes, constants, copies
 
     def _is_signed(self, name: str, spec: TensorSpec) -> bool:
-        """Return whether a tensor has signed bytes in the model, and in the graph the same ones plus half their range.
+        """Check if a tensor is signed in the model, unsigned in the graph.
+
+        Bytes in the graph are larger by half their range.
 
         The clean-up makes activations unsigned, see `pipeline.model.passes.quantized`.
         """
@@ -115,7 +117,7 @@ class RegionWriter:
         return helper.make_tensor_value_info(name, _dtype_number(spec), spec.shape)
 
     def _copies(self) -> Iterable[tuple[str, str]]:
-        """Yield tensors and those that they are equal to, of the first ones in their rows."""
+        """Yield copied tensors with the first of their equals."""
         originals: dict[str, str] = {}
         for node in self._model.graph.node:
             if node.op_type not in _COPIES or node.domain not in ("", "ai.onnx") or not node.input:
@@ -126,7 +128,7 @@ class RegionWriter:
                 yield target, originals[target]
 
     def _are_alike(self, source: str, target: str) -> bool:
-        """Return whether two tensors are known to be of one shape and dtype."""
+        """Check two tensors for one known shape and dtype."""
         types = [self._types.get(name) for name in (source, target)]
         shapes = [static_shape(value_type) for value_type in types]
         numbers = [_element_type(value_type) for value_type in types]

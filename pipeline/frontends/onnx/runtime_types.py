@@ -1,4 +1,4 @@
-"""Types that ONNX Runtime infers of its own operators' results, which the onnx package does not know."""
+"""Types inferred by ONNX Runtime, unknown to the onnx package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ELEMENT_TYPES = {f"tensor({name.lower()})": number for name, number in onnx.Ten
 
 
 def state_types(model: Any) -> bool:
-    """State the types of tensors that are not known, in place, and return whether there are any new ones.
+    """State unknown tensor types in place; True if any are new.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def _is_number(extent: Any) -> bool:
 
 
 def _exposing(model: Any, names: set[str]) -> Any:
-    """Return a copy of a model that returns these tensors, and takes those of its weights that lie in files."""
+    """Return a copy with these outputs, and external weights as inputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph

@@ -1,4 +1,4 @@
-"""Constants of an ONNX model that are stored without their zeros, with them."""
+"""Sparse constants of an ONNX model, made dense."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 
 def fill_in(graph: Any) -> None:
-    """Replace a graph's sparse constants by dense ones of the same names, in place."""
+    """Make a graph's sparse constants dense, in place."""
     graph.initializer.extend(_dense(tensor) for tensor in graph.sparse_initializer)
     del graph.sparse_initializer[:]
     for node in graph.node:
@@ -22,7 +22,7 @@ def fill_in(graph: Any) -> None:
 
 
 def _dense(tensor: Any) -> Any:
-    """Return a tensor of all elements; the positions of those that are stored count them, or have a number per axis."""
+    """Return a dense tensor; positions are flat or per axis."""
     values, indices = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices)
     shape = tuple(tensor.dims)
     elements = np.zeros(math.prod(shape), values.dtype)

@@ -1,4 +1,4 @@
-"""Bytes at the ends of a stage that are unsigned in the graph, and signed in the model."""
+"""Bytes of a stage's inputs and outputs, unsigned for a signed model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = {"QuantizeLinear", "DequantizeLinear"}
 
 
 def shift(graph: Any, names: Collection[str]) -> None:
-    """Let tensors of signed bytes be of unsigned ones, in place: with a zero point that is larger by half their range.
+    """Let signed tensors be unsigned in place, zero points shifted.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""ONNX's operators that TVM lacks or gets wrong, in Relax: one file per family, one registry."""
+"""Converters of ONNX operators that TVM lacks or gets wrong: one file per family."""

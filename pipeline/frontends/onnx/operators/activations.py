@@ -10,14 +10,17 @@ from pipeline.frontends.onnx.operators.node_call import Converter, NodeCall, sca
 
 
 def _thresholded_relu(call: NodeCall) -> Any:
-    """Return ``ThresholdedRelu`` as a choice; TVM's product with 0 or 1 makes NaN of NaN and of minus infinity."""
+    """Return ``ThresholdedRelu`` as a choice.
+
+    TVM's product with 0 or 1 makes NaN of NaN and of minus infinity.
+    """
     data = call.inputs[0]
     threshold = scalar(float(call.attributes.get("alpha", 1.0)), data)
     return relax.op.where(relax.op.greater(data, threshold), data, scalar(0, data))
 
 
 def _power(call: NodeCall) -> Any:
-    """Return ``Pow`` of operands whose dtypes differ, or of integers: as ONNX Runtime does, in double precision."""
+    """Return ``Pow`` of integers or mixed dtypes, in double precision. As ONNX Runtime does."""
     base, exponent = call.inputs
     dtype = call.dtype()
     if "int" in dtype:
@@ -27,13 +30,13 @@ def _power(call: NodeCall) -> Any:
 
 
 def _gelu(call: NodeCall) -> Any:
-    """Return ``Gelu``, of what a bias may be added to before."""
+    """Return ``Gelu`` with an optional bias before it."""
     data = call.inputs[0] if call.input(1) is None else relax.op.add(call.inputs[0], call.inputs[1])
     return relax.op.nn.gelu(data)
 
 
 def _fast_gelu(call: NodeCall) -> Any:
-    """Return ``FastGelu``, which is the approximation by a hyperbolic tangent."""
+    """Return ``FastGelu``: the approximation by a hyperbolic tangent."""
     data = call.inputs[0] if call.input(1) is None else relax.op.add(call.inputs[0], call.inputs[1])
     return relax.op.nn.gelu_tanh(data)
 

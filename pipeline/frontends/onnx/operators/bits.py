@@ -1,4 +1,4 @@
-"""Operators on the bits of integers, and their floating-point kin that ask for one bit: signs, infinities, shifts."""
+"""Operators on bits of integers, and signs, infinities and shifts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _is_infinite(call: NodeCall) -> Any:
 
 
 def _shift_bits(call: NodeCall) -> Any:
-    """Return ``BitShift``; what is shifted by all bits or more is 0, where processors count modulo."""
+    """Return ``BitShift``; a full shift gives 0, not modulo as processors."""
     data, count = call.inputs
     # A shift by the width itself is undefined in C and in LLVM; x86 takes the count modulo the width.
     last = scalar(_DTYPE_BITS[call.dtype()] - 1, data)
@@ -34,7 +34,7 @@ def _shift_bits(call: NodeCall) -> Any:
 
 
 def _sign(call: NodeCall) -> Any:
-    """Return ``Sign``; of NaN, which is neither above nor below zero, TVM's is 0."""
+    """Return ``Sign`` with NaN kept; TVM's is 0."""
     # With float16 it is 0 in ONNX Runtime as well, and integers have no NaN.
     data = call.inputs[0]
     if call.dtype() not in ("float32", "float64"):

@@ -1,4 +1,4 @@
-"""Operators that take elements to other places: pixels of blocks, of grids, and of caches."""
+"""Operators that move elements: blocks of pixels, grids, caches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _space_to_depth(call: NodeCall) -> Any:
 
 
 def _affine_grid(call: NodeCall) -> Any:
-    """Return ``AffineGrid``: where the pixels of an image are read from, as a product of matrices."""
+    """Return ``AffineGrid`` as a product of matrices."""
     batch, *image, rank = call.result_shape()
     is_aligned = bool(call.attributes.get("align_corners", 0))
     lines = [np.linspace(-1, 1, extent) if is_aligned else (2 * np.arange(extent) + 1) / extent - 1 for extent in image]
@@ -36,7 +36,7 @@ def _affine_grid(call: NodeCall) -> Any:
 
 
 def _scatter_into_cache(call: NodeCall) -> Any:
-    """Return ``TensorScatter``: an update of a cache, which begins at a place of its own for each of the batch."""
+    """Return ``TensorScatter``: a cache updated at each sequence's position."""
     cache, update = call.inputs[:2]
     shape, rank = call.shape(), len(call.shape())
     axis = int(call.attributes.get("axis", -2)) % rank

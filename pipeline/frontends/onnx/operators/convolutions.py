@@ -1,4 +1,4 @@
-"""Convolutions, also of quantised tensors, where TVM's importer lacks a form of their attributes."""
+"""Convolutions, also quantised, in forms that TVM's importer lacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose,
 
 
 def convolve(call: NodeCall, data: Any, weights: Any, bias: Any = None) -> Any:
-    """Return the convolution that a node's attributes describe, of operands that may not be its own."""
+    """Return the convolution of a node's attributes with other operands."""
     size = extents(weights)[2:]
     rank = len(size)
     layout, kernel_layout, _ = _LAYOUTS[rank]
@@ -29,7 +29,7 @@ def convolve(call: NodeCall, data: Any, weights: Any, bias: Any = None) -> Any:
 
 
 def window_padding(call: NodeCall, shape: Sequence[int], size: Sequence[int]) -> list[int]:
-    """Return the padding in front of all axes, and then behind them, that ``pads`` or ``auto_pad`` say."""
+    """Return the paddings by ``pads`` or ``auto_pad``, starts then ends."""
     rank = len(size)
     mode = call.text("auto_pad", "NOTSET")
     if mode == "NOTSET":
@@ -50,14 +50,14 @@ def _extents(call: NodeCall, name: str, rank: int) -> list[int]:
 
 
 def _convolution(call: NodeCall) -> Any:
-    """Return ``Conv`` with padding by ``auto_pad``, which TVM's importer does in a form that it then refuses."""
+    """Return ``Conv`` with ``auto_pad``, which TVM's importer refuses after its own padding."""
     if call.text("auto_pad", "NOTSET") == "NOTSET" or len(call.shape(1)) - 2 not in _CONVOLUTIONS:
         return None
     return convolve(call, *call.inputs)
 
 
 def _transposed_convolution(call: NodeCall) -> Any:
-    """Return ``ConvTranspose`` whose extents the model states, of which TVM's importer does not make use."""
+    """Return ``ConvTranspose`` with stated extents, unknown to TVM's importer."""
     size = call.shape(1)[2:]
     rank = len(size)
     if "output_shape" not in call.attributes and call.text("auto_pad", "NOTSET") not in ("SAME_UPPER", "SAME_LOWER"):
@@ -99,7 +99,7 @@ def _integer_convolution(call: NodeCall) -> Any:
 
 
 def _deformable_convolution(call: NodeCall) -> Any:
-    """Return ``DeformConv``: pixels picked at computed places, and then a product of matrices."""
+    """Return ``DeformConv``: pixels at computed positions, times a matrix."""
     batch, channels, *_ = call.shape()
     outputs, group_channels, rows, columns = call.shape(1)
     groups, height, width = channels // group_channels, *call.shape(2)[2:]
@@ -113,7 +113,7 @@ def _deformable_convolution(call: NodeCall) -> Any:
 
 
 def _sampler(call: NodeCall, size: tuple[int, int]) -> Any:
-    """Return the kernel that picks, for each pixel and each place of the window, between four neighbours."""
+    """Return the kernel of bilinear samples per pixel and tap."""
     channels, height, width = call.shape()[1:]
     strides, dilation = (_extents(call, name, 2) for name in ("strides", "dilations"))
     top, left, *_ = window_padding(call, (height, width), size)
@@ -156,7 +156,7 @@ def _sampler(call: NodeCall, size: tuple[int, int]) -> Any:
 
 
 def _columns_to_image(call: NodeCall) -> Any:
-    """Return ``Col2Im``: each pixel is the sum of the elements of the columns that lie on it."""
+    """Return ``Col2Im``: each pixel sums its column elements."""
     shape = call.result_shape() if call.values(1) is None else None
     image = shape[2:] if shape else [int(extent) for extent in call.values(1)]  # type: ignore[union-attr]
     batch, rows, count = call.shape()
@@ -172,7 +172,7 @@ def _columns_to_image(call: NodeCall) -> Any:
 
 
 def _block(call: NodeCall, image: Sequence[int], rows: int, count: int) -> list[int]:
-    """Return the extents of a block; where they are computed, those that give the number of columns."""
+    """Return a block's extents, if computed by the number of columns."""
     if (values := call.values(2)) is not None:
         return [int(extent) for extent in values]
     candidates = [
@@ -198,7 +198,7 @@ def _counts(call: NodeCall, image: Sequence[int], block: Sequence[int]) -> list[
 
 
 def _hits(call: NodeCall, image: Sequence[int], block: Sequence[int]) -> tuple[np.ndarray, int]:
-    """Return the elements of the columns that lie on each pixel, and how many at most."""
+    """Return the column elements of each pixel, and their maximum count."""
     rank, counts = len(image), _counts(call, image, block)
     strides, dilation = (_extents(call, name, rank) for name in ("strides", "dilations"))
     pads = [int(width) for width in call.attributes.get("pads") or [0] * (2 * rank)]

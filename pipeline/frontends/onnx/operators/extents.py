@@ -1,4 +1,4 @@
-"""Operators whose operands state extents, axes or positions, also where these come with each frame.
+"""Operators with extents, axes or positions as operands, also computed.
 
 A frame's tensors have fixed shapes, so that the extents that the model states for a result say what such an operand
 must be.  Positions that extents do not tell, such as where a slice begins, are computed.
@@ -16,7 +16,7 @@ from pipeline.model.passes.bindings import constant
 
 
 def _expand(call: NodeCall) -> Any:
-    """Return ``Expand``; an extent of 1 in its shape leaves the tensor's own."""
+    """Return ``Expand``; an extent of 1 keeps the tensor's own."""
     data, target = call.inputs[0], call.values(1)
     if target is None and not call.is_computed(1):
         return None
@@ -25,7 +25,7 @@ def _expand(call: NodeCall) -> Any:
 
 
 def _reshape(call: NodeCall) -> Any:
-    """Return what only takes another shape, which a computed operand states."""
+    """Return a reshape with a computed shape."""
     return relax.op.reshape(call.inputs[0], call.result_shape()) if call.is_computed(1) else None
 
 
@@ -42,7 +42,7 @@ def _tile(call: NodeCall) -> Any:
 
 
 def _filled(call: NodeCall) -> Any:
-    """Return ``ConstantOfShape`` of a shape that is computed."""
+    """Return ``ConstantOfShape`` of a computed shape."""
     if not call.is_computed(0):
         return None
     value = call.attributes.get("value")
@@ -51,7 +51,7 @@ def _filled(call: NodeCall) -> Any:
 
 
 def _range(call: NodeCall) -> Any:
-    """Return ``Range`` of ends that are computed."""
+    """Return ``Range`` with computed ends."""
     if all(call.values(position) is not None for position in range(3)):
         return None
     (count,) = call.result_shape()
@@ -69,7 +69,7 @@ def _split(call: NodeCall) -> Any:
 
 
 def _slice(call: NodeCall) -> Any:
-    """Return ``Slice`` whose ends are computed, by positions along each axis, or are attributes."""
+    """Return ``Slice`` with attributes or computed ends, by positions per axis."""
     if "starts" in call.attributes:
         return _slice_of_old_opset(call)
     if not any(call.is_computed(position) for position in range(1, len(call.inputs))):
@@ -94,7 +94,7 @@ def _slice(call: NodeCall) -> Any:
 
 
 def _slice_of_old_opset(call: NodeCall) -> Any:
-    """Return ``Slice`` as it was before opset 10, which TVM does not import."""
+    """Return ``Slice`` before opset 10, unknown to TVM."""
     starts, ends = list(call.attributes["starts"]), list(call.attributes["ends"])
     axes = [axis % len(call.shape()) for axis in call.attributes.get("axes", range(len(starts)))]
     return relax.op.strided_slice(call.inputs[0], axes, starts, ends, assume_inbound=False)
@@ -105,7 +105,7 @@ def _element(call: NodeCall, values: Any, position: int) -> Any:
 
 
 def _pad(call: NodeCall) -> Any:
-    """Return ``Pad`` of widths that are computed, by positions along each axis."""
+    """Return ``Pad`` of computed widths, by positions per axis."""
     if not call.is_computed(1) and not call.is_computed(3):
         return None
     shape, result_shape, mode = call.shape(), call.result_shape(), call.text("mode", "constant")
@@ -130,7 +130,7 @@ def _pad(call: NodeCall) -> Any:
 
 
 def _inner_positions(positions: Any, extent: int, mode: str) -> Any:
-    """Return the positions inside of an axis that those outside stand for."""
+    """Return the inner positions that outer ones copy."""
     if mode == "wrap":
         return relax.op.floor_mod(positions, integer(extent))
     if mode == "reflect":
@@ -142,7 +142,7 @@ def _inner_positions(positions: Any, extent: int, mode: str) -> Any:
 
 
 def _center_crop_pad(call: NodeCall) -> Any:
-    """Return ``CenterCropPad``: where an odd element is too many or missing, it is the last one."""
+    """Return ``CenterCropPad``; an odd element counts at the end."""
     data = call.inputs[0]
     for axis, (extent, length) in enumerate(zip(call.shape(), call.result_shape(), strict=True)):
         if length < extent:
@@ -158,7 +158,7 @@ def _center_crop_pad(call: NodeCall) -> Any:
 
 
 def _one_hot(call: NodeCall) -> Any:
-    """Return ``OneHot``; indices that are negative count from the end, and those outside are off everywhere."""
+    """Return ``OneHot``; negative indices count back, outer ones are off."""
     indices, _, values = call.inputs
     shape = call.result_shape()
     axis = int(call.attributes.get("axis", -1)) % len(shape)
@@ -171,14 +171,14 @@ def _one_hot(call: NodeCall) -> Any:
 
 
 def _eye(call: NodeCall) -> Any:
-    """Return ``EyeLike``, which depends on nothing but extents."""
+    """Return ``EyeLike``, a constant of the extents."""
     dtype = (call.results[0] or (None, None))[1] or call.dtype()
     rows, columns = call.shape()
     return constant(np.eye(rows, columns, int(call.attributes.get("k", 0))).astype(dtype))
 
 
 def _triangle(call: NodeCall) -> Any:
-    """Return ``Trilu`` with a diagonal that is computed."""
+    """Return ``Trilu`` with a computed diagonal."""
     if not call.is_computed(1):
         return None
     rows, columns = call.shape()[-2:]

@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime's optimiser and its tools for language models put in the place of several."""
+"""Fused operators of ONNX Runtime's optimiser and language-model tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.model.passes.bindings import constant
 
 
 def _simplified_norm(call: NodeCall) -> Any:
-    """Return ``SimplifiedLayerNormalization``, which is a norm by the root of the mean square."""
+    """Return ``SimplifiedLayerNormalization``, an RMS norm."""
     _refuse_statistics(call, range(1, 2))
     rank = call.inputs[0].ty.ndim
     axes = list(range(int(call.attributes.get("axis", -1)) % rank, rank))
@@ -22,7 +22,7 @@ def _simplified_norm(call: NodeCall) -> Any:
 
 
 def _skip_norm(call: NodeCall) -> Any:
-    """Return ``SkipLayerNormalization``: the norm of a sum, which is its fourth result."""
+    """Return ``SkipLayerNormalization``: a sum (fourth result) and its norm."""
     total = _sum(call, 4)
     epsilon = float(call.attributes.get("epsilon", 1e-12))
     beta = call.input(3)
@@ -72,7 +72,7 @@ def _transposed(value: Any) -> Any:
 
 
 def _convolution(call: NodeCall) -> Any:
-    """Return ``FusedConv``: a convolution, maybe a sum with another tensor, and an activation."""
+    """Return ``FusedConv``: convolution, optional sum, and activation."""
     result = call.normal(convolve(call, *call.inputs[:3]))
     if call.input(3) is not None:
         result = call.normal(relax.op.add(result, call.inputs[3]))
@@ -80,7 +80,7 @@ def _convolution(call: NodeCall) -> Any:
 
 
 def _gemm(call: NodeCall) -> Any:
-    """Return ``FusedGemm``: a product of matrices, a sum and an activation."""
+    """Return ``FusedGemm``: matrix product, sum and activation."""
     operands = [
         _transposed(value) if int(call.attributes.get(name, 0)) else value
         for name, value in zip(("transA", "transB"), call.inputs, strict=False)
@@ -116,7 +116,7 @@ def _activate(call: NodeCall, result: Any, numbers: Sequence[float]) -> Any:
 
 
 def _product_of_few_bits(call: NodeCall) -> Any:
-    """Return ``MatMulNBits``, whose weights become real numbers at once."""
+    """Return ``MatMulNBits`` with weights unpacked to real numbers."""
     packed, scales = call.values(1), call.values(2)
     bits, block = int(call.attributes.get("bits", 4)), int(call.attributes["block_size"])
     rows, columns = int(call.attributes["K"]), int(call.attributes["N"])
@@ -137,7 +137,7 @@ def _product_of_few_bits(call: NodeCall) -> Any:
 
 
 def _unpack(values: np.ndarray, bits: int) -> np.ndarray:
-    """Return one number for each of the last axis; of two in a byte the lower half is the first."""
+    """Return unpacked numbers; a byte's lower half comes first."""
     if bits == 8:
         return values
     return np.stack([values & 15, values >> 4], -1).reshape(*values.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""A node of an ONNX graph on its way into Relax: its operands and attributes, and what ONNX says of its results."""
+"""A node of an ONNX graph with operands, attributes and results."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class NodeCall:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def values(self, position: int) -> np.ndarray | None:
-        """Return the values of an operand that is constant; None for any other."""
+        """Return a constant operand's values, else None."""
         return array(self.input(position))
 
     def is_computed(self, position: int) -> bool:
-        """Return whether an operand is a tensor that comes with each frame."""
+        """Check if an operand comes with each frame."""
         value = self.input(position)
         return value is not None and isinstance(value.ty, relax.TensorType) and array(value) is None
 
     def tensor(self, name: str) -> np.ndarray:
-        """Return an attribute that is a tensor."""
+        """Return a tensor attribute."""
         return np.asarray(numpy_helper.to_array(self.attributes[name]))
 
     def text(self, name: str, default: str) -> str:
@@ -74,7 +74,7 @@ class NodeCall:
         return str(self.inputs[position].ty.dtype)
 
     def result_shape(self, position: int = 0) -> list[int]:
-        """Return the extents that the model states for a result.
+        """Return the model's extents of a result.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class NodeCall:
         return list(result[0])
 
     def has_result(self, position: int) -> bool:
-        """Return whether the node makes a result."""
+        """Check if the node has a result."""
         return position < len(self.results) and self.results[position] is not None
 
     def normal(self, value: Any) -> Any:
@@ -95,7 +95,7 @@ class NodeCall:
         return self.builder.normalize(value)
 
     def kernel(self, function: Callable[..., Any], *operands: Any, name: str) -> Any:
-        """Return the call of a kernel that a function of tensor expressions describes."""
+        """Return the call of a kernel in tensor expressions."""
         return self.builder.normalize(self.builder.call_te(function, *operands, primfunc_name_hint=name))
 
 
@@ -133,7 +133,7 @@ def integers(values: Sequence[int] | np.ndarray) -> Any:
 
 
 def by_axis(call: NodeCall, values: Any, axes: Any, defaults: Sequence[int]) -> Any:
-    """Return a value for each axis: those of `axes`, and of the others the defaults."""
+    """Return a value per axis, `defaults` where unnamed."""
     axes, values = relax.op.astype(axes, "int64"), relax.op.astype(values, "int64")
     rank = integer(len(defaults))
     axes = relax.op.where(relax.op.less(axes, integer(0)), relax.op.add(axes, rank), axes)

@@ -10,7 +10,7 @@ from pipeline.frontends.onnx.operators.node_call import Converter, NodeCall, sca
 
 
 def _instance_norm(call: NodeCall) -> Any:
-    """Return ``InstanceNormalization`` whole; of TVM's nine operators each would pass over the data by itself."""
+    """Return ``InstanceNormalization`` in one pass, not TVM's nine."""
     data, scale, shift = call.inputs
     axes = list(range(2, data.ty.ndim))
     # TVM compiles the operator for these two dtypes only; without axes behind the channels, Relax refuses it.
@@ -20,7 +20,7 @@ def _instance_norm(call: NodeCall) -> Any:
 
 
 def _rms_norm(call: NodeCall) -> Any:
-    """Return ``RMSNormalization`` over all axes, of which TVM's operator cannot be compiled."""
+    """Return ``RMSNormalization`` over all axes, which TVM cannot compile."""
     rank = call.inputs[0].ty.ndim
     if int(call.attributes.get("axis", -1)) not in (0, -rank):
         return None
@@ -32,7 +32,7 @@ def _rms_norm(call: NodeCall) -> Any:
 
 
 def _lp_norm(call: NodeCall) -> Any:
-    """Return ``LpNormalization``; what has no length stays zero."""
+    """Return ``LpNormalization``; zero vectors stay zero."""
     data, axis = call.inputs[0], int(call.attributes.get("axis", -1))
     if int(call.attributes.get("p", 2)) == 1:
         length = relax.op.sum(relax.op.abs(data), axis, keepdims=True)
@@ -43,7 +43,7 @@ def _lp_norm(call: NodeCall) -> Any:
 
 
 def _batch_norm(call: NodeCall) -> Any:
-    """Return ``BatchNormalization`` in training mode: by the batch's statistics, and with the updated ones."""
+    """Return ``BatchNormalization`` in training mode, with updated statistics."""
     if not int(call.attributes.get("training_mode", 0)):
         return None
     data, scale, shift, *statistics = call.inputs

@@ -1,4 +1,4 @@
-"""Pooling of windows that also says where the largest elements are, and of regions that a frame brings."""
+"""Pooling with indices of maxima, and over regions from a frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.model.passes.bindings import constant
 
 
 def _max_pool(call: NodeCall) -> Any:
-    """Return ``MaxPool`` with indices, from one place of the window to the next."""
+    """Return ``MaxPool`` with indices, tap by tap."""
     if not call.has_result(1):
         return None
     shape = call.shape()
@@ -59,7 +59,7 @@ def _count(extent: int, window: int, stride: int, call: NodeCall) -> int:
 
 
 def _places(shape: Sequence[int], *, column_major: bool) -> np.ndarray:
-    """Return the number of each element, as the operator counts them."""
+    """Return each element's number in the operator's counting."""
     places = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
     if not column_major:
         return places
@@ -70,7 +70,7 @@ def _places(shape: Sequence[int], *, column_major: bool) -> np.ndarray:
 
 
 def _roi_align(call: NodeCall) -> Any:
-    """Return ``RoiAlign`` of scaled regions; TVM shifts by half a pixel before it scales."""
+    """Return ``RoiAlign`` of scaled regions. TVM shifts by half a pixel before it scales."""
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     scale = float(call.attributes.get("spatial_scale", 1.0))
     if scale == 1 or call.text("coordinate_transformation_mode", default) != "half_pixel":

@@ -1,4 +1,4 @@
-"""Reductions, with their axes as an attribute, as a constant, or as an operand that comes with each frame."""
+"""Reductions over axes from attributes, constants or frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm import relax
 from pipeline.frontends.onnx.operators.node_call import Converter, NodeCall, by_axis, integer, integers, scalar
 
 Reduction = Callable[[NodeCall, Any, list[int], bool], Any]
-"""Reduces an expression over axes, which it keeps as extents of 1 or not."""
+"""Reduction of an expression over axes, kept as extents of 1 or not."""
 
 
 def _reduce(reduction: Reduction) -> Converter:
@@ -31,7 +31,7 @@ def _reduce(reduction: Reduction) -> Converter:
 
 
 def _axes(call: NodeCall) -> list[int] | None:
-    """Return the axes that a node names, none for all; None if they are computed."""
+    """Return a node's constant axes ([] for all); None if computed."""
     if "axes" in call.attributes:
         return [int(axis) % len(call.shape()) for axis in call.attributes["axes"]]
     if call.input(1) is None or math.prod(call.shape(1)) == 0:
@@ -41,7 +41,10 @@ def _axes(call: NodeCall) -> list[int] | None:
 
 
 def _choose(call: NodeCall, reduction: Reduction, *, keeps_axes: bool) -> Any:
-    """Return the reduction over computed axes: of those that give the extents of the result, the right ones."""
+    """Return the reduction over computed axes.
+
+    Among axes of the right extents, the frame chooses.
+    """
     shape, data = call.shape(), call.inputs[0]
     candidates = list(_candidates(shape, call.result_shape(), keeps_axes=keeps_axes))
     if not candidates:
@@ -66,7 +69,7 @@ def _choose(call: NodeCall, reduction: Reduction, *, keeps_axes: bool) -> Any:
 
 
 def _candidates(shape: Sequence[int], result: Sequence[int], *, keeps_axes: bool) -> Any:
-    """Yield the sets of axes of more than one element whose reduction has the extents of the result."""
+    """Yield sets of axes whose reduction gives the result's extents."""
     long_axes = [axis for axis, extent in enumerate(shape) if extent != 1]
     extents = [extent for extent in result if extent != 1]
     for count in range(len(long_axes) + 1):
@@ -89,7 +92,7 @@ def _plain(operator: Callable[..., Any]) -> Reduction:
 
 
 def _in_float32(reduction: Reduction) -> Reduction:
-    """Return a reduction that adds up half-precision numbers in single precision, as ONNX Runtime does.
+    """Return a reduction with half-precision sums in single precision.
 
     The largest of a row of negative infinities is that, too, while TVM begins with the least finite number.
     """
@@ -154,11 +157,11 @@ _REDUCTIONS: dict[str, Reduction] = {
 
 
 _SORTED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
-"""Dtypes that TVM's sorts do not take, and others that hold their order."""
+"""Dtypes foreign to TVM's sorts, with wider ones of the same order."""
 
 
 def _top(call: NodeCall) -> Any:
-    """Return ``TopK`` of a count that is computed, or of values that TVM's sorts do not take."""
+    """Return ``TopK`` of a computed count, or for unsortable dtypes."""
     data, dtype = call.inputs[0], call.dtype()
     if not call.is_computed(1) and dtype not in _SORTED_AS:
         return None
@@ -177,7 +180,7 @@ def _top(call: NodeCall) -> Any:
 
 def _accumulate(operator: Callable[..., Any]) -> Converter:
     def convert(call: NodeCall) -> Any:
-        """Return ``CumSum`` or ``CumProd``, along an axis that may be computed."""
+        """Return ``CumSum`` or ``CumProd``, maybe along a computed axis."""
         data, axis = call.inputs[0], call.values(1)
         rank = len(call.shape())
         if axis is not None:

@@ -1,4 +1,4 @@
-"""Forms of ONNX operators that cannot be imported, with the reasons."""
+"""Unimportable forms of ONNX operators, with reasons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def wrong_conversion(node: Any, read: set[str]) -> str:
-    """Describe in what form a node would compute something else than ONNX says; empty if it would not.
+    """Describe a node's form with wrong results, else "".
 
     Parameters
     ----------

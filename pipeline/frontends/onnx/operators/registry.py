@@ -1,4 +1,4 @@
-"""The one table of converters: from the kind of an ONNX operator, with its domain if that is not ONNX's, to ours."""
+"""Table of converters by ONNX operator, with a foreign domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX's ``Resize`` by elements that are picked and weighted, axis by axis, where TVM computes other coordinates."""
+"""ONNX's ``Resize`` by weighted elements per axis, in exact coordinates. TVM computes other ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Normalize = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class _ResizedAxis:
-    """One axis; `region` is what ``tf_crop_and_resize`` reads of it, as shares of its extent, 0 if that is symbolic."""
+    """One resized axis.
+
+    `region` is the part read by ``tf_crop_and_resize``, as shares of the extent, 0 if that is symbolic.
+    """
 
     number: int
     extent: int
@@ -36,7 +39,10 @@ class _ResizedAxis:
 
 
 def resize(call: NodeCall) -> Any:
-    """Return ``Resize`` as ONNX defines it; None where TVM is right, or an extent is not known yet."""
+    """Return ``Resize`` by ONNX's definition; None where TVM's is right.
+
+    Also None while an extent is unknown.
+    """
     attributes = call.attributes
     mode = _text(attributes, "coordinate_transformation_mode", "half_pixel")
     inputs = _stated_sizes(call, mode, list(call.inputs))
@@ -53,7 +59,7 @@ def resize(call: NodeCall) -> Any:
 
 
 def _stated_sizes(call: NodeCall, mode: str, inputs: list[Any]) -> list[Any]:
-    """Return the inputs with constant sizes in place of computed ones: what the model states for the result."""
+    """Return the inputs with computed sizes replaced by the model's."""
     if mode == "tf_crop_and_resize" and call.is_computed(1):
         raise ValueError("its region depends on values")
     # Where corners are aligned, scales say nothing but the sizes.
@@ -82,7 +88,7 @@ def _stated_sizes(call: NodeCall, mode: str, inputs: list[Any]) -> list[Any]:
 
 
 def upsample(call: NodeCall) -> Any:
-    """Return ``Upsample``, which opset 10 has replaced by ``Resize``: asymmetric, and rounding down.
+    """Return ``Upsample``: an asymmetric ``Resize`` that rounds down.
 
     TVM rounds to the nearest instead, and looks for the scales in an attribute, which opset 9 made an input.
     """
@@ -123,7 +129,10 @@ def _resize_axes(
 
 
 def drop_empty(inputs: Sequence[Any]) -> list[Any]:
-    """Return the inputs with None for empty ones: opset 11 has no other way to leave out the scales."""
+    """Return the inputs, None for empty ones.
+
+    Opset 11 has no other way to leave out the scales.
+    """
     return [None if getattr(array(value), "size", 1) == 0 else value for value in inputs]
 
 
@@ -132,7 +141,7 @@ def _text(attributes: Mapping[str, Any], name: str, default: str) -> str:
 
 
 def _axes(mode: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[_ResizedAxis]:
-    """Return the axes that the node names, all by default; none if its scales and sizes depend on values."""
+    """Return the node's axes, by default all; none if values decide."""
     shape = inputs[0].ty.shape
     numbers = [int(number) % len(shape) for number in attributes.get("axes", range(len(shape)))]
     extents = np.array([int(shape[each]) if isinstance(shape[each], tirx.IntImm) else 0 for each in numbers])
@@ -160,7 +169,7 @@ def _axes(mode: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> li
 
 
 def _values(inputs: Sequence[Any], position: int) -> list[float] | None:
-    """Return the numbers of an input; None if it is absent or no constant."""
+    """Return a constant input's numbers, or None."""
     value = inputs[position] if position < len(inputs) else None
     if isinstance(value, relax.ShapeExpr):
         is_constant = all(isinstance(extent, tirx.IntImm) for extent in value.values)
@@ -184,7 +193,7 @@ def _is_right_in_tvm(mode: str, axes: Sequence[_ResizedAxis], attributes: Mappin
 
 
 def _coordinates(mode: str, axis: _ResizedAxis) -> Any:
-    """Return the positions in the input that the elements of the output are read from, as ONNX's table has them.
+    """Return the input positions of output elements, by ONNX's table.
 
     They are computed in 32 bits, as in ONNX Runtime: which neighbour is the nearest depends on the last bit.
     """
@@ -214,7 +223,7 @@ def _coordinates(mode: str, axis: _ResizedAxis) -> Any:
 def _taps(
     coordinates: np.ndarray, extent: int, attributes: Mapping[str, Any]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the indices of neighbours, inside of the input, and the weights with which they are added."""
+    """Yield the neighbours' indices and weights, inside the input."""
     mode = _text(attributes, "mode", "nearest")
     if mode == "nearest":
         rounding = _text(attributes, "nearest_mode", "round_prefer_floor")
@@ -240,7 +249,10 @@ def _taps(
 
 
 def _cubic_weight(distance: np.ndarray, alpha: float) -> np.ndarray:
-    """Return the kernel of Keys, "Cubic Convolution Interpolation for Digital Image Processing" (1981), equation 4."""
+    """Return Keys' cubic kernel.
+
+    "Cubic Convolution Interpolation for Digital Image Processing" (1981), equation 4.
+    """
     first_piece = ((alpha + 2) * distance - (alpha + 3)) * distance**2 + 1
     second_piece = alpha * (((distance - 5) * distance + 8) * distance - 4)
     return np.asarray(np.where(distance <= 1, first_piece, second_piece))

@@ -1,1 +1,1 @@
-"""RNN, LSTM and GRU of ONNX, compiled: one matrix product for all inputs, and a loop over the steps."""
+"""RNN, LSTM and GRU compiled: one input product, a loop of steps."""

@@ -1,4 +1,4 @@
-"""Activations of ONNX's recurrent operators, as expressions of TVM's tensor IR."""
+"""Activations of recurrent operators in TVM's tensor IR."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Function(NamedTuple):
     beta: float | None
 
     def activation(self) -> Activation:
-        """Return what computes it."""
+        """Return the activation's expression."""
         function, alpha, beta = _FUNCTIONS[self.kind], self.alpha or 0.0, self.beta or 0.0
         return lambda value, lanes: function(value, constant(alpha, lanes), constant(beta, lanes), lanes)
 
 
 def read(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Function]:
-    """Return the functions of these names; each takes the next alpha and beta if it has such.
+    """Return functions by name, with their alphas and betas in order.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def _function(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Fun
 
 
 def clipped(activation: Activation, limit: float) -> Activation:
-    """Return an activation whose argument is at most `limit` away from 0; at 0, any."""
+    """Return an activation with its argument clipped to ±`limit`; 0 is off."""
     if not limit:
         return activation
     return lambda value, lanes: activation(

@@ -1,4 +1,4 @@
-"""Cells: what RNN, LSTM and GRU compute in one step, of the product with the state before it."""
+"""Cells: one step of RNN, LSTM and GRU from the state's product."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class CellForm:
 
     @property
     def products(self) -> tuple[int, ...]:
-        """Numbers of gates that are computed of one product with a state; a reset state is another one."""
+        """Gates per product with a state; a reset state has its own."""
         return (2, 1) if self.kind == "GRU" and not self.linear_before_reset else (self.gates,)
 
     @property
     def has_cell(self) -> bool:
-        """Whether there is a cell beside the hidden state."""
+        """True with a cell beside the hidden state."""
         return self.kind == "LSTM"
 
 
@@ -135,7 +135,10 @@ class RecurrentLoop:
         return tirx.PrimFunc(parameters, body).with_attr(attributes)
 
     def _check_lengths(self) -> Any:
-        """Return the statement that fails where a sequence is longer than the steps; a reversed one is read there."""
+        """Return the statement that refuses sequences longer than the steps.
+
+        A reversed one would be read there.
+        """
         steps = self._form.steps
         message = f"the length of a sequence is not in 0 to {steps}"
 
@@ -148,7 +151,7 @@ class RecurrentLoop:
         return loop("row", self._form.batch, check)
 
     def _parameters(self) -> list[tuple[Any, Sequence[int]]]:
-        """Return the flat views of the function's parameters, with the shapes that these have."""
+        """Return flat views of the parameters, with their shapes."""
         form = self._form
         state = (form.batch, form.hidden)
         inputs: list[tuple[Any, Sequence[int]]] = [(self._inputs, (form.steps, form.batch, form.gates * form.hidden))]
@@ -269,7 +272,7 @@ class RecurrentLoop:
 
 @dataclass(frozen=True)
 class _Elements:
-    """Neighbours of a state in one step and one row of the batch."""
+    """Neighbours of a state in one step and row."""
 
     form: CellForm
     step: Any

@@ -1,4 +1,4 @@
-"""Converters of RNN, LSTM and GRU: the inputs of all steps in one matrix product, then the loop over the steps."""
+"""Converters of RNN, LSTM and GRU: one input product, then the loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIRECTIONS = {b"forward": (False,), b"reverse": (True,), b"bidirectional": (Fal
 
 
 def convert(call: NodeCall) -> Any:
-    """Return the results of a recurrent operator: all hidden states, the last ones, and the last cells of an LSTM.
+    """Return a recurrent operator's states, last states and last cells.
 
     Raises
     ------
@@ -34,7 +34,7 @@ CONVERTERS: dict[str, Converter] = dict.fromkeys(("GRU", "LSTM", "RNN"), convert
 
 
 class _RecurrentOperator:
-    """One node.  Inputs and attributes are those of ONNX: X, W, R, B, sequence_lens, initial_h, initial_c, P."""
+    """One node, with ONNX's inputs X, W, R, B, sequence_lens, initial_h, initial_c, P."""
 
     def __init__(self, call: NodeCall) -> None:
         self._kind, self._builder, self._attributes = call.kind, call.builder, call.attributes
@@ -129,7 +129,7 @@ class _RecurrentOperator:
         })  # fmt: skip
 
     def _project(self, form: CellForm, weights: Any, bias: Any) -> Any:
-        """Return the products of the inputs of all steps, with the biases that are added in any case."""
+        """Return the input products of all steps, with unconditional biases."""
         sums = self._emit(relax.op.matmul(self._data, self._emit(relax.op.permute_dims(weights, [1, 0]))))
         if bias is not None:
             first, second = self._halves(bias)
@@ -155,7 +155,7 @@ class _RecurrentOperator:
         return self._emit(relax.op.strided_slice(bias, [0], [start], [start + form.hidden]))
 
     def _tile(self, form: CellForm, recurrent: Any) -> list[Any]:
-        """Return the recurrent weights of each product as tiles of columns."""
+        """Return each product's recurrent weights in tiles of columns."""
         tiles, start = [], 0
         for gates in form.products:
             end = start + gates * form.hidden
@@ -175,7 +175,7 @@ class _RecurrentOperator:
         return self._part(self._emit(relax.op.permute_dims(value, [1, 0, 2])) if self._swaps else value, number)
 
     def _part(self, value: Any, number: int) -> Any:
-        """Return what of a tensor belongs to a direction."""
+        """Return one direction's part of a tensor."""
         if value is None:
             return None
         part = self._emit(relax.op.strided_slice(value, [0], [number], [number + 1]))

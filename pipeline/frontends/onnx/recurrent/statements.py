@@ -1,4 +1,4 @@
-"""Statements of the loop over steps, over TVM's tensor IR; all buffers have one dimension."""
+"""Statements of the step loop in TVM's tensor IR, on flat buffers."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 LANES = 16
-"""Of a vector; a processor with shorter ones takes several."""
+"""Lanes per vector. Processors with shorter vectors use several."""
 
 TILE_VECTORS = 4
-"""Vectors of sums that are kept in registers, of which AVX2 has sixteen of eight lanes."""
+"""Vectors of sums in registers, of which AVX2 has sixteen of eight lanes."""
 
 TILE = LANES * TILE_VECTORS
 
 BLOCK_ROWS = 4
-"""Rows of a batch whose products share the weights that are loaded."""
+"""Rows of a batch that share loaded weights."""
 
 _numbers = itertools.count()
 
 
 def number(value: int) -> Any:
-    """Return a 64-bit constant; indices of both widths in one expression are an error in TVM."""
+    """Return a 64-bit constant.
+
+    Indices of both widths in one expression are an error in TVM.
+    """
     return tirx.IntImm("int64", value)
 
 
 def constant(value: float, lanes: int = 1) -> Any:
-    """Return a float32 in all lanes of a vector, which may be one."""
+    """Return a float32 constant in all lanes."""
     scalar = tirx.FloatImm("float32", value)
     return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
 
@@ -52,7 +55,7 @@ def loop(name: str, extent: int, body: Callable[[Any], Any]) -> Any:
 
 
 def over_vectors(length: int, body: Callable[[Any, int], Any]) -> Any:
-    """Return the loop over `length` elements, ``body(offset, lanes)``, and what remains behind the last vector."""
+    """Return the loop ``body(offset, lanes)`` over `length` elements, remainder included."""
     count, remainder = divmod(length, LANES)
     statements = [loop("vector", count, lambda index: body(index * LANES, LANES))] if count else []
     if remainder:
@@ -66,12 +69,12 @@ def load(source: Any, at: Any, lanes: int = 1) -> Any:
 
 
 def store(target: Any, at: Any, value: Any, lanes: int = 1) -> Any:
-    """Return the statement that writes an element, or several neighbours."""
+    """Return the store of one element or several neighbours."""
     return tirx.BufferStore(target, value, [_span(at, lanes)])
 
 
 def copy(target: Any, source: Any, length: int) -> Any:
-    """Return the loop that copies elements."""
+    """Return a copying loop."""
     return over_vectors(length, lambda at, lanes: store(target, at, load(source, at, lanes), lanes))
 
 
@@ -111,7 +114,7 @@ def product(target: Any, source: Any, weights: Any, sizes: tuple[int, int, int])
 
 
 class _Sums(NamedTuple):
-    """Sums of a few rows and vectors of columns, in registers."""
+    """Sums of a few rows and column vectors, in registers."""
 
     target: Any
     source: Any
@@ -123,7 +126,7 @@ class _Sums(NamedTuple):
     parts: Sequence[int]
 
     def statement(self) -> Any:
-        """Return the loop over all terms, and what sets and stores the sums."""
+        """Return the loop over all terms, between initial and final stores."""
         _, terms, width = self.sizes
         # A buffer for each register: the compiler keeps it there, as every index is known.
         registers = {(row, part): buffer("sum", [LANES]) for row in range(self.rows) for part in self.parts}

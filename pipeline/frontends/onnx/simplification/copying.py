@@ -9,12 +9,12 @@ from .tensors import subgraphs
 
 
 def count_nodes(graph: Any) -> int:
-    """Return the number of nodes of a graph and of those that its nodes run."""
+    """Return the number of nodes, subgraphs included."""
     return sum(1 + sum(map(count_nodes, subgraphs(node))) for node in graph.node)
 
 
 def copy_nodes(graph: Any, names: Mapping[str, str], prefix: str) -> Generator[Any, None, dict[str, str]]:
-    """Yield copies of a graph's nodes, and return the new names of all tensors by their old ones.
+    """Yield copied nodes; return the new tensor names by old ones.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def copy_nodes(graph: Any, names: Mapping[str, str], prefix: str) -> Generator[A
 
 
 def _rename(graph: Any, names: Mapping[str, str], prefix: str) -> None:
-    """Rename a graph that a node runs, in place: what it makes, and what it reads from outside."""
+    """Rename a subgraph's tensors in place, outer ones too."""
     scope = dict(names)
     for value in (*graph.input, *graph.initializer):
         scope[value.name] = value.name = prefix + value.name

@@ -1,4 +1,4 @@
-"""Folding: what follows from a model's extents and constants alone becomes a constant."""
+"""Folding: values of extents and constants become constants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .tensors import MOST_ELEMENTS, constants, infer_types, opset, static_shape,
 from .unrolling import Unroller
 
 MOST_ROUNDS = 20
-"""Shapes tell constants, which tell shapes: each round makes known at least one more level of an exporter's nesting."""
+"""Bound on rounds. Shapes yield constants, and these yield shapes: each round resolves at least one more level of an
+exporter's nesting."""
 
 # Different each time that they are computed.
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -26,7 +27,7 @@ _NO_LARGER = {"Compress", "NonZero", "Unique"}
 
 
 def fold_shapes(model: Any) -> Any:
-    """Return the model with what follows from its extents as constants, and with the types of its tensors.
+    """Return the model with folded extents and inferred types.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def fold_shapes(model: Any) -> Any:
 
 
 def _drop_unread(graph: Any) -> None:
-    """Remove the nodes that no output depends on, such as those that computed a shape."""
+    """Remove dead nodes, such as former shape computations."""
     needed_names = {value.name for value in graph.output}
     nodes = []
     for node in reversed(graph.node):
@@ -68,7 +69,7 @@ class _Folding:
         self._input_names = {value.name for value in model.graph.input}
 
     def run(self) -> bool:
-        """Fold, and return whether anything was."""
+        """Fold; True if anything changed."""
         nodes: list[Any] = []
         has_changed = False
         for node in self._model.graph.node:
@@ -81,7 +82,7 @@ class _Folding:
         return has_changed
 
     def _replace(self, node: Any) -> list[Any] | None:
-        """Return what computes the same as a node in plainer terms; None if there is nothing."""
+        """Return plainer equivalents of a node, or None."""
         if node.op_type == "If" and (branch := self._branch(node)) is not None:
             return list(_inline(node, branch))
         if node.op_type == "CastLike" and (dtype := self._element_type(node.input[1])):
@@ -94,7 +95,7 @@ class _Folding:
         return None if values is None else list(self._as_constants(node, values))
 
     def _vectors(self, node: Any) -> list[str]:
-        """Return those operands of a node that are known to be a vector of one element."""
+        """Return a node's operands known as one-element vectors."""
         return [name for name in dict.fromkeys(node.input) if static_shape(self._types.get(name)) == (1,)]
 
     def _branch(self, node: Any) -> Any:
@@ -105,7 +106,7 @@ class _Folding:
         return next(attribute.g for attribute in node.attribute if attribute.name == name)
 
     def _element_type(self, name: str) -> int:
-        """Return ONNX's number of a tensor's dtype, 0 if that is not known."""
+        """Return ONNX's number of a tensor's dtype, or 0."""
         if name in self._constants:
             return int(helper.np_dtype_to_tensor_dtype(self._constants[name].dtype))
         value_type = self._types.get(name)
@@ -126,7 +127,7 @@ class _Folding:
         return self._evaluate(node) if self._is_small(node) else None
 
     def _is_small(self, node: Any) -> bool:
-        """Return True if all that a node reads is constant, and its results are not known to be large."""
+        """Check for constant operands and no known large result."""
         if not all(not name or name in self._constants for name in node.input):
             return False
         shapes = [static_shape(self._types.get(name)) for name in node.output if name]
@@ -168,7 +169,7 @@ class _Folding:
 
 
 def _inline(node: Any, branch: Any) -> Iterator[Any]:
-    """Yield a branch's nodes, and copies of its results under the names of the node's."""
+    """Yield a branch's nodes, and its results renamed."""
     for tensor in branch.initializer:
         yield helper.make_node("Constant", [], [tensor.name], value=tensor)
     yield from branch.node
@@ -178,7 +179,10 @@ def _inline(node: Any, branch: Any) -> Iterator[Any]:
 
 
 def _read_scalars(node: Any, vectors: Collection[str]) -> Iterator[Any]:
-    """Yield a node with scalars for vectors of one element: ONNX Runtime takes these only where it infers no shape."""
+    """Yield a node with scalars for one-element vectors.
+
+    ONNX Runtime takes vectors only where it infers no shape.
+    """
     scalars = {name: f"{node.output[0]}/{name}" for name in vectors}
     for name, scalar in scalars.items():
         yield helper.make_node("Squeeze", [name], [scalar])

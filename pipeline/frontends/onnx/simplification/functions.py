@@ -11,11 +11,12 @@ import onnx
 from .tensors import infer_types, opset
 
 OLDEST_OPSET = 7
-"""That TVM's importer takes; older models are converted, since their Add and its like broadcast by attributes."""
+"""Oldest opset that TVM's importer takes; older models are converted, since their Add and its like broadcast by
+attributes."""
 
 
 def expand_functions(model: Any, kinds: Collection[str] = ()) -> Any:
-    """Return the model with functions written out, and of an opset that is not too old.
+    """Return the model with inlined functions and a recent opset.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def expand_functions(model: Any, kinds: Collection[str] = ()) -> Any:
 
 
 def _check_broadcasts(graph: Any) -> None:
-    """Raise `ValueError` for an operator that says which axis an operand belongs to: the converter drops that."""
+    """Raise `ValueError` for a broadcast axis, which the converter drops."""
     for node in graph.node:
         if {"axis", "broadcast"} <= {attribute.name for attribute in node.attribute}:
             complaint = f"{node.op_type} broadcasts along an axis (node {node.name or node.output[0]!r})"

@@ -1,4 +1,4 @@
-"""Shapes of what loops return, where each step keeps the shapes of what it carries.
+"""Shapes of loop results, where steps keep the carried shapes.
 
 The onnx package infers none, since a step might change them.
 """
@@ -16,11 +16,11 @@ from .tensors import infer_types, static_shape, tensor_types, tensors_read
 from .trips import count_trips
 
 MOST_TRIPS = 4096
-"""Of a loop whose steps are counted for the extent of what it stacks."""
+"""Bound on counted steps of a loop, for the extent of stacked results."""
 
 
 def state_loop_types(model: Any, constants: Mapping[str, np.ndarray], version: int) -> bool:
-    """State the types of loops' results that follow from what they begin with, in place; return whether any do."""
+    """State inferable types of loop results in place; True for new ones."""
     has_stated_types = False
     for node in model.graph.node:
         if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
@@ -45,7 +45,7 @@ def _state(model: Any, node: Any, types: Mapping[str, Any], steps: int | None) -
 
 
 def _infer_results(model: Any, node: Any, types: Mapping[str, Any], initial_types: Sequence[Any]) -> list[Any]:
-    """Return the types of a step's results; those of carried values only if the first step reads the same ones."""
+    """Return a step's result types; carried ones only if stable."""
     assumed_types = [value_type if static_shape(value_type) is not None else None for value_type in initial_types]
     while True:
         results = _infer_body(model, node, types, assumed_types)
@@ -60,7 +60,7 @@ def _infer_results(model: Any, node: Any, types: Mapping[str, Any], initial_type
 
 
 def _infer_body(model: Any, node: Any, types: Mapping[str, Any], carried_types: Sequence[Any]) -> list[Any]:
-    """Return the types of what a step makes, but for its condition, of carried values of these types."""
+    """Return the types of a step's results, but its condition."""
     body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
     graph = onnx.GraphProto(name="step")
     graph.node.extend(body.node)

@@ -1,4 +1,4 @@
-"""The program that simplifies a model on the way from the standard input to the standard output."""
+"""Program that simplifies a model from standard input to output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .functions import expand_functions
 
 
 def main() -> int:
-    """Simplify a model; the program's arguments are kinds of operators to write out."""
+    """Simplify a model; arguments are operators to inline."""
     try:
         model = fold_shapes(expand_functions(onnx.ModelProto.FromString(sys.stdin.buffer.read()), sys.argv[1:]))
     except Exception as error:  # noqa: BLE001 - NumPy and the converter raise several unrelated types

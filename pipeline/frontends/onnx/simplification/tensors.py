@@ -1,4 +1,4 @@
-"""What an ONNX graph says of its tensors: who reads them, their types, and the values of small constants."""
+"""Tensors of an ONNX graph: readers, types, small constants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 MOST_ELEMENTS = 4096
-"""Of a constant that is folded here: shapes and axes have fewer; weights are folded later, by compiled code."""
+"""Most elements of a constant folded here: shapes and axes have fewer; weights are folded later, by compiled code."""
 
 
 NARROW_TYPES = {
@@ -21,16 +21,16 @@ NARROW_TYPES = {
     for name, number in onnx.TensorProto.DataType.items()
     if re.match(r"FLOAT[48]|U?INT[24]$", name)
 }
-"""Types of eight bits or less that no kernel computes with, and their names."""
+"""Types of eight bits or less without kernels, and their names."""
 
 
 def opset(model: Any) -> int:
-    """Return the version of ONNX's own operators that a model uses; 0 if it states none."""
+    """Return a model's version of ONNX's operators, or 0."""
     return max((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
 
 
 def tensors_read(node: Any) -> list[str]:
-    """Return the tensors that a node reads, also inside of the graphs that it runs."""
+    """Return a node's inputs, subgraphs' included."""
     names = [name for name in node.input if name]
     for graph in subgraphs(node):
         local_names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
@@ -41,13 +41,13 @@ def tensors_read(node: Any) -> list[str]:
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
-    """Yield the graphs that a node runs."""
+    """Yield a node's subgraphs."""
     for attribute in node.attribute:
         yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
 
 
 def infer_types(model: Any) -> Any:
-    """Return the model with the types of as many of its tensors as follow from those of its inputs."""
+    """Return the model with types inferred from its inputs."""
     # What it cannot infer is left out, and a graph that contradicts itself is as it was.
     with contextlib.suppress(onnx.shape_inference.InferenceError):
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -55,7 +55,7 @@ def infer_types(model: Any) -> Any:
 
 
 def tensor_types(graph: Any) -> dict[str, Any]:
-    """Return the types of a graph's tensors by name, as far as they are known."""
+    """Return the known types of a graph's tensors by name."""
     # Weights are declared nowhere else; their extents are asked for, too.
     weights = {
         tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in graph.initializer
@@ -64,7 +64,7 @@ def tensor_types(graph: Any) -> dict[str, Any]:
 
 
 def static_shape(value_type: Any) -> tuple[int, ...] | None:
-    """Return the extents of a tensor of this type; None if one is unknown, or it is no tensor."""
+    """Return a tensor type's known extents, or None."""
     if value_type is None or not value_type.HasField("tensor_type") or not value_type.tensor_type.HasField("shape"):
         return None
     # Nor has a tensor of strings, or of parts of bytes, one that a frame could hold.
@@ -88,12 +88,12 @@ def constants(graph: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def is_external(tensor: Any) -> bool:
-    """Check whether a tensor's data lie outside of its protobuf."""
+    """Check for data outside a tensor's protobuf."""
     return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
 
 
 def constant_value(node: Any) -> np.ndarray | None:
-    """Return the numbers of a ``Constant``; None for any other node, or if they are in another file."""
+    """Return a ``Constant`` node's own numbers, or None."""
     if node.op_type != "Constant" or not node.attribute:
         return None
     attribute = node.attribute[0]

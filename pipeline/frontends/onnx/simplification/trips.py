@@ -1,4 +1,4 @@
-"""Number of steps of a loop, by computing what decides whether it goes on."""
+"""Step counts of loops, by evaluating their conditions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNTING = {
 
 
 def count_trips(node: Any, constants: Mapping[str, np.ndarray], most: int, version: int) -> int | None:
-    """Return how many steps a ``Loop`` takes; None if that depends on a frame, or is more than `most`.
+    """Return a ``Loop``'s constant step count up to `most`, or None.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def count_trips(node: Any, constants: Mapping[str, np.ndarray], most: int, versi
 
 
 class _Control:
-    """The nodes of a loop's body that decide whether it goes on, with what they carry from step to step.
+    """Nodes behind a loop's condition, with their carried values.
 
     Raises
     ------
@@ -74,7 +74,7 @@ class _Control:
         self._evaluator = _evaluator(nodes, leaves, self._results, version)
 
     def step(self, number: int) -> bool:
-        """Take a step, and return whether another one follows."""
+        """Take a step; True if another one follows."""
         if self._number in self._values:
             self._values[self._number] = np.array(number, np.int64)
         results = dict(zip(self._results, self._evaluator.run(None, self._values), strict=True))
@@ -87,7 +87,7 @@ def _initializers(graph: Any) -> dict[str, np.ndarray]:
 
 
 def _find_deciding(body: Any, next_states: Mapping[str, str]) -> tuple[list[Any], set[str]]:
-    """Return the nodes that decide whether a loop goes on, in order, and what they read of others."""
+    """Return the nodes behind a condition in order, and their inputs."""
     makers = {name: number for number, node in enumerate(body.node) for name in node.output}
     numbers: set[int] = set()
     leaves: set[str] = set()

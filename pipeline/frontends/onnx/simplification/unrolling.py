@@ -1,4 +1,4 @@
-"""Loops whose number of steps follows from constants and extents, as the nodes of all their steps."""
+"""Loops with a constant step count, unrolled."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .tensors import is_external, static_shape
 from .trips import count_trips
 
 MOST_STEPS = 64
-"""Of a loop; longer ones are left to a runtime that has loops."""
+"""Bound on steps of a loop; longer ones are left to a runtime with loops."""
 
 MOST_NODES = 500
-"""Of all loops of a model, unrolled; TVM compiles some two hundred operators in a second."""
+"""Bound on nodes of all unrolled loops; TVM compiles some two hundred operators in a second."""
 
 # Before, a scan had a batch, and an operator its axes as an attribute.
 _FIRST_SCAN, _FIRST_AXES = 9, 13
 
 
 class Unroller:
-    """Writes the steps of a model's loops out, as far as that does not make it too large."""
+    """Writer of unrolled loops, within a size limit."""
 
     def __init__(self, version: int) -> None:
         self._version = version
         self._nodes = self._loops = 0
 
     def unroll(self, node: Any, constants: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> list[Any] | None:
-        """Return the nodes that compute what a loop does; None if it has to stay one, and for any other node.
+        """Return an unrolled loop's nodes; None for any other node.
 
         Parameters
         ----------
@@ -55,7 +55,7 @@ class Unroller:
 
 
 class _Loop:
-    """A ``Loop``: a step makes what is carried into the next, and what is stacked."""
+    """A ``Loop`` with carried and stacked results."""
 
     def __init__(self, node: Any, prefix: str, version: int) -> None:
         self._node, self._prefix, self._version = node, prefix, version
@@ -67,11 +67,11 @@ class _Loop:
         return list(self._node.input[2:])
 
     def count_steps(self, constants: Mapping[str, np.ndarray], _: Mapping[str, Any]) -> int | None:
-        """Return the number of steps; None if it depends on a frame, or is large."""
+        """Return a small constant number of steps, or None."""
         return count_trips(self._node, constants, MOST_STEPS, self._version)
 
     def write(self, steps: int) -> Iterator[Any]:
-        """Yield the nodes of all steps, in order, and those that make the loop's results of theirs."""
+        """Yield all steps' nodes in order, then the loop's results."""
         constants = {tensor.name: f"{self._prefix}/{tensor.name}" for tensor in self.body.initializer}
         for tensor in self.body.initializer:
             yield helper.make_node("Constant", [], [constants[tensor.name]], value=tensor)
@@ -93,13 +93,13 @@ class _Loop:
         return list(self.body.output[1:])
 
     def _operands(self, step: int, _: int, prefix: str, carried: Sequence[str]) -> tuple[list[Any], list[str]]:
-        """Return nodes that make operands of a step, and the names of all its operands."""
+        """Return nodes for a step's operands, and all operands' names."""
         number, condition = f"{prefix}number", f"{prefix}condition"
         nodes = [_constant(number, np.array(step, np.int64)), _constant(condition, np.array(True))]
         return nodes, [number, condition, *carried]
 
     def _stack_axis(self, _: int) -> tuple[int, bool]:
-        """Return the axis of a stacked result, and whether its last step comes first."""
+        """Return a stacked result's axis, and True for reversed steps."""
         return 0, False
 
     def _finish(self, carried: Sequence[str], stacks: Sequence[Sequence[str]]) -> Iterator[Any]:
@@ -124,13 +124,13 @@ class _Loop:
 
 
 class _Scan(_Loop):
-    """A ``Scan``: a loop whose steps take a slice each of some tensors."""
+    """A ``Scan``: a loop over slices of tensors."""
 
     def _initial_values(self) -> list[str]:
         return list(self._node.input[: len(self._node.input) - self._attributes["num_scan_inputs"]])
 
     def count_steps(self, constants: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> int | None:
-        """Return the extent of the tensors that are sliced; None if it is not known."""
+        """Return the known extent of the sliced tensors, or None."""
         if not self._attributes["num_scan_inputs"]:
             return None
         name = self._node.input[len(self._carried)]
