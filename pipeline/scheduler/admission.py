@@ -1,4 +1,4 @@
-"""Admission: the choice of frames that wait at the entrance, and of those that are dropped there."""
+"""Admission: choice of frames to wait or be dropped at the entrance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_WAITING = {"latest": 1, "drop-oldest": 2, "deadline": 1}
 
 @dataclass(frozen=True)
 class Admission:
-    """Policy for a frame that finds no room; chosen once, when a pipeline starts.
+    """Policy for frames without room, fixed when a pipeline starts.
 
     Attributes
     ----------
@@ -59,12 +59,12 @@ class Admission:
 
     @property
     def drops(self) -> bool:
-        """True if frames are dropped instead of letting the caller wait."""
+        """True if frames are dropped instead of blocking callers."""
         return self.policy != "block"
 
     @property
     def most_waiting(self) -> float:
-        """Number of frames that may wait."""
+        """Upper bound on waiting frames."""
         # Callers that block are as many as there are threads: no number bounds them here.
         return (self.waiting or DEFAULT_WAITING[self.policy]) if self.drops else math.inf
 
@@ -75,6 +75,6 @@ class Admission:
         return "replaced" if self.most_waiting == 1 else "full"
 
     def is_late(self, timestamp: float, forecast: Callable[[], float]) -> bool:
-        """Return true if a frame of that time misses its deadline, should it start now and take `forecast` seconds."""
+        """Test if a frame started now misses its deadline after `forecast` seconds."""
         # The forecast is asked for last: it looks at every stage.
         return self.policy == "deadline" and time.time() + forecast() > timestamp + self.deadline

@@ -1,4 +1,4 @@
-"""AdmissionQueue: starts each frame as soon as there is room for it, in the order of submission.
+"""AdmissionQueue: starts frames in order as soon as there is room.
 
 Whoever makes room starts the frame that waits for it.  So nobody polls, and a frame does not wait for its caller to
 wake up.
@@ -26,11 +26,11 @@ class Ticket:
         self._outcome: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def settle(self, error: BaseException | None = None) -> None:
-        """End the wait: the frame has started, or never will because of `error`."""
+        """End the wait: the frame started, or cannot because of `error`."""
         self._outcome.put(error)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for that; raise the error, or `TimeoutError` after `timeout` seconds."""
+        """Wait for settlement; raise its error, or `TimeoutError` after `timeout` seconds."""
         try:
             error = self._outcome.get(timeout=timeout)
         except Empty:
@@ -40,7 +40,7 @@ class Ticket:
 
 
 class AdmissionQueue:
-    """The frames that wait to start.
+    """Frames waiting to start.
 
     Once a frame has started, it waits for nothing but later stages: so there is no deadlock.
 
@@ -76,16 +76,16 @@ class AdmissionQueue:
         self.on_unbuilt_change: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
-        """Count the submitted frames; those whose callers wait are not submitted yet.  Under the ledger's lock."""
+        """Count submitted frames, without blocked callers'. Under the ledger's lock."""
         return len(self.frames())
 
     @property
     def blocked_callers(self) -> int:
-        """Number of callers that wait to submit a frame; under the ledger's lock."""
+        """Number of callers blocked in submitting, under the ledger's lock."""
         return sum(ticket is not None for _, ticket in self._waiting)
 
     def submit(self, frame: Frame, make_ticket: Callable[[], Ticket] | None) -> Ticket | None:
-        """Start the frame, or let it wait, or drop it, as the policy says; under the ledger's lock.
+        """Start, queue or drop a frame by policy, under the ledger's lock.
 
         Parameters
         ----------
@@ -120,13 +120,13 @@ class AdmissionQueue:
         return ticket
 
     def use_room(self) -> None:
-        """Start frames that wait for the room that the caller has just made."""
+        """Start waiting frames in newly freed room."""
         if self._waiting:
             self.settle()
 
     @uninterrupted
     def settle(self) -> None:
-        """Start the frames that may start, and drop those that must not wait any longer."""
+        """Start frames with room, and drop expired ones."""
         with self._ledger.lock:
             dropped_frames = [
                 frame for frame, reason in self._start_waiting() if frame.withdraw(FrameDropped(frame.number, reason))
@@ -137,7 +137,7 @@ class AdmissionQueue:
 
     @uninterrupted
     def leave(self, ticket: Ticket) -> bool:
-        """Wait no longer, and return whether that was in time: else the frame has started."""
+        """Stop waiting; return False if the frame has already started."""
         with self._ledger.lock:
             # Whoever starts the frame takes it out of the queue under this lock: either it is still there, or it has
             # started.
@@ -148,7 +148,7 @@ class AdmissionQueue:
         return bool(withdrawn)
 
     def remove(self, frame: Frame) -> None:
-        """Let a frame wait no longer, if it does; under the ledger's lock."""
+        """Remove a frame from the queue, under the ledger's lock."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not frame)
         if frame in self.unbuilt_frames:
             # Both are in the same books; whoever withdraws a frame does not know which of the two it waits in.
@@ -156,25 +156,25 @@ class AdmissionQueue:
             self.on_unbuilt_change()
 
     def admit(self, frame: Frame) -> None:
-        """Let a frame that was unbuilt take its place in the queue; under the ledger's lock."""
+        """Queue a previously unbuilt frame, under the ledger's lock."""
         self.remove(frame)
         self._waiting.append((frame, None))
 
     def frames(self) -> list[Frame]:
-        """Return the submitted frames that wait; under the ledger's lock."""
+        """Return the submitted waiting frames, under the ledger's lock."""
         return [*(frame for frame, ticket in self._waiting if ticket is None), *self.unbuilt_frames]
 
     def all_frames(self) -> list[Frame]:
-        """Return the frames in the queue, submitted or not; under the ledger's lock."""
+        """Return all queued frames, submitted or not, under the ledger's lock."""
         return [frame for frame, _ in self._waiting]
 
     def after_fork(self) -> None:
-        """Forget the queue, in a process that was forked."""
+        """Clear the queue in a forked process."""
         keep(self._waiting)
         self._waiting, self.unbuilt_frames = deque(), []
 
     def refuse(self, error: Callable[[], BaseException], deployment: Carrier | None = None) -> None:
-        """Tell those who wait for a place, in a deployment or in any, that there will be none; under the lock."""
+        """Fail the waiting frames of one or all deployments, under the lock."""
         refusals = [
             (frame, ticket)
             for frame, ticket in self._waiting

@@ -1,4 +1,4 @@
-"""Arrays: callers' tensors, NumPy's own or another library's, as NumPy arrays."""
+"""Arrays: callers' tensors of any library as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.errors import InputError, describe_error
 
 
 def read_array(role: str, name: str, value: Any) -> np.ndarray:
-    """Return a value as an array, which shares its memory where that is possible.
+    """Return a value as an array, sharing memory where possible.
 
     Takes what NumPy takes, PyTorch's tensors also with a gradient or of bfloat16, and whatever has only
     ``__dlpack__``, on the CPU.

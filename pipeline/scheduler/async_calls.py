@@ -1,4 +1,4 @@
-"""Calls for asyncio: nothing here waits in the event loop's thread, and no thread is needed beside the workers."""
+"""Calls for asyncio, without blocking the event loop or extra threads."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AsyncCalls:
         self._engine, self._pending_builds = engine, pending_builds
 
     async def submit(self, inputs: Any, future: FrameFuture, *, copy: bool) -> asyncio.Future[Any]:
-        """Let one frame in as soon as there is a place for it, and return what its task awaits."""
+        """Submit a frame when there is room; return an awaitable."""
         engine, ticket = self._engine, AsyncTicket(asyncio.get_running_loop())
         try:
             frame_inputs = copy_inputs(engine.deployment.check.accept(inputs), copy=copy)
@@ -127,7 +127,7 @@ async def _iterate(frames: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterator[
 
 
 async def _results(future: asyncio.Future[Any]) -> AsyncIterator[Any]:
-    """Yield the result, or nothing if the frame was dropped."""
+    """Yield the result, unless the frame was dropped."""
     try:
         result = await future
     except FrameDropped:

@@ -1,4 +1,4 @@
-"""Changes to a running pipeline: other parameters, another bundle; in order, at a frame boundary.
+"""Changes of a running pipeline: parameters or bundle, at frame boundaries.
 
 The workers for the new code are started and loaded beside those at work.  Then, at once, new frames go to the new
 workers; frames that are in stay where they are, and their workers end after the last of them.  So every frame meets
@@ -33,11 +33,11 @@ class RunnableBundle(Protocol):
 
     @property
     def shapes(self) -> OpenShapes | None:
-        """Extents that vary between them."""
+        """Extents that vary between builds."""
 
 
 class Changes:
-    """The calls behind `Pipeline.set_params` and `Pipeline.swap`; they do not wait for frames.
+    """Calls behind `Pipeline.set_params` and `Pipeline.swap`; they do not wait for frames.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Changes:
         self._engine, self._pending_builds = engine, pending_builds
 
     def set_params(self, stage: str, values: Mapping[str, Any]) -> None:
-        """Give a stage, or a step of one, other parameters."""
+        """Replace parameters of a stage or step."""
         with self._engine.changing:
             deployment = self._engine.deployment
             # Held until the new workers are there, which takes seconds: of two changes at once, each would start from
@@ -103,7 +103,7 @@ class Changes:
 
 
 def check_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return a code for each of the plan's units, or raise `PlanError` if there are more or less."""
+    """Return one code per plan unit, or raise `PlanError`."""
     if codes is None:
         return (None,) * len(plan.units)
     if len(codes) != len(plan.units):
@@ -112,7 +112,7 @@ def check_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 def _replace_parameters(build: Build, number: int, values: Mapping[str, Any]) -> Build:
-    """Return the build with other values for parameters of one stage."""
+    """Return the build with replaced parameters in a stage."""
     code = build.codes[number]
     # A stage without code, on a device that computes nothing, has no parameters.
     arrays = _check_values(build.plan.units[number].name, getattr(code, "parameters", {}), values)
@@ -121,7 +121,7 @@ def _replace_parameters(build: Build, number: int, values: Mapping[str, Any]) ->
 
 
 def _check_values(stage: str, parameters: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return copies of the values, which fit the parameters."""
+    """Return copies of values, checked against the parameters."""
     arrays = {}
     for name, value in values.items():
         if name not in parameters:

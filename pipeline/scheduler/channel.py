@@ -1,4 +1,4 @@
-"""A bounded queue between workers that wakes its reader on arrival."""
+"""Bounded queue between workers, waking its reader on arrival."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class Permits:
-    """A number of places to wait for; waiting costs nothing and ends on arrival.
+    """Counted places to wait for without polling.
 
     Both this and `Channel` rest on `queue.SimpleQueue`, which is written in C and documented as safe between
     threads, and from signal handlers and finalizers too: a token in the queue is a free place.
@@ -33,7 +33,7 @@ class Permits:
             self._free.put(True)
 
     def take(self, timeout: float | None = None) -> bool:
-        """Wait for a place and return True, or return False if there will be none because of `close`.
+        """Wait for a place; return False after `close`.
 
         Raises
         ------
@@ -50,7 +50,7 @@ class Permits:
         return is_free
 
     def give(self) -> None:
-        """Free one place that was taken."""
+        """Free one taken place."""
         self._free.put(True)
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Permits:
 
 
 class Channel(Generic[Item]):
-    """Items from many writers to many readers, first in, first out, at most `capacity` of them.
+    """First-in, first-out queue of bounded `capacity`, for many writers and readers.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Channel(Generic[Item]):
         return len(self.items)
 
     def put(self, item: Item) -> None:
-        """Wait for a place, then hand over `item`; a closed channel forgets it."""
+        """Wait for a place and write; closed channels discard the item."""
         if self._places.take():
             try:
                 self.items.append(item)
@@ -90,7 +90,7 @@ class Channel(Generic[Item]):
                 raise
 
     def get(self) -> Item | None:
-        """Wait for an item; None means that the channel is closed and everything before has been read."""
+        """Wait for an item; None once closed and drained."""
         while self.tokens.get():
             try:
                 item = self.items.popleft()
@@ -103,14 +103,14 @@ class Channel(Generic[Item]):
         return None
 
     def close(self) -> None:
-        """Let writers go on without effect, and readers once they have read what is there."""
+        """Discard further writes, and end reads after the remaining items."""
         # A worker that waits for a place behind one that hangs would never end otherwise.
         self._places.close()
         self.tokens.put(False)
 
 
 class EntryChannel(Channel[Item]):
-    """A channel at the pipeline's entrance: its one writer, an `Entry`, asks for room first and does not wait.
+    """Entrance channel with one writer, an `Entry`, checking room first.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class EntryChannel(Channel[Item]):
         self.capacity, self._made_room = capacity, made_room
 
     def take_back(self, item: Item) -> bool:
-        """Remove an item that nobody has read yet, and return whether that was so."""
+        """Remove an unread item; return False if it was read."""
         try:
             self.items.remove(item)
         except ValueError:
@@ -147,7 +147,7 @@ class EntryChannel(Channel[Item]):
 
 
 class Inlet(Generic[Item]):
-    """The channels in front of the first stages, which take an item together; for one writer, under a lock.
+    """Channels of the first stages, written together; one writer, under a lock.
 
     Parameters
     ----------
@@ -163,14 +163,14 @@ class Inlet(Generic[Item]):
         self._append_item = self._items[0].append if len(channels) == 1 else None
 
     def has_room(self) -> bool:
-        """Return true if one more item may wait in each of them; readers only make more room."""
+        """Test for room in all channels; readers only add more."""
         for items, capacity in self._lines:  # noqa: SIM110 - a generator takes twice as long
             if len(items) >= capacity:
                 return False
         return True
 
     def put(self, item: Item) -> None:
-        """Hand over an item to all of them, or, if an interrupt comes before that, to none."""
+        """Write an item to all channels, or none if interrupted before."""
         # Signals are served between two steps of Python code, and either of these is one.
         if self._append_item is not None:
             self._append_item(item)
@@ -179,7 +179,7 @@ class Inlet(Generic[Item]):
         self.wake()
 
     def wake(self) -> None:
-        """Let readers look for items: the second half of `put`, which may be made again."""
+        """Wake the readers: second half of `put`, repeatable."""
         for tokens in self._tokens:
             tokens.put(True)
 

@@ -1,4 +1,4 @@
-"""Copies: the only place where a tensor changes its memory, and where the caller's arrays are kept apart from ours."""
+"""Copies: the only place of memory changes, protecting callers' arrays."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pipeline.system.memory import snapshot
 
 
 def copy_inputs(frame_inputs: AcceptedInputs, *, copy: bool) -> AcceptedInputs:
-    """Return copies of the caller's arrays, or with ``copy=False`` these themselves."""
+    """Copy the caller's arrays, or use them directly with ``copy=False``."""
     # Before the frame is in the books: a caller may change its arrays as soon as `submit` has returned.
     return frame_inputs._replace(arrays=[snapshot(array) for array in frame_inputs.arrays]) if copy else frame_inputs
 
 
 class TensorSlots(Protocol):
-    """The tensors of a frame on its way: between stages, or between the steps of one."""
+    """Tensors of a frame between stages, or between one stage's steps."""
 
     tensors: list[Any]
 
     def release(self, slot: int) -> None:
-        """Count one reader that is done with the slot; the last empties it."""
+        """Count a finished reader of the slot; the last empties it."""
 
     def copy_lock(self) -> AbstractContextManager[Any]:
-        """Return the lock under which readers share a copy."""
+        """Return the lock for shared copies."""
 
 
 class StageCopies:
-    """The tensors that one stage takes from a frame and leaves in it.
+    """Tensors read and written by one stage.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class StageCopies:
         self._shared_slots = {read.slot for read in wiring.reads if read.source is not None and readers[read.slot] > 1}
 
     def take(self, frame: TensorSlots) -> list[Any]:
-        """Return the stage's inputs in its memory; what nobody else will read leaves the frame."""
+        """Return inputs in the stage's memory, releasing their last reads."""
         if self._simple:
             tensors = frame.tensors
             inputs = [tensors[slot] for slot in self._own_slots]
@@ -71,7 +71,7 @@ class StageCopies:
         return [self._take(frame, read) for read in self._reads]
 
     def leave(self, frame: TensorSlots, outputs: Sequence[Any]) -> None:
-        """Put the stage's outputs where later stages and the caller look for them; forget those that nobody reads."""
+        """Store outputs for later stages and the caller, dropping unread ones."""
         if len(outputs) != len(self._writes):
             raise ValueError(f"the stage returned {len(outputs)} outputs; its plan says {len(self._writes)}")
         tensors = frame.tensors
@@ -101,7 +101,7 @@ class StageCopies:
 
 
 def output_arrays(frame: Frame, wiring: Wiring) -> list[np.ndarray]:
-    """Return the frame's output arrays; none of them shares memory with an array that the caller may change."""
+    """Return output arrays, without memory shared with callers' arrays."""
     arrays = [frame.tensors[slot] for slot in wiring.outputs]
     # Frames whose inputs were copied share nothing with their caller.
     if not frame.caller_arrays:

@@ -1,4 +1,4 @@
-"""Deployment: the workers of one bundle and the channels between them.  `swap` replaces a deployment as a whole."""
+"""Deployment: one bundle's workers and channels; `swap` replaces it as a unit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _END = -1
 
 
 class Deployment:
-    """A plan that is running.
+    """A running plan.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Deployment:
         self._open()
 
     def make_frame(self, frame_inputs: AcceptedInputs, future: FrameFuture, *, by_reference: bool) -> Frame:
-        """Return a frame that holds the pipeline's inputs."""
+        """Return a frame with the pipeline's inputs."""
         tensors = self._empty.copy()
         for slot, array in zip(self._wiring.inputs, frame_inputs.arrays, strict=True):
             # An input that no stage reads would stay in memory until the frame ends.
@@ -104,37 +104,37 @@ class Deployment:
         return frame
 
     def accepted_inputs(self, frame: Frame) -> AcceptedInputs:
-        """Return the inputs of a frame that no stage has taken up; what no stage reads is None."""
+        """Return the inputs of a frame before its first stage, None if unread."""
         arrays = [frame.tensors[slot] for slot in self._wiring.inputs]
         return AcceptedInputs(self.check, arrays, frame.build, frame.crop)
 
     def has_room(self) -> bool:
-        """Return true if each first stage has a place in front of it; under the ledger's lock."""
+        """Test for room at all first stages, under the ledger's lock."""
         return self._inlet.has_room()
 
     def start(self, frame: Frame) -> None:
-        """Hand a frame to the first stages, which have room for it; under the ledger's lock."""
+        """Pass a frame to the first stages, under the ledger's lock."""
         # Together, so that whoever takes the frame back knows whether it was counted.
         self._forecast.starts, frame.entry_s = self._forecast.starts + 1, perf_counter()
         self._inlet.put((frame, frame.entry_s))
 
     def forecast(self) -> float:
-        """Return the seconds that a frame would take that starts now."""
+        """Return the expected seconds of a frame started now."""
         return self._forecast()
 
     def withdraw(self, frame: Frame, reason: BaseException) -> bool:
-        """End a frame with `reason` unless a stage has taken it up; return whether it was so."""
+        """End a frame before its first stage with `reason`; return success."""
         return self._context.withdraw(frame, reason)
 
     def take_back(self, frame: Frame) -> None:
-        """Free the places of a withdrawn frame; under the ledger's lock."""
+        """Free a withdrawn frame's places, under the ledger's lock."""
         # An interrupt may have come between the books and the channel: then the frame was never counted.
         if frame.entry_s:
             self._forecast.starts -= 1
         self._inlet.take_back((frame, frame.entry_s))
 
     def wake(self) -> None:
-        """Let the first stages look for frames that an interrupted `start` has handed to them."""
+        """Wake the first stages after an interrupted `start`."""
         self._inlet.wake()
 
     def result(self, frame: Frame) -> FrameResult:
@@ -152,16 +152,16 @@ class Deployment:
         return {spec.name: value for spec, value in zip(self.plan.outputs, values, strict=True)}
 
     def queue_length(self, number: int) -> int:
-        """Return the number of frames that wait in front of a stage."""
+        """Count the frames waiting at a stage."""
         return len(self._inboxes[number])
 
     def shut(self) -> None:
-        """Let each worker end after what it is doing, or waits for."""
+        """End all workers after their current frames."""
         for inbox in self._inboxes:
             inbox.close()
 
     def _make_channels(self) -> tuple[list[Channel[Arrival]], Inlet[Arrival]]:
-        """Return the channels in front of all stages, and those among them that frames begin at."""
+        """Return the channels of all stages, and of the first ones."""
         stages, on_room = self.plan.stages, self._context.on_room
         entries = {number: EntryChannel[Arrival](stages[number].queue_depth, on_room) for number in self._wiring.roots}
         inboxes = [
@@ -171,7 +171,7 @@ class Deployment:
         return inboxes, Inlet(list(entries.values()))
 
     def _maker(self, stage: StagePlan, device: str) -> Callable[[], DeviceRuntime]:
-        """Return what makes the runtime of a worker, and of the one that replaces it."""
+        """Return the factory of a worker's runtime, also for replacements."""
         create, turns = self._context.options.create, self._context.turns
         if stage.steps:
             return partial(HeterogeneousRuntime, self.plan, stage, create, turns)
@@ -243,7 +243,7 @@ class Deployment:
 
 
 def _load(build: Build, number: int) -> tuple[StagePlan, Any]:
-    """Return a stage of a build and its code, those of all steps where it has some."""
+    """Return a stage of a build with its code, or steps' codes."""
     stages = build.plan.stages
     first = sum(len(stage.units) for stage in stages[:number])
     if stages[number].steps:
@@ -252,14 +252,14 @@ def _load(build: Build, number: int) -> tuple[StagePlan, Any]:
 
 
 def _memory(stage: StagePlan, runtimes: Sequence[DeviceRuntime]) -> str:
-    """Return the memory of all replicas, or one of their own if it differs: then their tensors travel as arrays."""
+    """Return the replicas' common memory; differing ones exchange arrays."""
     memories = {runtime.memory for runtime in runtimes}
     # The next frame may meet any replica, so that tensors can stay in a memory only if all of them work there.
     return memories.pop() if len(memories) == 1 else f"those of {stage.name}"
 
 
 def _shared_cores(plan: Plan, runtimes: Sequence[Sequence[DeviceRuntime]]) -> dict[int, threading.Lock]:
-    """Return a lock for each host core that several stages compute on."""
+    """Return a lock per host core shared by stages."""
     pairs = zip(plan.stages, runtimes, strict=True)
     users = Counter(chain.from_iterable(set(stage.cores) for stage, replicas in pairs if replicas[0].occupies_cores))
     # Two stages that compute on one core at once would only slow each other down, so they take turns.  A core of one
@@ -268,7 +268,7 @@ def _shared_cores(plan: Plan, runtimes: Sequence[Sequence[DeviceRuntime]]) -> di
 
 
 class Deployments:
-    """Deployments of a pipeline, new and former; guarded by the ledger's lock where they change.
+    """Current and former deployments, changed under the ledger's lock.
 
     Attributes
     ----------
@@ -294,7 +294,7 @@ class Deployments:
         self.current = successor
 
     def retire(self, frames: Iterable[Frame]) -> None:
-        """End the former deployments that none of `frames`, which are all there are, goes through."""
+        """End former deployments without any of `frames`, the complete list."""
         live_deployments = {frame.deployment for frame in frames}
         for deployment in [deployment for deployment in self.former if deployment not in live_deployments]:
             deployment.shut()
@@ -307,11 +307,11 @@ class Deployments:
             self._ending = [ending for ending in self._ending if not ending.group.join(0.0)] + [deployment]
 
     def list_alive(self) -> list[Deployment]:
-        """Return those whose workers may not have ended."""
+        """Return deployments with possibly live workers."""
         return [self.current, *self.former, *self._ending]
 
     def counters(self, stage: str) -> list[StageCounters]:
-        """Return the counters of a stage, of all workers that it ever had."""
+        """Return a stage's counters of all workers so far."""
         retired = [self.retired_counters[stage]] if stage in self.retired_counters else []
         running = (*self.former, self.current)
         return retired + [counters for deployment in running for counters in deployment.counters.get(stage, ())]
@@ -322,12 +322,12 @@ class Deployments:
             deployment.shut()
 
     def join(self, deadline: float | None) -> bool:
-        """Wait for the workers' end until `time.monotonic` is `deadline`, and return whether they have ended."""
+        """Wait for the workers until `deadline` (`time.monotonic`); return success."""
         waited = [deployment for deployment in self.list_alive() if not deployment.is_given_up]
         return all(deployment.group.join(deadline) for deployment in waited)
 
     def busy(self, timeout: float) -> list[str]:
-        """Return the names of the stages whose workers, also those given up, do not end within `timeout` seconds."""
+        """Return stages with workers, even abandoned, alive after `timeout` seconds."""
         deadline = monotonic() + timeout
         groups = [deployment.group for deployment in self.list_alive()]
         # Those given up too: their threads are still in native code.

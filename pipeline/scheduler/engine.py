@@ -1,4 +1,4 @@
-"""Engine: the deployments and the books behind a `Pipeline`, and their end.
+"""Engine: deployments and ledger of a `Pipeline`, and their end.
 
 The threads know the engine but not the `Pipeline` in the caller's hands, so that a forgotten one can be noticed.
 """
@@ -27,7 +27,7 @@ from pipeline.system.watchdog import Watchdog
 
 
 class Engine:
-    """A pipeline that is running.
+    """A running pipeline.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Engine:
 
     @property
     def deployment(self) -> Deployment:
-        """The one that new frames go through."""
+        """Deployment of new frames."""
         return self.deployments.current
 
     @property
@@ -99,12 +99,12 @@ class Engine:
         return self.intake.closing
 
     def open(self, builds: Sequence[Build], shapes: OpenShapes | None) -> Deployment:
-        """Return a deployment whose workers wait for frames."""
+        """Return a deployment with waiting workers."""
         return Deployment(builds, shapes, self._context)
 
     @uninterrupted
     def swap(self, successor: Deployment, *, for_unbuilt: bool = False) -> None:
-        """Let all frames submitted from now on go through `successor`; those before them stay where they are.
+        """Direct new frames to `successor`; earlier ones stay.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class Engine:
         raise self.closed_error()
 
     def give_up(self, deployment: Deployment, grace_s: float) -> None:
-        """Wait for the frames of a former deployment, and let those fail that do not end; its workers may hang."""
+        """Fail a former deployment's frames after `grace_s`; workers may hang."""
         with self.ledger.lock:
             futures = [frame.future for frame in self._frames_of(deployment)]
         deadline = monotonic() + grace_s
@@ -157,12 +157,12 @@ class Engine:
         self.queue.settle()
 
     def _frames_of(self, deployment: Deployment) -> list[Frame]:
-        """Return the frames in flight, or waiting, of a deployment; under the ledger's lock."""
+        """Return a deployment's waiting and running frames, under the ledger's lock."""
         frames = chain(self.ledger.frames(), self.queue.all_frames())
         return [frame for frame in frames if frame.deployment is deployment]
 
     def drain(self, timeout: float | None) -> None:
-        """Wait until the frames submitted so far have ended; see `Pipeline.drain`."""
+        """Wait for all submitted frames to end; see `Pipeline.drain`."""
         with self.ledger.lock:
             # Paused, those that wait to start would not end, however long one waits.
             queued_frames = [] if self.queue.is_paused else self.queue.frames()
@@ -178,7 +178,7 @@ class Engine:
 
     @uninterrupted
     def pause(self) -> None:
-        """Start no more frames until `resume`; a pipeline that is being closed goes on."""
+        """Start no more frames until `resume`, except while closing."""
         # Under the lock: a close in between would be undone, and its last frames would wait for ever.
         with self.ledger.lock:
             self.queue.is_paused = not self.closing
@@ -191,7 +191,7 @@ class Engine:
 
     @uninterrupted
     def close(self) -> None:
-        """Take no more frames; the workers end once those that are in have."""
+        """Accept no more frames; workers end after the last."""
         with self.ledger.lock:
             self.intake.closing = True
             self.queue.refuse(self.closed_error)
@@ -202,7 +202,7 @@ class Engine:
 
     @uninterrupted
     def abandon(self, reason: BaseException, last_kept: int = -1) -> None:
-        """Take no more frames, and give up those with numbers above `last_kept`.
+        """Accept no more frames, and fail those numbered above `last_kept`.
 
         Devices that keep a worker busy are not waited for.  Frames that no stage has taken up are cancelled.
         """
@@ -221,7 +221,7 @@ class Engine:
         self.close()
 
     def after_fork(self) -> None:
-        """Be closed, in a process that was forked; frames that are in fail."""
+        """Close in a forked process, failing its frames."""
         self.changing = threading.Lock()  # a thread of the parent may hold it
         # A pipeline that was closed before the fork says that, rather than this.
         if not self.closing:
@@ -237,17 +237,17 @@ class Engine:
         self._empty.set()
 
     def closed_error(self) -> PipelineClosed:
-        """Return the error of those who come too late."""
+        """Return the error for late calls."""
         if self.error is None:
             return PipelineClosed("the pipeline is closed; it takes no more frames")
         return self._stop_error(self.error)
 
     def unfinished_error(self) -> PipelineClosed:
-        """Return the error of frames that a close did not wait for."""
+        """Return the error of frames unfinished at the close."""
         return PipelineClosed(f"the pipeline {self.deployment.plan.model!r} was closed before this frame was finished")
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end of all frames and then of the workers, at most `timeout` seconds in all.
+        """Wait for frames, then workers, at most `timeout` seconds in all.
 
         Where frames have been given up, whatever may still be in a device is not waited for.
 
@@ -268,14 +268,14 @@ class Engine:
         return is_complete
 
     def must_not_wait(self) -> bool:
-        """Return true if the calling thread must not wait for frames, because it runs stages or callbacks of frames."""
+        """Test for threads of stages or callbacks: waiting would deadlock."""
         me = threading.get_ident()
         # A worker that waits for its own pipeline waits for itself, whether it is in a callback or in a stage of the
         # user's.
         return me in self.ledger.callers or me in self._context.worker_threads
 
     def statistics(self) -> Statistics:
-        """Return an immutable snapshot; frames are counted under the lock, so that the books always add up."""
+        """Return a snapshot, consistent since counted under the lock."""
         with self.ledger.lock:
             deployment, counts = self.deployment, self.ledger.counts()
             waiting_count, blocked_callers = len(self.queue), self.queue.blocked_callers
@@ -296,7 +296,7 @@ class Engine:
         )
 
     def _retire(self) -> None:
-        """See whether the last frame of something has left; under the ledger's lock."""
+        """Retire idle deployments, under the ledger's lock."""
         if self.deployments.former:
             # Frames that wait have chosen their deployment too.
             self.deployments.retire(chain(self.ledger.frames(), self.queue.all_frames()))

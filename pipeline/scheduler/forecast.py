@@ -1,4 +1,4 @@
-"""Forecast: the end of a frame that starts now, by the times that the stages took lately."""
+"""Forecast: end of a frame started now, from recent stage times."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pipeline.scheduler.statistics import StageCounters, percentiles
 from pipeline.scheduler.wiring import Wiring
 
 LATELY = 64
-"""Number of the newest runs that count: enough for a 95th percentile, few enough to follow a change of pace."""
+"""Number of the newest runs in a forecast: enough for a 95th percentile, few enough to follow a change of pace."""
 
 
 class Forecast:
-    """Looks at each path through the stages, and at each stage that frames pile up in front of.
+    """Estimates over paths through the stages, and over backlogs.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Forecast:
         self.starts = 0
 
     def __call__(self) -> float:
-        """Return seconds: the longest path through all stages, or what the stage with the most work still has to do.
+        """Return seconds: the longest path, or the largest backlog of a stage.
 
         A stage must first run all frames that are between the entrance and its end; the frame then has the way from
         that stage on before it.
@@ -57,7 +57,7 @@ class Forecast:
         return longest
 
     def _times(self, number: int) -> tuple[float, float]:
-        """Return the stage's median time, and its time when it is slow."""
+        """Return a stage's median time and slow time."""
         recent = [seconds for each in self._counters[number] for seconds in each.newest(LATELY)]
         if not recent:
             return self._plan_times[number], self._plan_times[number]

@@ -30,7 +30,7 @@ _WAITING, _BEGUN, _WITHDRAWN = range(3)
 
 
 class FrameFuture(Future[Any]):
-    """Result to come of a frame, as `Pipeline.submit` returns it.
+    """Future result of a frame, from `Pipeline.submit`.
 
     Whatever a callback raises ends that callback alone, and is logged.
 
@@ -70,7 +70,7 @@ class FrameFuture(Future[Any]):
         self._callers = set() if callers is None else callers
 
     def outputs(self, timeout: float | None = None) -> dict[str, np.ndarray]:
-        """Wait as `result` does, and return the output arrays by name, also if there is only one.
+        """Wait like `result`, and return all outputs by name.
 
         Parameters
         ----------
@@ -88,13 +88,13 @@ class FrameFuture(Future[Any]):
         return result if isinstance(result, dict) else {self._output_names[0]: result}
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Call `fn` with this future when it ends; what it starts is not kept on the stage's cores."""
+        """Call `fn` at the end; its threads are not pinned to stage cores."""
         # Letting the thread go and catching it again takes 10 to 20 us.  What asyncio puts here only wakes its loop.
         starts_nothing = getattr(fn, "__module__", "") == "asyncio.futures"
         self.notify_at_end(fn if starts_nothing else functools.partial(call_unpinned, fn))
 
     def notify_at_end(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Call `fn`, which starts no thread and no process, with this future when it ends."""
+        """Call `fn` at the end; it must start no thread or process."""
         callers = self._callers
 
         def call(future: Future[Any]) -> None:
@@ -113,7 +113,7 @@ class FrameFuture(Future[Any]):
         super().add_done_callback(call)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended in whatever way, at most `timeout` seconds, and return whether it has."""
+        """Wait for any end, at most `timeout` seconds; return success."""
         try:
             self.exception(timeout)
         except (CancelledError, concurrent.futures.TimeoutError):
@@ -121,7 +121,7 @@ class FrameFuture(Future[Any]):
         return True
 
     def after_fork(self, error: BaseException) -> None:
-        """End with `error` in a process that was forked; others who wait, or are called back, are the parent's."""
+        """Fail with `error` in a forked process; waiters are the parent's."""
         # The parent's thread that held the old one, or waited on it, is not in this process.
         self._condition = SafeCondition()
         self._waiters.clear()
@@ -131,7 +131,7 @@ class FrameFuture(Future[Any]):
 
     @uninterrupted
     def cancel(self) -> bool:
-        """Take the frame back if no stage has taken it up yet; its place is free at once.
+        """Withdraw the frame before its first stage, freeing its place at once.
 
         Returns
         -------
@@ -151,35 +151,35 @@ class FrameFuture(Future[Any]):
 
 
 class Carrier(Protocol):
-    """The deployment that a frame goes through, as the frame and those who book it know it."""
+    """A frame's deployment, as the frame and the ledger see it."""
 
     def accepted_inputs(self, frame: Frame) -> AcceptedInputs:
-        """Return the inputs of a frame that no stage has taken up."""
+        """Return the inputs of a frame before its first stage."""
 
     def has_room(self) -> bool:
-        """Return true if a frame may start; under the ledger's lock."""
+        """Test for room, under the ledger's lock."""
 
     def forecast(self) -> float:
-        """Return the seconds that a frame would take that starts now."""
+        """Return the expected seconds of a frame started now."""
 
     def start(self, frame: Frame) -> None:
-        """Hand a frame to the first stages; under the ledger's lock."""
+        """Pass a frame to the first stages, under the ledger's lock."""
 
     def wake(self) -> None:
         """Let the first stages look for frames."""
 
     def take_back(self, frame: Frame) -> None:
-        """Free the places of a withdrawn frame; under the ledger's lock."""
+        """Free a withdrawn frame's places, under the ledger's lock."""
 
     def withdraw(self, frame: Frame, reason: BaseException) -> bool:
-        """End a frame with `reason` unless a stage has taken it up; return whether it was so."""
+        """End a frame before its first stage with `reason`; return success."""
 
     def result(self, frame: Frame) -> FrameResult:
         """Return the outputs of a finished frame."""
 
 
 class Frame:
-    """One input on its way: its number, its live tensors, its first error and its future.
+    """An input on its way: number, live tensors, first error, future.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ class Frame:
         self._readers = dict(readers)
 
     def begin(self) -> bool:
-        """Note that a stage takes the frame up; from now on its future cannot be cancelled.  It may have been before.
+        """Mark the frame as begun by a stage, beyond cancellation.
 
         Returns
         -------
@@ -274,7 +274,7 @@ class Frame:
             return self._state == _BEGUN
 
     def withdraw(self, reason: BaseException) -> bool:
-        """End the frame with `reason`, or as cancelled if it was, unless a stage has taken it up: then return False."""
+        """End the frame before its first stage, with `reason` or as cancelled."""
         with self._lock:
             if self._state != _WAITING:
                 return False
@@ -289,13 +289,13 @@ class Frame:
                 self.error = error
 
     def count_arrival(self, stage: int) -> bool:
-        """Count one branch that reached a joining stage; True for the last."""
+        """Count an arriving branch at a joining stage; True for the last."""
         with self._lock:
             self._missing_branches[stage] -= 1
             return not self._missing_branches[stage]
 
     def release(self, slot: int) -> None:
-        """Count one reader that is done with the slot; the last empties it."""
+        """Count a finished reader of the slot; the last empties it."""
         # Counted only where there are several readers; most slots have one, which needs no lock.
         if slot in self._readers:
             with self._lock:
@@ -305,11 +305,11 @@ class Frame:
         self.tensors[slot] = None
 
     def copy_lock(self) -> threading.Lock:
-        """Return the lock under which stages that work on this frame at the same time share its copies."""
+        """Return the lock for copies shared by concurrent stages."""
         return self._copying
 
     def abandon(self, reason: BaseException) -> None:
-        """Give the frame up: it ends as cancelled if no stage has taken it up yet, else failed with `reason`."""
+        """Give the frame up: cancelled before its first stage, else failed with `reason`."""
         with self._lock:
             if self._state == _WITHDRAWN:  # it is ending already
                 return
@@ -323,14 +323,14 @@ class Frame:
             self.is_finished = True
 
     def announce_cancellation(self) -> None:
-        """Let the future end as cancelled, for those too who wait for several futures at once."""
+        """Notify waiters of several futures about the cancellation too."""
         if self._announces_late:
             # As a caller's own cancellation would, but for the frame, which is ending already.
             Future.cancel(self.future)
             self.future.set_running_or_notify_cancel()
 
     def take_over(self, substitute: Frame) -> None:
-        """Become what `substitute` is, which goes nowhere itself, but for the number, the future and the state."""
+        """Adopt `substitute`'s content, keeping number, future and state."""
         # The frame itself stays, since it is in the books, and its caller may hold its future already.
         self.deployment, self.tensors, self.caller_arrays = (
             substitute.deployment,

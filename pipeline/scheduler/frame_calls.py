@@ -1,4 +1,4 @@
-"""FrameCalls: the calls of a pipeline that let frames in and give their results back."""
+"""FrameCalls: a pipeline's calls for submitting frames and receiving results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FrameCalls:
-    """Calls for frames; `Pipeline` sets what they use."""
+    """Calls for frames, on parts set by `Pipeline`."""
 
     _engine: Engine
     _pending_builds: PendingBuilds
@@ -39,7 +39,7 @@ class FrameCalls:
         timestamp: float | None = None,
         metadata: Any = None,
     ) -> FrameFuture:
-        """Let one frame in, as soon as there is a place for it; with a policy that drops frames, return at once.
+        """Submit a frame when there is room; dropping policies return at once.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class FrameCalls:
     def map(
         self, frames: Iterable[Any], *, timeout: float | None = None, copy: bool = True
     ) -> Generator[Any, None, None]:
-        """Yield the result of each frame, in order; dropped frames are left out.
+        """Yield frame results in order, omitting dropped frames.
 
         Frames are taken from the iterable only as the pipeline has places, so it may be endless.  Closing the
         generator, or the first error, cancels what it has submitted and no stage has taken up.
@@ -114,7 +114,7 @@ class FrameCalls:
     async def submit_async(
         self, inputs: Any, *, copy: bool = True, timestamp: float | None = None, metadata: Any = None
     ) -> asyncio.Future[Any]:
-        """Let one frame in as soon as there is a place for it; only the calling task waits for that.
+        """Submit a frame when there is room, suspending only the calling task.
 
         Arguments and errors are those of `submit`; time limits are asyncio's own, such as ``asyncio.timeout``.
 
@@ -126,7 +126,7 @@ class FrameCalls:
         return await self._async_calls.submit(inputs, self._make_future(timestamp, metadata), copy=copy)
 
     def amap(self, frames: AsyncIterable[Any] | Iterable[Any], *, copy: bool = True) -> AsyncGenerator[Any, None]:
-        """Yield the result of each frame, in order, as `map` does, to ``async for``.
+        """Yield frame results in order to ``async for``, like `map`.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class FrameCalls:
         return self._async_calls.map(frames, self._make_future, copy=copy)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Show each frame that comes in from now on to `observer`; return what ends that.
+        """Show incoming frames to `observer`; return the function to end it.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class FrameCalls:
 
 
 def _results(future: FrameFuture, timeout: float | None) -> Iterator[Any]:
-    """Yield the result, or nothing if the frame was dropped."""
+    """Yield the result, unless the frame was dropped."""
     try:
         result = future.result(timeout)
     except FrameDropped:

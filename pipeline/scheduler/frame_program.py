@@ -1,4 +1,4 @@
-"""FrameProgram: a pipeline as a function of arrays, for a process that computes frames of others, one per call."""
+"""FrameProgram: a pipeline as a function of arrays, one frame per call."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.trace import Trace, TraceEvent
 
 _MOST_FRAMES = 4096
-"""Frames whose events are kept: those of a stage that came back after its frame had failed are nobody's."""
+"""Frames with stored events. Events of a stage finishing after its frame's failure belong to nobody."""
 
 
 class FrameOutcome(NamedTuple):
-    """What became of a frame.
+    """Outcome of a frame.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class FrameOutcome(NamedTuple):
 
 
 class FrameEvents(Trace):
-    """Events by frame, each of which takes its own along."""
+    """Events grouped by frame, collected with the frame."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -57,7 +57,7 @@ class FrameEvents(Trace):
 
 
 class FrameProgram:
-    """A running pipeline, each of whose frames is one call; any number of threads may call at once.
+    """Running pipeline as a function, callable from any number of threads.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class FrameProgram:
         self._packed = {spec.name for spec in plan.outputs if packed_value.is_packed(spec)}
 
     def run(self, arrays: Sequence[np.ndarray]) -> FrameOutcome:
-        """Run one frame on arrays in the plan's order, which nobody may change meanwhile."""
+        """Run one frame on unchanging arrays in plan order."""
         try:
             future = self._running.submit(dict(zip(self._inputs, arrays, strict=True)), copy=False)
         except PipelineError as error:
@@ -93,5 +93,5 @@ class FrameProgram:
         return FrameOutcome(results, self._events.take(future.sequence))
 
     def close(self) -> None:
-        """End the pipeline, and fail the frames that are in it."""
+        """End the pipeline, failing its frames."""
         self._running.close(drain=False)

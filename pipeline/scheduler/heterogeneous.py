@@ -1,4 +1,4 @@
-"""HeterogeneousRuntime: the steps of a stage, on the worker's own device and on borrowed ones, as one device."""
+"""HeterogeneousRuntime: a stage's steps on own and borrowed devices, as one device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.scheduler.wiring import Wiring, wire
 
 
 class StepTimes(NamedTuple):
-    """When a step did what, by `time.perf_counter`: it began, asked for its device, had it, gave it back, was over."""
+    """Times of a step (`time.perf_counter`): begin, request, start, release, end."""
 
     start: float
     asked: float
@@ -46,14 +46,14 @@ class _LoadedSteps:
 
 
 class _StepTensors:
-    """The tensors of a frame between steps; as a frame has those between stages, but for one thread."""
+    """Tensors between a frame's steps, for one thread."""
 
     def __init__(self, slots: int, readers: Mapping[int, int]) -> None:
         self.tensors: list[Any] = [None] * slots
         self._readers = dict(readers)
 
     def release(self, slot: int) -> None:
-        """Count one reader that is done with the slot; the last empties it."""
+        """Count a finished reader of the slot; the last empties it."""
         self._readers[slot] -= 1
         if not self._readers[slot]:
             self.tensors[slot] = None
@@ -64,7 +64,7 @@ class _StepTensors:
 
 
 class HeterogeneousRuntime(NumberedRuntime):
-    """Runs the steps of a stage one after the other, as a device that has plain arrays.
+    """Runs a stage's steps in order, as a device of plain arrays.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class HeterogeneousRuntime(NumberedRuntime):
 
     @property
     def memory(self) -> str:
-        """That of devices with plain arrays; its steps bring tensors to their own devices."""
+        """Memory of plain arrays; steps move tensors to their devices."""
         return f"{self.device.memory} (arrays)"
 
     @property
@@ -111,7 +111,7 @@ class HeterogeneousRuntime(NumberedRuntime):
 
     @property
     def step(self) -> StagePlan | None:
-        """The step that runs, or has failed."""
+        """Running or failed step."""
         # Asked for by the watchdog too, while the worker goes on.
         step = self._current
         return None if step is None else step.unit
@@ -121,12 +121,12 @@ class HeterogeneousRuntime(NumberedRuntime):
         return next(iter(self._runtimes.values()))
 
     def thread_kind(self, cores: Sequence[int]) -> Hashable:
-        """Return what the devices leave behind in a thread; as another stage's where it is one of them."""
+        """Return the devices' thread leftovers, as other stages would."""
         kinds = tuple(kind for runtime in self._runtimes.values() if (kind := runtime.thread_kind(cores)) is not None)
         return kinds if len(kinds) > 1 else next(iter(kinds), None)
 
     def open(self, cores: Sequence[int]) -> None:
-        """Open the own device, and those that will be borrowed."""
+        """Open the own device and the borrowed ones."""
         with contextlib.ExitStack() as opened:
             for runtime in self._runtimes.values():
                 runtime.open(cores)
@@ -135,7 +135,7 @@ class HeterogeneousRuntime(NumberedRuntime):
             opened.pop_all()
 
     def load(self, stage: StagePlan, code: Sequence[Any]) -> _LoadedSteps:
-        """Load each step on its device; `code` has one entry for each."""
+        """Load the steps on their devices; `code` has one entry per step."""
         steps_plan = self._plan.steps_plan(stage)
         wiring = wire(steps_plan, [self._runtimes[unit.device].memory for unit in stage.units])
         readers = {slot: count for slot, count in enumerate(wiring.readers) if count}
@@ -180,7 +180,7 @@ class HeterogeneousRuntime(NumberedRuntime):
         return tensor
 
     def break_off(self) -> None:
-        """Give back what the hanging step has borrowed, and interrupt its device; called in another thread."""
+        """Release a hanging step's loan and interrupt its device; from another thread."""
         self._is_broken = True
         if (step := self._current) is None:
             return
@@ -190,7 +190,7 @@ class HeterogeneousRuntime(NumberedRuntime):
         step.runtime.break_off()
 
     def close(self) -> None:
-        """Close all devices, also if one of them raises an error."""
+        """Close all devices, even after an error."""
         with contextlib.ExitStack() as stack:
             for runtime in self._runtimes.values():
                 stack.callback(runtime.close)

@@ -1,4 +1,4 @@
-"""Inputs: the check of a frame's arrays against the plan."""
+"""Inputs: check of a frame's arrays against the plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.errors import InputError, near
 from pipeline.scheduler.arrays import read_array
 
 Crop = Mapping[str, tuple[slice, ...]]
-"""For each output, the part of it that the caller gets."""
+"""Crop per output: the caller's part."""
 
 
 class AcceptedInputs(NamedTuple):
@@ -38,7 +38,7 @@ class AcceptedInputs(NamedTuple):
 
 
 class InputCheck:
-    """Compares what the caller gives with what the plan expects, before anything else happens to it.
+    """Check of the caller's inputs against the plan, before anything else.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class InputCheck:
         self._packed = [spec.name for spec in specs if packed_value.is_packed(spec)]
 
     def accept(self, inputs: Any) -> AcceptedInputs:
-        """Return the arrays in the plan's order, and the build that takes them.
+        """Return arrays in plan order, with their build.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class InputCheck:
         return AcceptedInputs(self, arrays)
 
     def find(self, frame_inputs: AcceptedInputs) -> AcceptedInputs:
-        """Return inputs that another check has accepted, with the build that takes them here.
+        """Rematch inputs accepted by another check to a build here.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class InputCheck:
         return self.accept(dict(arrays_by_name))._replace(crop=frame_inputs.crop)
 
     def array(self, name: str, value: Any) -> np.ndarray:
-        """Return one input as an array; raise `InputError` if there is no such input or it does not fit."""
+        """Return one input as an array; raise `InputError` on a misfit."""
         if name not in self._specs:
             raise InputError(self._describe_unknown(name))
         array = read_array("input", name, _pack(value) if name in self._packed else value)
@@ -126,7 +126,7 @@ class InputCheck:
 
 
 def _pack(value: Any) -> np.ndarray:
-    """Return a value as bytes, unless it is that already, as of a frame that waits for another build."""
+    """Pack a value as bytes, unless packed by an earlier build."""
     is_done = isinstance(value, np.ndarray) and packed_value.is_packed_array(value)
     return value if is_done else packed_value.pack(value)
 

@@ -1,4 +1,4 @@
-"""Intake: frames come into a running pipeline here, and those that no stage has taken up can be taken back."""
+"""Intake: entrance of frames, and their withdrawal before a first stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.scheduler.ledger import Ledger
 logger = logging.getLogger(__name__)
 
 Observer = Callable[[Sequence[np.ndarray], FrameFuture], None]
-"""Looks at the inputs and the future of a frame that has come in."""
+"""Observer of the inputs and the future of a frame that has come in."""
 
 
 class Intake:
@@ -64,13 +64,13 @@ class Intake:
         self.observers: tuple[Observer, ...] = ()
 
     def make_future(self, timestamp: float, metadata: Any) -> FrameFuture:
-        """Return the future of a frame that is about to come in."""
+        """Return the future of a new frame."""
         return FrameFuture(timestamp, metadata, self._deployments.current.output_names, self._ledger.callers)
 
     def submit_in_time(
         self, frame_inputs: AcceptedInputs, future: FrameFuture, timeout: float | None, *, by_reference: bool
     ) -> None:
-        """Submit a frame and wait until it has started, if it has to; see `Pipeline.submit`.
+        """Submit a frame and wait for its start; see `Pipeline.submit`.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class Intake:
         *,
         by_reference: bool = False,
     ) -> Ticket | None:
-        """Start a frame, or let it wait, or drop it, as the admission policy says; see `AdmissionQueue.submit`.
+        """Start, queue or drop a frame by policy; see `AdmissionQueue.submit`.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Intake:
         return ticket
 
     def submit_unbuilt(self, future: FrameFuture) -> Frame:
-        """Return a frame that is in the books, and waits for a build until `admit`; under the ledger's lock."""
+        """Book a frame waiting for a build until `admit`, under the ledger's lock."""
         if self.closing:
             raise self._closed_error()
         # Without tensors until there is a build; its caller can cancel it meanwhile like any other.
@@ -127,7 +127,7 @@ class Intake:
         return frame
 
     def admit(self, frame: Frame, frame_inputs: AcceptedInputs, *, by_reference: bool) -> None:
-        """Let a frame in for which there is a build now, unless it was withdrawn."""
+        """Admit a frame with its finished build, unless withdrawn."""
         with self._ledger.lock:
             # Withdrawn while its build was made.
             if frame not in self._queue.unbuilt_frames:
@@ -137,14 +137,14 @@ class Intake:
         self._queue.settle()
 
     def move(self, frame: Frame) -> None:
-        """Let a frame in the queue go through the current deployment, if that takes it; under the ledger's lock."""
+        """Move a queued frame to the current deployment if compatible; under the ledger's lock."""
         with contextlib.suppress(InputError):
             frame_inputs = frame.deployment.accepted_inputs(frame)
             frame.take_over(self._make_frame(frame_inputs, frame.future, by_reference=bool(frame.caller_arrays)))
 
     @uninterrupted
     def withdraw(self, frame: Frame, reason: BaseException) -> bool:
-        """End a frame with `reason` and free its places, unless a stage has taken it up; return whether it was so."""
+        """End a frame before its first stage with `reason`; return success."""
         # Before the ledger's lock is taken: the frame's own state decides who may end it, and most lose here.
         if not frame.withdraw(reason):
             return False
@@ -158,14 +158,14 @@ class Intake:
         return True
 
     def flush(self) -> int:
-        """Drop the frames that no stage has taken up, and return how many there were."""
+        """Drop all frames before their first stage and return their count."""
         with self._ledger.lock:
             frames = [*self._ledger.frames(), *self._queue.frames()]
         # The newest first: a place that becomes free shall not be taken by a frame that is to be dropped.
         return sum(self.withdraw(frame, FrameDropped(frame.number, "flushed")) for frame in reversed(frames))
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Show each frame that comes in from now on to `observer`; return what ends that."""
+        """Show incoming frames to `observer`; return the function to end it."""
         with self._ledger.lock:
             self.observers = (*self.observers, observer)
 
@@ -201,7 +201,7 @@ class Intake:
 
     @uninterrupted
     def _undo(self, future: FrameFuture) -> None:
-        """Take back what `submit` had done of a frame when it was interrupted, or refused."""
+        """Roll back an interrupted or refused `submit`."""
         frame = future.frame
         if frame is None:
             return

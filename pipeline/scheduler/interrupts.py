@@ -1,4 +1,4 @@
-"""Interrupts: a signal must not tear a change of the books in two.
+"""Interrupts: changes of the books, indivisible by signals.
 
 Python runs signal handlers in the main thread, between any two of its steps, and Ctrl-C raises an exception there.  A
 worker can never be hit, but a caller can: between taking a frame out of the books and ending its future, say.  So the
@@ -28,7 +28,7 @@ SIGNALS = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
     if hasattr(signal, name)
 )
-"""Those whose handlers are known to raise exceptions in the main thread."""
+"""Signals with handlers known to raise exceptions in the main thread."""
 
 # Both belong to the main thread alone.
 _put_off: dict[int, Callable[[int, FrameType | None], Any]] = {}
@@ -36,7 +36,7 @@ _pending: list[int] = []
 
 
 def uninterrupted(call: Call) -> Call:
-    """Make a function whose effects no signal tears: in the main thread, handlers run when it has returned."""
+    """Defer signal handlers until the function returned, in the main thread."""
 
     @functools.wraps(call)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -57,7 +57,7 @@ def uninterrupted(call: Call) -> Call:
 
 
 def contain(call: Callable[..., object], *args: Any) -> BaseException | None:
-    """Call the user's code in the middle of a change, and return the exception that it ended with.
+    """Call user code during a change and return its exception.
 
     It can be interrupted; a KeyboardInterrupt of the main thread is raised, once the change is complete.
     """
@@ -87,12 +87,12 @@ def contain(call: Callable[..., object], *args: Any) -> BaseException | None:
 
 
 def in_main_thread() -> bool:
-    """Return true in the thread that signals interrupt."""
+    """Test for the thread interrupted by signals."""
     return threading.get_ident() == threading.main_thread().ident
 
 
 def _after_fork() -> None:
-    """Put the handlers back that the parent's main thread had put off."""
+    """Restore handlers deferred in the parent's main thread."""
     _put_back_handlers()
     _pending.clear()
 

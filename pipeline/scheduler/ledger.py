@@ -1,4 +1,4 @@
-"""Ledger: numbers the frames, and lets each of them end in exactly one way."""
+"""Ledger: numbers frames and ends every one exactly once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class FrameCounts(NamedTuple):
-    """The frames of a pipeline at one moment; the fields are those of `Statistics`."""
+    """Frames of a pipeline at one moment, with the fields of `Statistics`."""
 
     submitted: int
     delivered: int
@@ -33,7 +33,7 @@ class FrameCounts(NamedTuple):
 
 
 class Ledger:
-    """The frames in flight, in order, and the books of all that ever were.
+    """Frames in flight, in order, and the counts of all so far.
 
     Frames that have started end in the thread that finds the next one finished, one at a time and in the order of
     submission.  Frames that never start (dropped, or cancelled before a stage took them up) end at once.  No lock is
@@ -87,14 +87,14 @@ class Ledger:
         return frame.number in self._frames
 
     def number(self, frame: Frame) -> None:
-        """Give the frame its number: from now on it is in the books.  Under `lock`."""
+        """Give a frame its number and book it. Under `lock`."""
         self._open_frames[self.submitted] = frame
         # In one step: an interrupt between the two would give the number to two frames.
         frame.number, self.submitted = self.submitted, self.submitted + 1
         frame.future.sequence = frame.number
 
     def start(self, frame: Frame) -> None:
-        """Note that the frame is in flight.  Under `lock`, and before anybody can finish it."""
+        """Mark a frame in flight, before anybody can finish it. Under `lock`."""
         if frame.number < 0:
             self.number(frame)
         # Rates begin with the first frame, not with the pipeline: loading it may be long ago.
@@ -107,7 +107,7 @@ class Ledger:
             return [frame for number, frame in self._frames.items() if number > last_kept]
 
     def counts(self) -> FrameCounts:
-        """Return the books of this moment.  Under `lock`, so that they always add up."""
+        """Return consistent counts. Under `lock`."""
         # In flight is what is left over, and not a count of its own: so the sum always holds.
         end_count = self.delivered + self.failed + self.cancelled + sum(self.dropped.values())
         in_flight = self.submitted - end_count
@@ -116,7 +116,7 @@ class Ledger:
         return FrameCounts(self.submitted, self.delivered, self.failed, self.cancelled, drops, in_flight, elapsed_s)
 
     def after_fork(self, error: BaseException) -> None:
-        """Fail the frames that have not ended, in a process that was forked."""
+        """Fail unfinished frames in a forked process."""
         # Another thread of the parent may have held the lock, or been the deliverer; neither is in this process.
         self.lock, self.deliverer, self.last = threading.RLock(), 0, perf_counter()
         # Some may be in the books as ended already: another thread was about to end their futures.
@@ -128,13 +128,13 @@ class Ledger:
             frame.future.after_fork(error)
 
     def finish(self, frame: Frame) -> None:
-        """Note that all stages are done with the frame, and let all frames end whose turn it is."""
+        """Mark a frame complete, and deliver all frames next in order."""
         frame.is_finished = True
         self._deliver()
 
     @uninterrupted
     def abandon(self, reason: BaseException, frames: Iterable[Frame]) -> None:
-        """Give up frames in flight, also where a device keeps its worker busy."""
+        """Fail frames in flight, even with a busy device."""
         for frame in frames:
             # Finished, it has its result, and only waits for its turn.
             if not frame.is_finished:
@@ -143,7 +143,7 @@ class Ledger:
 
     @uninterrupted
     def end_withdrawn(self, frame: Frame) -> None:
-        """End, out of turn, a frame that no stage will ever see."""
+        """End a frame before its first stage, out of order."""
         self._end(frame)
         self._deliver()  # those after it may have waited for it only
 

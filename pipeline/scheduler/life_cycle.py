@@ -1,4 +1,4 @@
-"""LifeCycle: the calls of a pipeline that pause, empty and close it."""
+"""LifeCycle: calls to pause, empty and close a pipeline."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 GRACE_S = 0.5
-"""Seconds that an abrupt end waits for devices that are in the middle of something."""
+"""Seconds of an abrupt end for devices in the middle of something."""
 
 
 class LifeCycle:
-    """A pipeline's way to its end; `Pipeline` sets what ends."""
+    """End of a pipeline's life; `Pipeline` sets its parts."""
 
     _engine: Engine
     _pending_builds: PendingBuilds
@@ -31,7 +31,7 @@ class LifeCycle:
 
     @property
     def plan(self) -> Plan:
-        """Plan that new frames follow; `swap` changes it."""
+        """Plan of new frames; `swap` changes it."""
         return self._engine.deployment.plan
 
     @property
@@ -41,11 +41,11 @@ class LifeCycle:
 
     @property
     def error(self) -> BaseException | None:
-        """Error that has ended the pipeline before it was closed, None if nothing has."""
+        """Error behind an early end, None without."""
         return self._engine.error
 
     def drain(self, *, timeout: float | None = None) -> None:
-        """Wait at most `timeout` seconds until the frames submitted so far have ended; more may come meanwhile.
+        """Wait up to `timeout` seconds for the frames submitted so far.
 
         Raises
         ------
@@ -55,11 +55,11 @@ class LifeCycle:
         self._engine.drain(arguments.time_limit("timeout", timeout))
 
     def flush(self) -> int:
-        """Drop the frames that no stage has taken up, with the reason ``"flushed"``, and return how many there were."""
+        """Drop frames before their first stage as ``"flushed"``; return their count."""
         return self._engine.intake.flush()
 
     def pause(self) -> None:
-        """Start no more frames; those that have started are finished, those submitted wait or are dropped."""
+        """Start no more frames; started ones finish, others wait or drop."""
         self._engine.pause()
 
     def resume(self) -> None:
@@ -67,11 +67,11 @@ class LifeCycle:
         self._engine.resume()
 
     def stop(self) -> None:
-        """Finish what is in and close the pipeline."""
+        """Finish the frames and close the pipeline."""
         self.close()
 
     def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
-        """Take no more frames and end the workers; may be called again, from any thread and from callbacks.
+        """Accept no more frames and end the workers; repeatable from anywhere.
 
         Called from a callback it only begins the end, since a worker cannot wait for itself.  Once frames have been
         given up, here or because of an error, devices that are still at them are not waited for.
@@ -106,7 +106,7 @@ class LifeCycle:
             self._warn_of_busy_stages()
 
     def after_fork(self) -> None:
-        """Be closed in a process that was forked from the one that it belongs to; called there."""
+        """Close in a forked process; called there."""
         unwatch(self)
         self._engine.after_fork()
         self._pending_builds.after_fork()

@@ -1,4 +1,4 @@
-"""Open inputs: the choice of a build for frames whose shapes vary, and their padding."""
+"""Open inputs: builds for frames of varying shapes, with padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.scheduler.inputs import AcceptedInputs, Crop, InputCheck
 
 
 class UnknownSize(InputError):
-    """Raised when a frame fits the model, but no build takes its size.
+    """Raised when a frame fits the model, but no build's size.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class UnknownSize(InputError):
 
 
 class OpenInputCheck(InputCheck):
-    """Finds the build that takes a frame: one for just its size, else a symbolic one, else a larger one.
+    """Matches frames to builds: exact size first, then symbolic, then larger.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class OpenInputCheck(InputCheck):
         self._sizes = [(shapes.size(each.inputs), number) for number, each in enumerate(builds) if not each.symbolic]
 
     def accept(self, inputs: Any) -> AcceptedInputs:
-        """Return the arrays, the build that takes them, and what of its outputs is the result.
+        """Return arrays, their build, and its outputs' crop.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class OpenInputCheck(InputCheck):
         return self._open.size(shapes)
 
     def _find_larger(self, size: Size) -> int | None:
-        """Return the build with the least to compute among those that are at least as large everywhere."""
+        """Return the cheapest build at least as large in every extent."""
         candidates = [
             (int(np.prod(list(larger.values()))), number)
             for larger, number in self._sizes

@@ -1,4 +1,4 @@
-"""Options of a pipeline: chosen when it starts, and kept."""
+"""Options of a pipeline, fixed at its start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.scheduler.trace import Trace
 
 @dataclass(frozen=True)
 class Supervision:
-    """Reaction to stages that fail or hang.
+    """Reaction to failing or hanging stages.
 
     Attributes
     ----------
@@ -54,14 +54,14 @@ class Supervision:
         return bool(self.timeouts)
 
     def limit(self, stage: str) -> float:
-        """Return the seconds that a stage may run on one frame, 0 if it has no limit."""
+        """Return a stage's time limit in seconds, 0 for none."""
         timeout = self.timeouts.get(stage, math.inf) if isinstance(self.timeouts, Mapping) else self.timeouts
         # Infinity is a valid limit, and means none: the watchdog would only carry a run that never expires.
         limit = arguments.duration("stage_timeout", timeout)
         return 0.0 if limit == math.inf else limit
 
     def check(self, stages: Iterable[str]) -> None:
-        """Raise `ArgumentError` if there is a limit for a stage that does not exist."""
+        """Raise `ArgumentError` for limits of unknown stages."""
         # A misspelt stage would go without its limit, which nobody would notice until it hangs.
         names = list(stages)
         for name in self.timeouts if isinstance(self.timeouts, Mapping) else ():

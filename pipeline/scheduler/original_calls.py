@@ -1,4 +1,4 @@
-"""The call sequence of the original proposal: set_input, run, get_output."""
+"""Call sequence of the original proposal: set_input, run, get_output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.system.memory import snapshot
 
 
 class OriginalCalls:
-    """The inputs that are set, and the runs whose outputs have not been read.
+    """Inputs for the next run, and runs with unread outputs.
 
     `Pipeline` is called in this order:
 
@@ -35,11 +35,11 @@ class OriginalCalls:
         self._change = SafeCondition()
 
     def set_input(self, check: InputCheck, name: str, value: Any) -> None:
-        """Set one input, if it passes the check, to a copy of a value."""
+        """Set one input to a checked copy."""
         self._values[name] = snapshot(check.array(name, value))
 
     def inputs(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the inputs that are set, which have to be all."""
+        """Return the inputs, or raise if one is missing."""
         for name in names:
             if name not in self._values:
                 raise InputError(f"input {name!r} is not set; call set_input({name!r}, ...) before run()")
@@ -52,7 +52,7 @@ class OriginalCalls:
             self._change.notify()
 
     def outputs(self, timeout: float | None) -> list[np.ndarray]:
-        """Wait for the oldest run, take it and return its outputs."""
+        """Wait for the oldest run and return its outputs."""
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             oldest = self._oldest(deadline, timeout)
@@ -69,12 +69,12 @@ class OriginalCalls:
             self._change.notify_all()
 
     def after_fork(self) -> None:
-        """Expect no more runs, in a process that was forked."""
+        """Forget the runs in a forked process."""
         self._change = SafeCondition()  # a thread of the parent may hold its lock
         self.end()
 
     def _oldest(self, deadline: float | None, timeout: float | None) -> FrameFuture:
-        """Wait for a run that has not been read, and return the oldest."""
+        """Wait for an unread run and return the oldest."""
         with self._change:
             # `run` may come from another thread later: without runs there is something to wait for until the pipeline
             # is closed.
@@ -85,7 +85,7 @@ class OriginalCalls:
             return self._runs[0]
 
     def _take(self, oldest: FrameFuture) -> bool:
-        """Take a run, unless another thread has done so meanwhile; return whether it is the caller's."""
+        """Take a run; return False if another thread took it."""
         with self._change:
             if not self._runs or self._runs[0] is not oldest:
                 return False

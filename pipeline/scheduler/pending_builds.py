@@ -1,4 +1,4 @@
-"""Pending builds: frames of a size that has no build yet wait while it is made, and others pass."""
+"""Pending builds: frames of new sizes wait for a build, others pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Key = tuple[tuple[str, int], ...]
 
 
 class PendingFrame(NamedTuple):
-    """A frame that waits.
+    """A waiting frame.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class PendingFrame(NamedTuple):
 
 
 class PendingBuilds:
-    """Has builds made in a thread of its own, one after the other, and lets the frames in that wait for them.
+    """Builds sizes in a separate thread, then admits their frames.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class PendingBuilds:
         self._busy = False
 
     def submit(self, unknown: UnknownSize, future: FrameFuture, timeout: float | None, *, copy: bool) -> FrameFuture:
-        """Let a frame wait for its build, and return its future.
+        """Queue a frame for its build and return its future.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class PendingBuilds:
         return future
 
     def forget(self) -> None:
-        """Make no more builds: the stages that run are no longer those that builds are made from."""
+        """Stop building: the running stages no longer match the source."""
         with self._change:
             self._build = None
 
@@ -117,7 +117,7 @@ class PendingBuilds:
             threading.Thread(target=self._serve, name="builds for new sizes").start()
 
     def after_fork(self) -> None:
-        """Forget the frames that wait, in a process that was forked; the engine has failed them."""
+        """Forget waiting frames in a forked process; the engine failed them."""
         self._change = SafeCondition(self._engine.ledger.lock)
         self._engine.queue.on_unbuilt_change = self._change.notify_all
         # The thread that made builds is the parent's.
@@ -143,7 +143,7 @@ class PendingBuilds:
                 self._let_in(pending_frame)
 
     def _next(self) -> _Key | None:
-        """Return the next size that somebody waits for."""
+        """Return the next awaited size."""
         with self._change:
             unbuilt_frames = set(self._engine.queue.unbuilt_frames)
             for size, pending_frames in list(self._waiting.items()):

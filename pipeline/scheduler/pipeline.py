@@ -1,4 +1,4 @@
-"""Pipeline: the caller's end of a plan that is running; `FrameCalls` and `LifeCycle` have the rest of its calls."""
+"""Pipeline: the caller's end of a running plan, with `FrameCalls` and `LifeCycle`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pipeline.system import forks
 
 
 class Pipeline(FrameCalls, LifeCycle):
-    """A plan that is running: frames go in, results come out in order.
+    """Running plan: frames go in, results come out in order.
 
     Each stage has one worker thread per replica, each with its own device runtime.  Those of CPU stages rest when it is
     closed, without taking time of any core, and the next pipeline on the same cores uses them again.  Leaving the
@@ -129,16 +129,16 @@ class Pipeline(FrameCalls, LifeCycle):
 
     @property
     def checksum(self) -> str:
-        """Checksum of the manifest of the bundle that new frames meet; empty if it was never saved."""
+        """Checksum of the current bundle's manifest, empty if unsaved."""
         return self._engine.deployment.builds[0].checksum
 
     @property
     def trace(self) -> Trace | None:
-        """Trace in which events are noted, None if they are not."""
+        """Trace of events, None without tracing."""
         return self._engine.options.trace
 
     def set_input(self, name: str, value: Any) -> None:
-        """Set one input of the next `run` to a copy of `value`; it stays set for later runs until it is set again.
+        """Set one input to a copy of `value`, for all later `run`.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Pipeline(FrameCalls, LifeCycle):
         self._original_calls.set_input(self._engine.deployment.check, name, value)
 
     def run(self, *, timeout: float | None = None) -> None:
-        """Let a frame of the inputs that are set enter the pipeline, as `submit` does.
+        """Submit a frame of the set inputs, like `submit`.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class Pipeline(FrameCalls, LifeCycle):
         self._original_calls.add(self.submit(inputs, timeout=timeout, copy=False))
 
     def get_output(self, *, timeout: float | None = None) -> list[np.ndarray]:
-        """Wait for the oldest frame that `run` let in and return its outputs in the plan's order.
+        """Return the outputs of `run`'s oldest frame, in plan order.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class Pipeline(FrameCalls, LifeCycle):
         return self._original_calls.outputs(arguments.time_limit("timeout", timeout))
 
     def set_params(self, group: str, values: Mapping[str, Any]) -> None:
-        """Give a stage other parameters, for all frames submitted after the call; it does not wait for frames.
+        """Change a stage's parameters for later frames, without waiting.
 
         Parameters
         ----------
@@ -193,7 +193,7 @@ class Pipeline(FrameCalls, LifeCycle):
         self._changes.set_params(group, values)
 
     def swap(self, bundle: RunnableBundle, *, timeout: float | None = None, grace: float | None = None) -> None:
-        """Run another bundle, for all frames submitted after the call; it does not wait for frames.
+        """Run another bundle for later frames, without waiting.
 
         Parameters
         ----------
@@ -214,11 +214,11 @@ class Pipeline(FrameCalls, LifeCycle):
         self._changes.swap(bundle, arguments.time_limit("timeout", timeout), arguments.time_limit("grace", grace))
 
     def statistics(self) -> Statistics:
-        """Return an immutable snapshot of what the pipeline has done so far."""
+        """Return an immutable snapshot of the counts and times so far."""
         return self._engine.statistics()
 
     def latencies(self) -> list[float]:
-        """Return the newest durations from submission to delivery in seconds, in no order; at most 1024."""
+        """Return up to 1024 newest latencies in seconds, unordered."""
         return self._engine.ledger.latency.values()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Reopening: a device that is opened again, in place of one that did not come back; in time, or not at all."""
+"""Reopening: a hung device's replacement, opened in time or given up."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 
 OPENINGS = 10
-"""So many times as long as the first time it may take: a server has to be started again, and files to be sent."""
+"""Factor on the first opening's time. A server has to be started again, and files to be sent."""
 
 
 def opening_limit(stage_limit: float, opened_s: float, opening_s: float) -> float:
-    """Return the seconds that a device may take, for a stage with a limit.
+    """Return a device's opening limit in seconds, for a stage's limit.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def opening_limit(stage_limit: float, opened_s: float, opening_s: float) -> floa
 
 
 class Reopening:
-    """The time that a device has; it ends exactly once, by the device or by the clock.
+    """Time limit of an opening, ended once by device or clock.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Reopening:
         self._timer.start()
 
     def end(self) -> bool:
-        """Stop the clock, and return whether that was in time."""
+        """Stop the clock; return True if in time."""
         in_time = self._decision.acquire(blocking=False)
         # Also when it was too late: cancelling a timer that runs does nothing.
         self._timer.cancel()

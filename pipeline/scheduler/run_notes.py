@@ -1,4 +1,4 @@
-"""RunNotes: what one worker counts and traces of its runs."""
+"""RunNotes: a worker's counters and trace of its runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RunTimes = tuple[float, float, float, float, float]
 
 
 class RunNotes:
-    """The counters of a worker, and the trace if there is one.
+    """Counters of a worker, with an optional trace.
 
     Parameters
     ----------
@@ -44,6 +44,6 @@ class RunNotes:
                 self._trace.add(unit.name, number, "step", times.begin, times.ran, self._replica, unit.device)
 
     def event(self, number: int, kind: str, start: float, end: float) -> None:
-        """Trace a span of time that a frame spends here."""
+        """Trace a frame's time span here."""
         if self._trace is not None:
             self._trace.add(self._stage.name, number, kind, start, end, self._replica)

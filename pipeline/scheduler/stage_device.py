@@ -1,4 +1,4 @@
-"""StageDevice: a device with a worker's stage on it: opened, broken off and closed, with errors that say where."""
+"""StageDevice: a worker's stage on its device, with located errors."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class StageDevice:
 
     @property
     def name(self) -> str:
-        """Name of the device, or of the one that the step has which runs or has failed."""
+        """Name of the device, or of the current step's."""
         step = self._step
         return self._runtime.device.name if step is None else step.device
 
     @property
     def step(self) -> str:
-        """Name of the step that runs or has failed, empty if the stage has none."""
+        """Name of the running or failed step, empty without steps."""
         step = self._step
         return "" if step is None else step.name
 
@@ -48,7 +48,7 @@ class StageDevice:
         return self._runtime.step if isinstance(self._runtime, HeterogeneousRuntime) else None
 
     def open(self) -> list[Any]:
-        """Take the device into use, and return the loaded stages, one for each of the deployment's builds."""
+        """Open the device and load the stage of every build."""
         self._runtime.open(self._assignment.stage.cores_of(self._assignment.replica))
         try:
             replica = self._assignment.replica
@@ -59,7 +59,7 @@ class StageDevice:
             raise
 
     def start_error(self, error: BaseException) -> BaseException:
-        """Return the error for whoever waits for the device, given the one that `open` has raised."""
+        """Return the waiter's error for one raised by `open`."""
         if isinstance(error, PipelineError):
             return error
         failure = PipelineError(f"{self} cannot start: {describe_error(error)}")
@@ -67,7 +67,7 @@ class StageDevice:
         return failure
 
     def break_off(self) -> None:
-        """Interrupt the call that hangs in the worker's thread, if the device can; called in another thread."""
+        """Interrupt a hanging call if possible; called from another thread."""
         try:
             self._runtime.break_off()
         except Exception:

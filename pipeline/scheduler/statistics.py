@@ -1,4 +1,4 @@
-"""Statistics: immutable snapshots of what a pipeline has done, and the counters they are read from.
+"""Statistics: immutable snapshots of a pipeline's work, and their counters.
 
 Each counter has one writer: a worker its own, the ledger those of the frames.  Nobody waits to read them.
 """
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pipeline.core.plan.plan import StagePlan
 
 RECENT = 1024
-"""Number of the newest durations that the percentiles rest on: ten of them lie above the 99th."""
+"""Number of the newest durations behind the percentiles: ten of them lie above the 99th."""
 
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Median, 95th and 99th percentile in seconds of the newest `RECENT` durations; zeros if there are none."""
+    """Median, 95th and 99th percentile of the newest `RECENT` durations in seconds, or zeros."""
 
     p50: float = 0.0
     p95: float = 0.0
@@ -92,7 +92,7 @@ class StageStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts and times of a pipeline; ``submitted == delivered + failed + cancelled + sum(dropped) + in_flight``.
+    """Counts and times; ``submitted == delivered + failed + cancelled + sum(dropped) + in_flight``.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Statistics:
 
 
 class Durations:
-    """The newest durations in seconds; one thread adds, any thread reads."""
+    """Newest durations in seconds; one writer, any readers."""
 
     __slots__ = ("_values", "add")
 
@@ -146,7 +146,7 @@ class Durations:
         self.add: Callable[[float], None] = self._values.append
 
     def values(self) -> list[float]:
-        """Return the durations that are kept."""
+        """Return the stored durations."""
         # The copy is one step for the interpreter: an iteration would meet the writer halfway.
         return list(self._values.copy())
 
@@ -157,7 +157,7 @@ class Durations:
         return [values[-place] for place in range(min(count, len(values)), 0, -1)]
 
     def percentiles(self) -> Percentiles:
-        """Return the percentiles, each a duration that occurred."""
+        """Return percentiles from actual durations."""
         return percentiles(self.values())
 
 
@@ -171,7 +171,7 @@ def percentiles(values: Sequence[float]) -> Percentiles:
 
 
 class StageCounters:
-    """Counts and times of a worker, or of one of its steps; only its own thread writes.
+    """Counts and times of a worker or step, written by its thread alone.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class StageCounters:
         self.wait, self.run, self.copy = Durations(), Durations(), Durations()
 
     def count_run(self, wait: float, copy: float, run: float) -> None:
-        """Count one frame that ran, with its times in seconds."""
+        """Count a frame's run, with times in seconds."""
         self.frames_out += 1
         self.busy_s += copy + run
         self.wait.add(wait)
@@ -196,7 +196,7 @@ class StageCounters:
         self.run.add(run)
 
     def absorb(self, group: Sequence[StageCounters]) -> None:
-        """Add what workers that have ended counted."""
+        """Add the counts of ended workers."""
         for member in group:
             for name in ("frames_in", "frames_out", "failed", "skipped", "restarts", "busy_s"):
                 setattr(self, name, getattr(self, name) + getattr(member, name))
@@ -210,11 +210,11 @@ class StageCounters:
 
     @property
     def passed(self) -> int:
-        """Frames that the worker is done with."""
+        """Frames finished by the worker."""
         return self.frames_out + self.failed + self.skipped
 
     def newest(self, count: int) -> list[float]:
-        """Return the seconds that the newest `count` frames kept the worker."""
+        """Return the worker's seconds for the newest `count` frames."""
         pairs = zip(self.run.newest(count), self.copy.newest(count), strict=False)
         return [run + copy for run, copy in pairs]
 
@@ -222,7 +222,7 @@ class StageCounters:
 def summarise_stage(
     stage: StagePlan, workers: Sequence[StageCounters], queue_length: int, elapsed_s: float
 ) -> StageStatistics:
-    """Return the sum of a stage's workers, with shares of `elapsed_s`."""
+    """Sum a stage's workers, with shares of `elapsed_s`."""
     # Ends before beginnings, so that no frame has ended which has not come.
     out_count, failed_count, skipped_count = (
         sum(getattr(each, name) for each in workers) for name in ("frames_out", "failed", "skipped")
@@ -250,7 +250,7 @@ def summarise_stage(
 
 
 def _times(workers: Sequence[StageCounters]) -> tuple[Percentiles, Percentiles, Percentiles]:
-    """Return the times that frames waited, ran and were copied."""
+    """Return the frames' waiting, running and copying times."""
     wait, run, copy = (
         percentiles([seconds for each in workers for seconds in getattr(each, name).values()])
         for name in ("wait", "run", "copy")

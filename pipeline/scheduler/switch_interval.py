@@ -29,7 +29,7 @@ _original_s = 0.0
 
 
 class SwitchInterval:
-    """Keeps the process's switch interval at `seconds` or less, until `end`.
+    """Limit on the process's switch interval, in `seconds`, until `end`.
 
     Parameters
     ----------

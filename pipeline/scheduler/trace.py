@@ -1,4 +1,4 @@
-"""Trace: the times at which stages worked on frames."""
+"""Trace: times of stages' work on frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.core import arguments
 
 
 class TraceEvent(NamedTuple):
-    """One span of time that a frame spent at a stage.
+    """Time span of a frame at a stage.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class TraceEvent(NamedTuple):
 
 
 class Trace:
-    """The newest events of the pipelines that it is given to.
+    """Newest events of all pipelines using it.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Trace:
 
     @property
     def full(self) -> bool:
-        """True if it holds as many events as it may, so that older ones are gone."""
+        """True at capacity: older events are gone."""
         return len(self._events) == self._events.maxlen
 
     def add(  # noqa: PLR0913, PLR0917 - the fields of an event
@@ -80,7 +80,7 @@ class Trace:
         return tuple(sorted(map(TraceEvent._make, self._events.copy()), key=lambda event: event.start))
 
     def newest(self, count: int) -> list[TraceEvent]:
-        """Return the newest `count` events, the last noted first, without looking at the others."""
+        """Return the newest `count` events, latest first, skipping the others."""
         while True:
             try:
                 return list(map(TraceEvent._make, tuple(islice(reversed(self._events), count))))

@@ -1,4 +1,4 @@
-"""Turns: a device that several workers borrow, one at a time, the one with the oldest frame first.
+"""Turns: a device borrowed by several workers, oldest frame first.
 
 By age and not in the order in which they ask, for two reasons.  Results leave in order, so that younger frames would
 only wait for older ones later.  And workers that are alike fall into step when each waits for all others: then all
@@ -15,7 +15,7 @@ from time import perf_counter
 
 
 class Turns:
-    """The workers that want one device."""
+    """Workers in the queue for one device."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -26,11 +26,11 @@ class Turns:
         self._order = count()
 
     def __len__(self) -> int:
-        """Return the number of workers that have the device or wait for it."""
+        """Count the workers with or waiting for the device."""
         return len(self._waiting) + (self._holder is not None)
 
     def take(self, frame: int) -> threading.Lock:
-        """Wait for the device with a frame, and return the ticket that gives it back."""
+        """Wait for the device with a frame; return the ticket for release."""
         ticket = threading.Lock()
         with self._guard:
             if self._holder is None:
@@ -43,7 +43,7 @@ class Turns:
         return ticket
 
     def give_back(self, ticket: threading.Lock) -> None:
-        """Let the next one have the device; a ticket that has been given back already changes nothing."""
+        """Pass the device on; a used ticket changes nothing."""
         with self._guard:
             if self._holder is not ticket:
                 return
@@ -53,7 +53,7 @@ class Turns:
 
 
 class Loan:
-    """The turn of one worker with a device for one run, for a ``with`` statement.
+    """One worker's turn with a device, for a ``with`` statement.
 
     Parameters
     ----------
@@ -90,17 +90,17 @@ class Loan:
             self._ticket = self._turns.take(self._frame)
 
     def release(self) -> None:
-        """Give the device back, if it has not been; the watchdog does so for a worker that hangs."""
+        """Release the device once, also by the watchdog for hanging workers."""
         if self._turns is not None and self._ticket is not None:
             self._turns.give_back(self._ticket)
 
 
 class DeviceTurns:
-    """The queues of all devices that the stages of a pipeline borrow, by name."""
+    """Queues of a pipeline's borrowed devices, by name."""
 
     def __init__(self) -> None:
         self._turns: dict[str, Turns] = {}
 
     def of(self, device: str) -> Turns:
-        """Return the queue of a device, the same one for all deployments of the pipeline."""
+        """Return a device's queue, common to all deployments."""
         return self._turns.setdefault(device, Turns())

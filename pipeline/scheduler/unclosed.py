@@ -1,4 +1,4 @@
-"""Pipelines that nobody closes: their threads end all the same, and a warning tells."""
+"""Unclosed pipelines: their threads end with a warning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Closable(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """Plan that runs."""
+        """Running plan."""
 
     def close(self, *, drain: bool = True) -> None:
         """End it."""
@@ -28,7 +28,7 @@ _finalizers: weakref.WeakKeyDictionary[Closable, weakref.finalize[[Engine], Clos
 
 
 def watch(pipeline: Closable, engine: Engine) -> None:
-    """End `engine` and warn if `pipeline` is collected, or still there when the interpreter ends."""
+    """End `engine` with a warning if `pipeline` is collected or outlives the program."""
     finalizer = weakref.finalize(pipeline, _close_collected, engine)
     # `_at_exit` does that, which can wait: a finalizer must not.
     finalizer.atexit = False

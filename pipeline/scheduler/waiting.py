@@ -1,4 +1,4 @@
-"""Waiting: a latch and a condition that a signal cannot tear.
+"""Waiting: a latch and a condition, safe from signals.
 
 `threading.Event` and `threading.Condition` take their lock in Python code: an interrupt right behind that, in the main
 thread, leaves it locked for ever, and a signal handler that sets an event may find it locked by the thread that it has
@@ -13,14 +13,14 @@ from queue import Empty, SimpleQueue
 
 
 class Latch:
-    """Something that happens once, and can be waited for; may be set anywhere, also in a signal handler."""
+    """One-time event to wait for, settable anywhere, even in signal handlers."""
 
     def __init__(self) -> None:
         self._is_set = False
         self._waiting: list[SimpleQueue[None]] = []
 
     def is_set(self) -> bool:
-        """Return whether it has happened."""
+        """Test if it is set."""
         return self._is_set
 
     def set(self) -> None:
@@ -31,7 +31,7 @@ class Latch:
             waker.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has happened, at most `timeout` seconds, and return whether it has."""
+        """Wait up to `timeout` seconds until set; return success."""
         if self._is_set:
             return True
         waker: SimpleQueue[None] = SimpleQueue()
@@ -48,7 +48,7 @@ class Latch:
 
 
 class SafeCondition(threading.Condition):
-    """A condition on a reentrant lock; for use by ``with`` only."""
+    """Condition on a reentrant lock, for ``with`` only."""
 
     # Looked up by ``with`` before it calls them; what it then calls is the lock's own, in C.
     __enter__ = property(attrgetter("_lock.__enter__"))

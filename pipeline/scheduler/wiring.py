@@ -1,4 +1,4 @@
-"""Wiring: a plan turned into numbers, so that a worker only follows a table.
+"""Wiring: a plan as tables of numbers for workers.
 
 Each tensor has one slot per memory that it is needed in, and one for its plain array when the caller gives
 or gets it or when it leaves its memory.  A slot is emptied by its last reader.
@@ -30,7 +30,7 @@ class SlotRead:
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """The slots whose contents this reader needs."""
+        """Slots required by this reader."""
         return (self.slot,) if self.source is None else (self.slot, self.source)
 
 
@@ -52,7 +52,7 @@ class SlotWrite:
 
 @dataclass(frozen=True)
 class StageWiring:
-    """Slots that one stage reads and writes, and the stages before and after it.
+    """Slots read and written by a stage, and its neighbour stages.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class StageWiring:
 
     @property
     def copies(self) -> bool:
-        """True if tensors may have to change their memory here."""
+        """True if tensors may change memory here."""
         return any(read.source is not None for read in self.reads) or any(
             write.array is not None for write in self.writes
         )
@@ -96,17 +96,17 @@ class Wiring:
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """Stages that read model inputs only: a frame begins there."""
+        """Stages on model inputs only: frames begin there."""
         return tuple(number for number, stage in enumerate(self.stages) if not stage.predecessors)
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """Stages that no other stage reads from: a frame has ended when all of them are done."""
+        """Stages without readers: frames end after all of them."""
         return tuple(number for number, stage in enumerate(self.stages) if not stage.successors)
 
 
 def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
-    """Return the tables for `plan`, whose stages work in `memories`, one name per stage.
+    """Return the tables of `plan`, for one memory name per stage.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
 
 
 class _Slots:
-    """Numbers for (tensor, memory); the memory None stands for the plain array."""
+    """Numbers of (tensor, memory), with memory None for plain arrays."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str | None], int] = {}

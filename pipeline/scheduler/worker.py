@@ -1,4 +1,4 @@
-"""Worker: the thread of one stage, or of one of its replicas."""
+"""Worker: thread of one stage or replica."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ logger = logging.getLogger(__name__)
 
 
 class Supervisor(Protocol):
-    """Replaces workers and does without them: the group that they belong to."""
+    """Group of workers that replaces or loses them."""
 
     def replace(self, worker: Worker, frame: Frame) -> None:
-        """Start another worker in place of one that was given up; it passes the frame on."""
+        """Start a replacement worker, which passes the frame on."""
 
     def lose(self, worker: Worker, error: BaseException) -> None:
-        """Go on without a worker whose device could not be opened again."""
+        """Continue without a worker after a failed reopening."""
 
 
 class Worker:
-    """Takes frames from a channel, runs its stage on them and passes them on, in one thread.
+    """Takes frames from a channel, runs its stage, passes them on.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class Worker:
 
     @uninterrupted
     def start(self, limit: float | None = None) -> None:
-        """Start the thread; `wait_opened` tells what came of it.
+        """Start the thread; `wait_opened` returns the outcome.
 
         With a limit, in seconds, the device is opened again in place of another one: if it is not there in time, or
         fails, the worker is lost, and nobody has to wait for it.
@@ -123,25 +123,25 @@ class Worker:
         return self._device.name
 
     def break_off(self) -> None:
-        """Give up what the device is doing, and leave devices that others borrow."""
+        """Abort the device's call, except on borrowed devices."""
         self.given_up = True
         if self._loan is not None:
             self._loan.release()
         self._device.break_off()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the thread is done with this, at most `timeout` seconds, and return whether it is."""
+        """Wait up to `timeout` seconds for the thread to finish; return success."""
         # A worker whose thread was never started, or is the caller's own, cannot be waited for.
         return not self._lease.begun_elsewhere() or self._lease.join(timeout)
 
     def wait_departed(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds until the worker has ended or been replaced, and return whether it has."""
+        """Wait up to `timeout` seconds for the worker's end or replacement; return success."""
         if not self._lease.begun_elsewhere():
             return True
         return self.departure.wait(timeout) and (self.given_up or self.join())
 
     def _live(self) -> bool:
-        """Return true if the thread may be used again: not after it has hung in its device."""
+        """Test if the thread is reusable, not hung in its device."""
         me = threading.get_ident()
         self._context.worker_threads.add(me)
         try:
@@ -166,7 +166,7 @@ class Worker:
             self._device.close()
 
     def _opened_programs(self) -> list[Any] | None:
-        """Return the loaded stages; None, and whoever has to know is told, if that fails."""
+        """Return the loaded stages; None after a failure, with waiters notified."""
         begin = perf_counter()
         if self._reopening is not None:
             # From here on, not from `start`: the frame that was passed on first may have waited for a place.
@@ -192,7 +192,7 @@ class Worker:
             self._supervisor.lose(self, error)
 
     def _open_too_late(self, limit: float) -> None:
-        """Give up a device that is not there in time; called in another thread."""
+        """Give up a device not open in time; called from another thread."""
         self.given_up = True
         self._device.break_off()
         error = PipelineError(f"{self._device} cannot start: it was not opened again within {limit:.3g} s")
@@ -235,7 +235,7 @@ class Worker:
             self._leave_cores()
 
     def _wait_untimed(self, wait: Callable[[], None]) -> None:
-        """Wait for a borrowed device without the run's clock: the work of others on it is not this stage's fault."""
+        """Wait for a borrowed device outside the run's time limit: others cause it."""
         run, watchdog = self._timed_run, self._watchdog
         if run is None or watchdog is None:
             wait()
@@ -276,7 +276,7 @@ class Worker:
         return ready_s, ran_s, perf_counter()
 
     def _run_in_turn(self, runtime: DeviceRuntime, turns: Turns, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Run the stage on a device that steps of others borrow."""
+        """Run the stage on a device borrowed by other stages' steps."""
         self._loan = Loan(turns, self._frame_number, self._wait_untimed)
         return runtime.run_in_turn(program, inputs, self._loan)
 
@@ -300,7 +300,7 @@ class Worker:
             self._loan.release()
 
     def _expire(self, frame: Frame, run: TimedRun) -> None:
-        """Give up a run that is over its limit; called in the watchdog's thread."""
+        """Give up a run over its limit, in the watchdog's thread."""
         # The device's thread may stay in native code for long; it owns nothing any more: `end` has decided.
         stage, spent_s = self.assignment.stage.name, monotonic() - run.start_s
         error = StageTimeout(stage, self.device, frame.number, spent_s, self._device.step)
@@ -317,7 +317,7 @@ class Worker:
             self.departure.set()
 
     def _give_up(self, frame: Frame, run: TimedRun, error: BaseException) -> None:
-        """Take the frame and the cores from the device's thread; the frame still has to be passed on."""
+        """Take frame and cores from the device's thread, for passing on."""
         self.given_up = True
         self.counters.failed += 1
         self._leave_cores()

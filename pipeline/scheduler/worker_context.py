@@ -1,4 +1,4 @@
-"""Worker context: the work of one worker, and the pipeline around all of them."""
+"""Worker context: one worker's work, and the pipeline around it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Arrival = tuple[Frame, float]
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """The pipeline, as its workers know it; one for all deployments.
+    """Pipeline in its workers' view, common to all deployments.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class WorkerContext:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The work of one worker; a worker that replaces it takes over all of this.
+    """Work of one worker, inherited by its replacement.
 
     Attributes
     ----------

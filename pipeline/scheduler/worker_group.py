@@ -1,4 +1,4 @@
-"""Worker group: the workers of a deployment, opened, replaced and joined together."""
+"""Worker group: a deployment's workers, opened, replaced and joined together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WorkerGroup:
         self.given_up: list[Worker] = []
 
     def add(self, assignment: Assignment, runtime: DeviceRuntime) -> None:
-        """Have one more worker, which `open` starts."""
+        """Add a worker for `open` to start."""
         self.workers.append(Worker(assignment, runtime, self))
 
     def open(self) -> None:
@@ -57,7 +57,7 @@ class WorkerGroup:
             worker.wait_opened()
 
     def replace(self, worker: Worker, frame: Frame) -> None:
-        """Start a new worker, with a new runtime, in place of one that does not come back; it passes the frame on."""
+        """Replace a hung worker, with a new runtime; it passes the frame on."""
         assignment = worker.assignment
         # A new one, since the old one is still in use by a thread in native code.
         runtime = assignment.make_runtime()
@@ -71,7 +71,7 @@ class WorkerGroup:
         successor.start(opening_limit(assignment.limit, worker.opened_s, runtime.opening_s))
 
     def lose(self, worker: Worker, error: BaseException) -> None:
-        """Go on without a worker whose device could not be opened again, if its stage has others."""
+        """Continue without a worker after a failed reopening, if its stage has others."""
         stage = worker.assignment.stage
         with self._lock:
             colleagues = sum(colleague.assignment.stage is stage for colleague in self.workers) - 1
@@ -87,20 +87,20 @@ class WorkerGroup:
             self._context.on_break(error)
 
     def break_off(self) -> None:
-        """Give up all workers: nobody waits for what they are doing."""
+        """Give up all workers, without waiters for their work."""
         with self._lock:
             workers = list(self.workers)
         for worker in workers:
             worker.break_off()
 
     def after_fork(self) -> None:
-        """Have no workers, in a process that was forked."""
+        """Drop the workers in a forked process."""
         # Their devices belong to the parent, who would lose them with these objects.
         keep((self.workers, self.given_up))
         self.workers, self.given_up = [], []
 
     def join(self, deadline: float | None = None) -> bool:
-        """Wait for the end of the workers until `time.monotonic` is `deadline`, and return whether they have ended.
+        """Wait for the workers until `deadline` (`time.monotonic`); return success.
 
         A worker that is given up meanwhile is not waited for, but the one in its place is.
         """
