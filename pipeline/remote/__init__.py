@@ -1,1 +1,1 @@
-"""Stages on other machines: the server there, and the connection to it from here."""
+"""Stages on other machines: the server there, and its clients here."""

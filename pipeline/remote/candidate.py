@@ -1,4 +1,4 @@
-"""DeviceCandidate: one of the places where frames of a remote device's stages may be computed."""
+"""DeviceCandidate: a possible executor of a remote device's frames."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Loaded = Sequence[tuple[StagePlan, Any]]
 
 
 class DeviceCandidate(ABC):
-    """Device elsewhere, or its stand-in here, where frames of one stage can be computed."""
+    """Remote device, or its local stand-in, for frames of one stage."""
 
     def thread_kind(self) -> Hashable:
-        """Return the kind of threads that it may use; see `DeviceRuntime.thread_kind`."""
+        """Return its kind of threads; see `DeviceRuntime.thread_kind`."""
         return None
 
     @property
     def session_address(self) -> str:
-        """The address of the server with which it has a session; empty if there is none."""
+        """Address of the session's server, empty without session."""
         return ""
 
     def break_off(self) -> None:  # noqa: B027 - a device of this machine cannot be interrupted
-        """End a call that hangs in another thread."""
+        """Abort a hanging call, from another thread."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Load all stages that the runtime has, or raise `DeviceLost`."""
+        """Load all stages of the runtime, or raise `DeviceLost`."""
 
     @abstractmethod
     def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
@@ -39,7 +39,7 @@ class DeviceCandidate(ABC):
 
     @abstractmethod
     def run_timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame, and return the seconds that the device took as well, or raise `DeviceLost`."""
+        """Run one frame with the device's seconds, or raise `DeviceLost`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Connection: the client's end of one session with a server."""
+"""Connection: the client's end of one server session."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ logger = logging.getLogger(__name__)
 Kind = TypeVar("Kind")
 
 OPENING_S = 600.0
-"""Time limit of a server that loads a stage, however often it says that it is alive."""
+"""Time limit of a server's loading in seconds, regardless of signs of life."""
 
 
 class ServerBusy(DeviceLost):
-    """Raised when a server has no place for another client at the moment; asking again may help."""
+    """Raised when a server is full at the moment; retrying may help."""
 
 
 class ServerRefusal(DeviceLost):
-    """Raised when a server will not do what it is asked; asking again does not help."""
+    """Raised when a server refuses a request; retrying does not help."""
 
 
 class Connection:
-    """A session with the server at an address, begun when it is made; used by one thread.
+    """Session with a server from construction on, for one thread.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ class Connection:
             return self._answer(messages.TargetAnswer).description
 
     def open(self, stage: StagePlan, code: Any) -> int:
-        """Let the server load a stage, send it the files that it does not have, and return the stage's number."""
+        """Load a stage on the server, with its missing files; return its number."""
         is_elsewhere = code is None or isinstance(code, BundleVersion)
         return self.open_package(stage, None if is_elsewhere else pack_stage(code.for_processor(self.welcome.core)))
 
     def open_package(self, stage: StagePlan, package: StagePackage | None, *, built_with: str = "") -> int:
-        """Open a stage whose files are packed; `built_with` is the release of TVM, by default the one here."""
+        """Open a packed stage, built with a TVM release (default: the local one)."""
         built_with = built_with or tvm_version()
         code, signed = (None, None) if package is None else (package.stage, package.signed)
         request = messages.OpenRequest(self.address.device, stage, code, built_with, *(signed or ()))
@@ -126,7 +126,7 @@ class Connection:
         return self.run_timed(program, stage, arrays)[0]
 
     def run_timed(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], float]:
-        """Run one frame as `run` does, and return the seconds that the server's device took as well."""
+        """Run one frame like `run`, with the server device's seconds."""
         inputs = [tensors.contiguous(array) for array in arrays]
         with self._translate_errors():
             self._send_frame(program, inputs)
@@ -148,7 +148,7 @@ class Connection:
 
     @property
     def slots(self) -> int:
-        """How many frames the server computes at once on the address's device."""
+        """Concurrent frames on the server's device."""
         device = self.address.device
         if device == BUNDLE:
             return self.welcome.bundle_slots
@@ -156,16 +156,16 @@ class Connection:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether large frames go through memory that the server has as well."""
+        """True if large frames go through shared memory."""
         return self._memory is not None
 
     def usable(self) -> bool:
-        """Return True unless the server has gone since the last frame, as far as this machine knows."""
+        """Return False if the server left since the last frame, if known."""
         # A server that has ended or been restarted said so; between frames it says nothing else.
         return self._wire.quiet()
 
     def break_off(self) -> None:
-        """End a call that waits for the server in another thread: it fails."""
+        """Make another thread's waiting call fail."""
         self._wire.break_off()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Credentials: a key, a certificate and a token for a first installation of a server."""
+"""Credentials: key, certificate and token for a server's first installation."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 CLIENT_FOLDER = "client"
-"""What a client needs, to be copied to its machine."""
+"""Folder of a client's files, to be copied to its machine."""
 
 _YEARS = 10
 """A board in the field is not visited each year; whoever wants less time has an authority, and makes certificates."""
 
 
 def create_credentials(folder: Path, names: Sequence[str] = ()) -> None:
-    """Write a server's files into a new or empty folder, and those of its clients into a folder in it.
+    """Write server files into a fresh folder, client files below it.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def _fill(folder: Path, names: Sequence[str]) -> None:
 
 
 def _make_certificate(names: Sequence[str]) -> tuple[bytes, bytes]:
-    """Return a new key, and its certificate for names and addresses, both as PEM."""
+    """Return a new key and certificate for names and addresses, as PEM."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -110,7 +110,7 @@ def _as_general_name(name: str) -> x509.GeneralName:
 
 
 def _own_names() -> list[str]:
-    """Return what this machine is called, and the addresses of its network cards."""
+    """Return this machine's names and network addresses."""
     families = (socket.AF_INET, socket.AF_INET6)
     addresses = [
         # Of a link-local address the card's name follows, which no certificate has.

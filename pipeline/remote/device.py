@@ -1,4 +1,4 @@
-"""A device on another machine, served there by ``soc-pipeline serve`` or by TVM's RPC server."""
+"""Remote device, served by ``soc-pipeline serve`` or TVM's RPC server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class RemoteRuntime(NullRuntime):
-    """Sends frames to a server and brings back the results; its tensors are arrays of this machine.
+    """Sends frames to a server; its tensors are local arrays.
 
     A run is over when the results are here.  To send a frame while another one is computed and the results of a third
     come back, a stage has several replicas on the device: the server computes one at a time.  TVM's server has one
@@ -50,7 +50,7 @@ class RemoteRuntime(NullRuntime):
 
     @staticmethod
     def ask_target(device: Device) -> dict[str, object]:
-        """Ask a device's server for the target of its processor, to build for it.
+        """Ask a device's server for its processor's target, for builds.
 
         Raises
         ------
@@ -66,21 +66,21 @@ class RemoteRuntime(NullRuntime):
             return connection.target()
 
     def thread_kind(self, cores: Sequence[int]) -> Hashable:  # noqa: ARG002 - they are those of the other machine
-        """Return the kind of the device of this machine that may stand in, if there is one."""
+        """Return the thread kind of a local stand-in, if there is one."""
         # Sessions leave nothing in a thread; a stand-in of this machine may.
         kinds = [kind for candidate in self._candidates if (kind := candidate.thread_kind()) is not None]
         return kinds[0] if kinds else None
 
     def open(self, cores: Sequence[int]) -> None:
-        """Let the thread go where the system likes: the stage's cores are those of the other machine."""
+        """Leave the thread unpinned: the stage's cores are the server's."""
 
     @property
     def sessions(self) -> tuple[str, ...]:
-        """The addresses of the servers with which there is a session now."""
+        """Addresses of servers with an open session."""
         return tuple(address for candidate in self._candidates if (address := candidate.session_address))
 
     def load(self, stage: StagePlan, code: Any) -> int:
-        """Let a server load the stage, or the first alternative that there is."""
+        """Load the stage on a server or the first alternative."""
         self._stages.append((stage, code))
         self._first(lambda candidate: candidate.prepare())
         return len(self._stages) - 1
@@ -90,11 +90,11 @@ class RemoteRuntime(NullRuntime):
         return self._first(lambda candidate: candidate.run(program, inputs))
 
     def run_timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame there, and return the seconds that it took there: the way there and back is none of them."""
+        """Run one frame; return the remote seconds without transfers."""
         return self._first(lambda candidate: candidate.run_timed(program, inputs))
 
     def break_off(self) -> None:
-        """End the connections; what waits for a server fails."""
+        """Close the connections; waiting calls fail."""
         for candidate in self._candidates:
             candidate.break_off()
 
@@ -104,7 +104,7 @@ class RemoteRuntime(NullRuntime):
             candidate.close()
 
     def _first(self, work: Callable[[DeviceCandidate], Result]) -> Result:
-        """Return the result of `work` for the first candidate that is not lost."""
+        """Return `work` of the first candidate not lost."""
         # The preferred server is tried first for each frame; while it rests, that costs nothing.
         errors: list[DeviceLost] = []
         for candidate in self._candidates:

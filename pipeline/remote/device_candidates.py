@@ -1,4 +1,4 @@
-"""Alternatives: the servers of a remote device, and the device of this machine that may stand in for them."""
+"""Device candidates: a remote device's servers, and its local stand-in."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from pipeline.remote.pool_device import PoolCandidate
 from pipeline.remote.shared_pool import shared_pool
 
 RETRY_S = 0.05
-"""Between two attempts to reach a server while a frame waits for it."""
+"""Seconds between two attempts to reach a server while a frame waits."""
 
-REST_S, REST = 1.0, 4
-"""A server that has been given up is left alone for so many seconds; where there is an alternative, for so many times
-as long as the last attempt took; frames fail, or go to the alternative, at once meanwhile."""
+REST_S = 1.0
+"""Seconds of pause after a server was given up. Meanwhile frames fail, or go to the alternative, at once."""
+REST = 4
+"""Pause as a multiple of the last attempt's time, where there is an alternative."""
 
 Result = TypeVar("Result")
 
 
 def make_candidate(address: Address, device: Device, stages: Loaded, *, is_only: bool) -> DeviceCandidate:
-    """Return the alternative at an address, which is waited for only if there is no other."""
+    """Return the candidate at an address, waited for if the only one."""
     if address.scheme == "pool":
         patience = address.patience if is_only else 0.0
         use_pool = functools.partial(shared_pool, address)
@@ -52,7 +53,7 @@ def _begin_session(address: Address) -> RemoteSession:
 
 
 class _ServerAlternative(DeviceCandidate):
-    """A server, and what is to be done while it is away."""
+    """Server, with the conduct during its absence."""
 
     def __init__(self, address: Address, stages: Loaded, *, is_only: bool) -> None:
         # The list itself, which grows: stages that are loaded later are opened here with the next session.
@@ -108,7 +109,7 @@ class _ServerAlternative(DeviceCandidate):
         return self._connection
 
     def _try(self) -> None:
-        """Try to reach the server; return to try again, or raise `DeviceLost` if that is not worth waiting for."""
+        """Try to reach the server; return for a retry, or raise `DeviceLost`."""
         begin = time.monotonic()
         if begin < self._rests_until:
             raise DeviceLost(f"{self._last} (a moment ago)") from self._last
@@ -134,7 +135,7 @@ class _ServerAlternative(DeviceCandidate):
 
 
 class _LocalAlternative(DeviceCandidate):
-    """A device of this machine, loaded when it is first needed."""
+    """Local device, loaded on first use."""
 
     def __init__(self, address: Address, device: Device, stages: Loaded) -> None:
         # Not opened here: most never stand in, and would keep memory for nothing.

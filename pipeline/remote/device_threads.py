@@ -1,4 +1,4 @@
-"""The devices of a server: each has a thread for each of its slots, in which the sessions there take turns."""
+"""Device threads: one per slot of a server's devices, serving sessions in turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class DeviceTask(NamedTuple):
-    """Ordered by the first two, of which no two are equal."""
+    """Work for a device, ordered by its first two, unique fields."""
 
     order: int
     number: int
@@ -32,12 +32,12 @@ class DeviceTask(NamedTuple):
 
 
 def offered_kinds() -> tuple[str, ...]:
-    """Return the kinds of device that a server may have."""
+    """Return the device kinds allowed on a server."""
     return tuple(sorted(kind_names(lambda kind: kind.offered_to_peers)))
 
 
 class DeviceThread:
-    """One slot of a device of the server, used by its own thread only: stages of several sessions take turns.
+    """Device slot with its only thread, serving several sessions' stages.
 
     Parameters
     ----------
@@ -65,17 +65,17 @@ class DeviceThread:
         self._thread.start()
 
     def do(self, work: Callable[[DeviceRuntime], Result], *, first: bool = False) -> Future[Result]:
-        """Let the thread call `work` with the device's runtime, after what waits already, or with `first` before it."""
+        """Run `work` on the device's thread in order, `first` before it."""
         outcome: Future[Result] = Future()
         self._work.put(DeviceTask(0 if first else 1, next(self._numbers), work, outcome))
         return outcome
 
     def close(self) -> None:
-        """Let the thread end after what it is doing."""
+        """End the thread after its current work."""
         self._work.put(DeviceTask(2, next(self._numbers), None, Future()))
 
     def join(self, timeout: float) -> bool:
-        """Wait for the thread's end, and return whether it has come."""
+        """Wait for the thread's end; return success."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -104,7 +104,7 @@ class DeviceThread:
 
 
 class ServerDevices:
-    """Devices of a server, each started when a stage first asks for it.
+    """Devices of a server, started on first use.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class ServerDevices:
         self._threads: dict[str, list[DeviceThread]] = {}
 
     def enter(self, kind: str) -> DeviceThread:
-        """Return the slot of a kind of device that has the fewest sessions, for one more; `leave` gives it back.
+        """Take a device kind's least used slot; `leave` returns it.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class ServerDevices:
             thread.sessions -= 1
 
     def close(self, timeout: float = 1.0) -> bool:
-        """End all threads, and return whether they have ended in time: a kernel cannot be interrupted."""
+        """End all threads; return success in time: kernels cannot be interrupted."""
         with self._lock:
             all_threads = [*chain(*self._threads.values())]
         for thread in all_threads:
@@ -167,7 +167,7 @@ class ServerDevices:
 
 
 def share_cores(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """Return so many shares of cores, neighbours together, of which none has two more than another.
+    """Divide cores into even shares of neighbours.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def share_cores(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
 
 
 class TimedOutputs(NamedTuple):
-    """A frame's results, and for how long the device ran."""
+    """Results of a frame, with the device's running time."""
 
     outputs: list[np.ndarray]
     seconds: float

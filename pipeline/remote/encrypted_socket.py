@@ -16,11 +16,11 @@ BLOCK = 1 << 18
 """Bytes that are encrypted, sent and received at once."""
 
 _RECORD = (16 << 10) + 512
-"""Bytes of a record of TLS and what belongs to it: enough until large tensors come."""
+"""Bytes of a TLS record with its overhead: enough until large tensors come."""
 
 
 class EncryptedSocket(socket.socket):
-    """A connection whose bytes are encrypted by `encrypt`, and then sent like those of any socket.
+    """Socket with encryption by `encrypt` in front of sending.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class EncryptedSocket(socket.socket):
         self._room = memoryview(bytearray(_RECORD))
 
     def do_handshake(self) -> None:
-        """Agree with the other side on keys, within the time limit as a whole.
+        """Agree on keys within the whole time limit.
 
         Raises
         ------
@@ -68,12 +68,12 @@ class EncryptedSocket(socket.socket):
             self._fetch()
 
     def encrypt(self, content: memoryview) -> memoryview:
-        """Return what is to be sent for at most `BLOCK` bytes."""
+        """Return the ciphertext of at most `BLOCK` bytes."""
         self._tls.write(content)
         return memoryview(self._outgoing.read())
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Wait for bytes, decrypt some into a buffer, and return how many; 0 at the end."""
+        """Decrypt bytes into a buffer and return their count, 0 at the end."""
         if buffer.nbytes > len(self._room):
             self._room = memoryview(bytearray(BLOCK))
         while True:
@@ -86,11 +86,11 @@ class EncryptedSocket(socket.socket):
                 return 0
 
     def pending(self) -> bool:
-        """Return whether bytes have been received that were not read."""
+        """Test for received but unread bytes."""
         return bool(self._tls.pending() or self._incoming.pending)
 
     def peer_certificate(self) -> bytes | None:
-        """Return the certificate that the other side has shown; None if it has not."""
+        """Return the other side's certificate, if shown."""
         return self._tls.getpeercert(binary_form=True)
 
     def _flush(self) -> None:

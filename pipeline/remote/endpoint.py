@@ -1,4 +1,4 @@
-"""Endpoint: where a member of a pool is reached, and the session with it."""
+"""Endpoint: address of a pool member, with its sessions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pipeline.remote.connection import Connection
 
 
 class RemoteSession(Protocol):
-    """Calls of every kind of connection; each raises `DeviceLost` when the other side is lost."""
+    """Calls common to all connections; they raise `DeviceLost` on loss."""
 
     def open(self, stage: StagePlan, code: Any) -> int:
-        """Let the server load a stage, and return its number."""
+        """Load a stage on the server and return its number."""
 
     def run(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Run one frame through an opened stage."""
@@ -27,20 +27,20 @@ class RemoteSession(Protocol):
     def run_timed(
         self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame, and return the seconds that the board's device took as well."""
+        """Run one frame, with the board device's seconds."""
 
     def usable(self) -> bool:
-        """Return True while the server is there, as far as this machine knows."""
+        """Return False once the server is known to be gone."""
 
     def break_off(self) -> None:
-        """End a call that hangs in another thread."""
+        """Abort a hanging call, from another thread."""
 
     def close(self) -> None:
         """End the session."""
 
 
 class Endpoint(ABC):
-    """Where a member of a pool is reached; its text is what messages call it.
+    """Address of a pool member; its text appears in messages.
 
     Attributes
     ----------
@@ -52,14 +52,14 @@ class Endpoint(ABC):
 
     @abstractmethod
     def count_slots(self) -> int:
-        """Return how many stages it runs at once, or raise `DeviceLost` if it does not answer."""
+        """Count its concurrent stages, or raise `DeviceLost` without an answer."""
 
     @abstractmethod
     def connect(self) -> RemoteSession:
         """Return a new session, or raise `DeviceLost`."""
 
     def version_of(self, session: RemoteSession) -> str:  # noqa: ARG002 - most have none
-        """Return the checksum of the bundle that a session's frames meet; empty if that is no question."""
+        """Return the checksum of a session's bundle, empty where irrelevant."""
         return ""
 
 
@@ -87,5 +87,5 @@ class ServerEndpoint(Endpoint):
         return Connection(self.address)
 
     def version_of(self, session: RemoteSession) -> str:
-        """Return what the server has said last."""
+        """Return the server's last statement."""
         return session.version if isinstance(session, Connection) else ""

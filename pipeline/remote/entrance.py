@@ -1,4 +1,4 @@
-"""Entrance: a server's connections until their clients have shown who they are."""
+"""Entrance: a server's connections before authentication."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pipeline.remote.wire import MOST_DISCARDED, Wire, break_off, finish, peer_a
 logger = logging.getLogger(__name__)
 
 ARRIVAL_S = 1e-3
-"""Seconds of a core that it takes to accept a client, to start its thread, and to let others wait for it."""
+"""Seconds of a core for accepting a client, starting its thread, and letting others wait for it."""
 
 
 class Arrival:
-    """A connection whose client has not shown yet who it is.
+    """Connection of an unauthenticated client.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Arrival:
         self.connection, self.peer = connection, peer_address(connection)
 
     def break_off(self) -> None:
-        """Let the client go, from another thread; the one that waits for it closes the connection."""
+        """Drop the client from another thread; the waiting one closes it."""
         break_off(self.connection)
 
 
@@ -65,15 +65,15 @@ class Entrance:
         self._refusals, self._budget = RefusalLog(), StrangerBudget()
 
     def allows(self, address: str) -> bool:
-        """Return whether an address may open another connection now."""
+        """Test if an address may open another connection now."""
         return self._rate_limit.allows(address)
 
     def pause(self) -> float:
-        """Return for how many seconds nobody should be let in, since strangers have cost too much."""
+        """Return the seconds of closed doors, after strangers cost too much."""
         return self._budget.pause()
 
     def admit(self, arrival: Arrival) -> ServerSession | None:
-        """Return the session of a client that has said and shown who it is; None if it was refused, and told so."""
+        """Return an authenticated client's session; None after telling a refusal."""
         begin_s = time.thread_time()
         session = self._try_admit(arrival)
         if session is None:

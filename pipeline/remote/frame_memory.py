@@ -1,4 +1,4 @@
-"""Frame memory: bytes that a server and a client of one machine share, so that large tensors need no connection.
+"""Frame memory: shared by server and client of one machine, for large tensors.
 
 The server makes it, sealed so that nobody can take its pages away.  It says under which number it has it open; a client
 that is not on the same machine, or is another user's, finds nothing there, and sends tensors as ever.
@@ -21,19 +21,19 @@ from pipeline.remote.messages import MemoryOffer, TensorHead
 from pipeline.system.memory import align_up
 
 NAME = "soc-pipeline frames"
-"""By which a client knows the file before it opens it: opening other files may have effects."""
+"""Name of the file, checked before it is opened: opening other files may have effects."""
 
 SMALL = 1 << 18
 """Bytes of a frame's tensors below which a connection is as quick, or quicker."""
 
 _HEAD = 64
-"""Bytes in front of the tensors, which begin with the key."""
+"""Bytes in front of the tensors, beginning with the key."""
 
 is_supported = hasattr(os, "memfd_create")
 
 
 class FrameMemory:
-    """One side's view of the memory: an area for a frame's tensors, and one for its results.
+    """One side's view: an area for tensors, and one for results.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class FrameMemory:
 
     @classmethod
     def create(cls, request_bytes: int, answer_bytes: int) -> FrameMemory:
-        """Return new memory, of a server, with so much room for each way; raises `OSError`."""
+        """Allocate a server's memory for both ways; raises `OSError`."""
         descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             offer = MemoryOffer(os.getpid(), descriptor, secrets.token_bytes(16), request_bytes, answer_bytes)
@@ -68,7 +68,7 @@ class FrameMemory:
 
     @classmethod
     def attach(cls, offer: MemoryOffer) -> FrameMemory | None:
-        """Return the memory that a server offers; None if it is not here."""
+        """Return a server's offered memory, None on another machine."""
         path = Path(f"/proc/{offer.process}/fd/{offer.descriptor}")
         try:
             if not is_supported or not str(path.readlink()).startswith(f"/memfd:{NAME}"):
@@ -96,12 +96,12 @@ class FrameMemory:
 
 
 def area_bytes(specs: Sequence[TensorSpec]) -> int:
-    """Return the bytes that tensors take in an area, of their smallest size where that varies."""
+    """Return the area's bytes for tensors, at their smallest size."""
     return _starts([TensorHead(spec.dtype, tuple(map(abs, spec.shape))).nbytes for spec in specs])[-1]
 
 
 def put(area: np.ndarray, arrays: Sequence[np.ndarray], heads: Sequence[TensorHead]) -> bool:
-    """Copy arrays with these heads into an area, and return whether they have room there and are worth it."""
+    """Copy arrays into an area; return False if too large or small."""
     starts = _starts([array.nbytes for array in arrays])
     if not SMALL <= starts[-1] <= area.nbytes:
         return False
@@ -111,7 +111,7 @@ def put(area: np.ndarray, arrays: Sequence[np.ndarray], heads: Sequence[TensorHe
 
 
 def views(area: np.ndarray, heads: Sequence[TensorHead]) -> list[np.ndarray]:
-    """Return the tensors in an area as they lie there.
+    """Return tensor views into an area.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Health: how a member of a pool has done, judged by its results, and when it is asked again."""
+"""Member health: a pool member's record, and its next probe."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ RECENT_S = 10.0
 """Seconds for which a fault counts."""
 
 MOST_FAULTS = 3
-"""Faults within `RECENT_S` after which a member stays out for a while; before, it is asked again at once.
+"""Faults within `RECENT_S` until a longer absence. Before, a member is asked again at once.
 
 A frame that hangs counts as two.
 """
 
 SLOWER = 10
-"""A frame that takes so many times as long as usual hangs."""
+"""Factor on the usual time from which a frame counts as hung."""
 
 LEAST_LIMIT_S = 0.25
 """Time limit of a quick frame. A busy machine may make it wait for as long."""
 
 
 class Cause(Enum):
-    """Reason why a member is out of the rotation, with the shortest and the longest pause before it is asked again."""
+    """Cause of an absence, with shortest and longest pause between probes."""
 
     AWAY = "is lost", 0.1, 2.0
     REFUSAL = "refuses, and is left out", 1.0, 10.0
@@ -34,7 +34,7 @@ class Cause(Enum):
 
     @property
     def text(self) -> str:
-        """The end of a sentence that begins with a member."""
+        """End of a sentence about the member."""
         return self.value[0]
 
 
@@ -67,16 +67,16 @@ class Health:
 
     @property
     def is_out(self) -> bool:
-        """Whether the member is out of the rotation."""
+        """True if the member is out of rotation."""
         return self.error is not None
 
     @property
     def waits(self) -> bool:
-        """Whether the member is not expected back at once: it was asked, or has failed often."""
+        """True if no quick return is expected: asked already, or failed often."""
         return self._pause_s > 0
 
     def leave(self, cause: Cause, error: DeviceLost, clock_s: float) -> float:
-        """Note why the member leaves the rotation, and return the seconds until it is asked again."""
+        """Record a departure's cause; return the seconds until its probe."""
         # Whoever has done well for long begins with a short pause again.
         if clock_s - self._back_s > RECENT_S:
             self._pause_s = 0.0
@@ -89,12 +89,12 @@ class Health:
         return self._lengthen_pause()
 
     def stay_out(self, cause: Cause, error: DeviceLost) -> float:
-        """Note why the member could not come back, and return the seconds until it is asked again."""
+        """Record a failed return; return the seconds until the next probe."""
         self.error, self.cause = error, cause
         return self._lengthen_pause()
 
     def come_back(self, clock_s: float) -> None:
-        """Note that the member is in the rotation again."""
+        """Record the member's return to the rotation."""
         self.error, self._back_s = None, clock_s
 
     def count_faults(self, clock_s: float) -> int:
@@ -115,10 +115,10 @@ class Health:
 
 
 def follow_time(usual_s: float, seconds: float) -> float:
-    """Return the usual time of a frame after one more: it grows at once, and shrinks slowly."""
+    """Update a frame's usual time: quick growth, slow decline."""
     return max(seconds, 0.9 * usual_s + 0.1 * seconds)
 
 
 def time_limit(usual_s: float) -> float:
-    """Return the seconds after which a frame counts as one that hangs; infinity if nothing is usual yet."""
+    """Return the seconds after which a frame counts as hung, else infinity."""
     return max(LEAST_LIMIT_S, SLOWER * usual_s) if usual_s else float("inf")

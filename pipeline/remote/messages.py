@@ -1,4 +1,4 @@
-"""The messages between a client and a server: typed, and checked when they are decoded.
+"""Messages between client and server: typed, and checked at decoding.
 
 Their tags are the words on the wire: they stay when a class gets another name.
 """
@@ -19,7 +19,7 @@ from pipeline.executor.parameters import ITEM_BYTES, MOST_AXES
 PROTOCOL = 5
 
 LARGEST_FRAME = 1 << 30
-"""Bytes that a stage's inputs may have together, and its outputs, unless a server is told otherwise."""
+"""Upper bound on the bytes of a stage's inputs, and of its outputs, by default."""
 
 # Names, reasons, lines for the log: nothing that a peer says in words needs more.
 Text = Annotated[str, Meta(max_length=4096)]
@@ -30,7 +30,7 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class TensorHead(msgspec.Struct, frozen=True):
-    """Dtype and shape of a tensor behind a message; its bytes follow, row by row, in the order of x86 and Arm."""
+    """Dtype and shape of a tensor; its little-endian, row-major bytes follow."""
 
     dtype: Annotated[str, Meta(max_length=16)]
     shape: Annotated[tuple[Count, ...], Meta(max_length=MOST_AXES)]
@@ -45,12 +45,12 @@ class TensorHead(msgspec.Struct, frozen=True):
             raise ValueError(f"no tensor is made of {self.dtype!r}")
 
     def fits(self, spec: TensorSpec) -> bool:
-        """Return True if a stage may read it; its extents are the code's to check, which may take several."""
+        """Test against a stage's spec; the code checks its own extents."""
         return self.dtype == spec.dtype and len(self.shape) == len(spec.shape)
 
 
 class Greeting(msgspec.Struct, frozen=True, tag="Hello"):
-    """A client begins; it wants to hear from the server every `beat_s` seconds while it waits."""
+    """Start of a client; waiting, it expects signs of life per `beat_s`."""
 
     protocol: int
     version: Text
@@ -93,7 +93,7 @@ class TargetAnswer(msgspec.Struct, frozen=True, tag="Target"):
 
 
 class OpenRequest(msgspec.Struct, frozen=True, tag="Open"):
-    """A client wants to run a stage; a stage without code has None."""
+    """Request to run a stage, with None for code-free ones."""
 
     device: Text
     stage: StagePlan
@@ -105,7 +105,7 @@ class OpenRequest(msgspec.Struct, frozen=True, tag="Open"):
 
 
 class MissingFiles(msgspec.Struct, frozen=True, tag="Missing"):
-    """The server needs these files first, by their SHA-256; the client sends each as an `UploadRequest`."""
+    """Files missing on the server, by SHA-256, to be sent as `UploadRequest`."""
 
     digests: tuple[Digest, ...]
 
@@ -118,7 +118,7 @@ class UploadRequest(msgspec.Struct, frozen=True, tag="Upload"):
 
 
 class MemoryOffer(msgspec.Struct, frozen=True):
-    """Memory for frames that a server shares with a client of the same machine, see `pipeline.remote.frame_memory`."""
+    """Offer of memory to a client of the same machine; see `pipeline.remote.frame_memory`."""
 
     process: Annotated[int, Meta(gt=0)]
     descriptor: Annotated[int, Meta(ge=0)]
@@ -128,14 +128,14 @@ class MemoryOffer(msgspec.Struct, frozen=True):
 
 
 class OpenAnswer(msgspec.Struct, frozen=True, tag="Opened"):
-    """The stage is ready, under this number; memory is there for the first stage that needs so much."""
+    """Number of a ready stage, with memory for the first large one."""
 
     program: int
     memory: MemoryOffer | None = None
 
 
 class FrameRequest(msgspec.Struct, frozen=True, tag="Run"):
-    """One frame for an opened stage; the inputs' bytes follow, or are in the memory that both share."""
+    """Frame for an opened stage; input bytes follow, or are shared."""
 
     program: int
     tensors: tuple[TensorHead, ...]
@@ -143,7 +143,7 @@ class FrameRequest(msgspec.Struct, frozen=True, tag="Run"):
 
 
 class FrameAnswer(msgspec.Struct, frozen=True, tag="Ran"):
-    """The frame's results, whose bytes follow or are in shared memory, and how long the device worked for them."""
+    """Results of a frame, bytes following or shared, and the device's time."""
 
     tensors: tuple[TensorHead, ...]
     seconds: Annotated[float, Meta(ge=0)]
@@ -153,7 +153,7 @@ class FrameAnswer(msgspec.Struct, frozen=True, tag="Ran"):
 
 
 class FrameFailure(msgspec.Struct, frozen=True, tag="Failed"):
-    """The stage raised an error on the frame; the next one may come."""
+    """Error of a stage on a frame; the next frame may come."""
 
     error: Text
 
@@ -163,7 +163,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="Alive"):
 
 
 class BusyAnswer(msgspec.Struct, frozen=True, tag="Busy"):
-    """The server has no place at the moment, but may have one soon; it closes the connection."""
+    """Refusal for lack of room, probably temporary; closes the connection."""
 
     reason: Text
 

@@ -1,4 +1,4 @@
-"""Offer: a server's files and devices for its sessions, and its description of itself."""
+"""Offer: a server's files and devices, and its self-description."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.tvm.library import tvm_version
 
 
 class Refusal(PipelineError):
-    """Raised where a server will not do what a client asks; the client is told, and let go."""
+    """Raised when a server refuses a request; the client is informed and dropped."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pool: servers that share the frames of a stage, and the line of frames that wait for one of them."""
+"""Pool: servers sharing a stage's frames, and the waiting line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.remote.roster import Roster, close_sessions
 from pipeline.remote.time_limits import TimeLimits
 
 CLOSING_S = 0.1
-"""A closed pool waits for so long for members that are being asked."""
+"""Seconds for probes of a closing pool."""
 
 
 class Pool(Roster):
-    """Members, and who has them; used by any number of threads.
+    """Members and their users, for any number of threads.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Pool(Roster):
             self.add(endpoint)
 
     def wait_unused(self, member: Member) -> None:
-        """Wait until a member that was removed has no more frames, or the pool is closed."""
+        """Wait until a removed member is unused, or the pool closed."""
         with self._lock:
             self._unused.wait_for(lambda: self._is_closed or not member.in_use)
 
@@ -55,7 +55,7 @@ class Pool(Roster):
         *,
         at_start: bool = False,
     ) -> Place:
-        """Return a place with the member that has the least to do, and wait for one if need be.
+        """Return a place with the least busy member, waiting if necessary.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class Pool(Roster):
             raise
 
     def give_back(self, place: Place, seconds: float = 0.0) -> None:
-        """Let others have a place; its session remains, and the time of its frame is noted."""
+        """Release a place with its session, recording the frame's time."""
         with self._lock:
             if seconds:
                 place.member.health(place.stages).note_time(seconds)
@@ -107,7 +107,7 @@ class Pool(Roster):
             place.session.connection.close()
 
     def lose(self, place: Place, cause: Cause, error: DeviceLost) -> None:
-        """Give back a place, and take its member out of the rotation."""
+        """Release a place and take its member out of rotation."""
         with self._lock:
             member, stages, session = place.member, place.stages, place.session
             # The other sessions are with the same server: they would fail with the next frame.
@@ -119,7 +119,7 @@ class Pool(Roster):
         close_sessions(sessions)
 
     def wake(self) -> None:
-        """Let all who wait see whether they still want to."""
+        """Wake all waiters to reconsider."""
         with self._lock:
             self._wake_all()
 
@@ -139,7 +139,7 @@ class Pool(Roster):
     # Everything below is called with the lock held.
 
     def _assign(self) -> None:
-        """Give free places to the first in line; only those are woken."""
+        """Give free places to the first waiters, waking only them."""
         stuck: set[SharedStages] = set()
         for turn in tuple(self._line):
             if turn.stages in stuck:
@@ -156,7 +156,7 @@ class Pool(Roster):
                     return
 
     def _choose(self, turn: Turn) -> Member | None:
-        """Return the member with a free place that has the least to do."""
+        """Return the least busy member with a free place."""
         members = self._in_rotation(turn.stages)
         if turn.avoid is not None:
             members = _most_reliable(members, turn.stages, turn.avoid)
@@ -170,7 +170,7 @@ class Pool(Roster):
     def _check_rotation(
         self, stages: SharedStages, since: float | None, patience: float, *, at_start: bool
     ) -> float | None:
-        """Return since when no member is in the rotation, or raise `DeviceLost` if that is for too long."""
+        """Return the start of an empty rotation; raise `DeviceLost` over `patience`."""
         if self._in_rotation(stages):
             # With a member that is busy there will be a place; without any, somebody has to come back.
             return None
@@ -191,7 +191,7 @@ class Pool(Roster):
         return Place(member, stages, idle.pop() if idle else None)
 
     def _free(self, place: Place) -> None:
-        """Let others have a place; a session that stays in it is of no more use."""
+        """Release a place, discarding its session."""
         member = place.member
         member.in_use -= 1
         if place.session is not None and not (self._is_closed or member.is_removed or not place.stages.users):
@@ -207,7 +207,7 @@ class Pool(Roster):
 
 
 def _most_reliable(members: Sequence[Member], stages: SharedStages, avoid: Member) -> list[Member]:
-    """Return the members with the fewest faults, and with results rather than without, other than one."""
+    """Return other members, fewest faults first, results before none."""
     others = [member for member in members if member is not avoid] or list(members)
     clock_s = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Pool candidate: a pool of servers as a place where frames of one stage can be computed."""
+"""Pool candidate: a pool of servers for one stage's frames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ATTEMPTS = 2
 
 
 class PoolCandidate(DeviceCandidate):
-    """A pool as one worker uses it: each frame goes to the member that has the least to do.
+    """Worker's view of a pool: frames go to the least busy member.
 
     Parameters
     ----------
@@ -57,21 +57,21 @@ class PoolCandidate(DeviceCandidate):
 
     @property
     def session_address(self) -> str:
-        """The address of the member that has the worker's frame; empty between frames."""
+        """Address of the frame's current member, empty between frames."""
         return "" if self._place is None else str(self._place.member.endpoint)
 
     def prepare(self) -> None:
-        """Let one member load all stages; others do with their first frames."""
+        """Load all stages on one member; others load with their first frames."""
         pool, stages = self._join()
         pool.give_back(self._take_open(pool, stages, None, at_start=True))
         self._place = None
 
     def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Run one frame, or raise `DeviceLost` if two members were lost with it."""
+        """Run one frame; raise `DeviceLost` after losing two members."""
         return self.run_timed(program, inputs)[0]
 
     def run_timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame, and return the seconds that the member's device took as well.
+        """Run one frame, with the member device's seconds.
 
         A frame that one member fails on, or takes much longer for than usual, is tried once elsewhere; what comes of
         that says whose fault it was.
@@ -86,7 +86,7 @@ class PoolCandidate(DeviceCandidate):
         return result
 
     def break_off(self) -> None:
-        """End a call that waits for a member, or for a place, in another thread."""
+        """Abort a call waiting for a member or place, from another thread."""
         self._is_broken_off = True
         if (place := self._place) is not None:
             place.break_off()
@@ -94,7 +94,7 @@ class PoolCandidate(DeviceCandidate):
             joined[0].wake()
 
     def close(self) -> None:
-        """End the sessions that nobody uses."""
+        """End the unused sessions."""
         if self._joined is not None:
             pool, stages = self._joined
             pool.leave(stages)
@@ -102,7 +102,7 @@ class PoolCandidate(DeviceCandidate):
             self._joined = None
 
     def call(self, work: Callable[[PoolSession], Result], *, judges: bool = False) -> Result:
-        """Return the result of `work` in a session of the least busy member, or of another one if that is lost.
+        """Run `work` on the least busy member, or on another after loss.
 
         Parameters
         ----------
@@ -150,14 +150,14 @@ class PoolCandidate(DeviceCandidate):
         raise failure or DeviceLost("")
 
     def _join(self) -> tuple[Pool, SharedStages]:
-        """Return the pool, and what this worker runs there."""
+        """Return the pool, and this worker's stages there."""
         if self._joined is None:
             pool = self._use.enter_context(self._use_pool())
             self._joined = pool, pool.enter(self._key(), self._loaded)
         return self._joined
 
     def _take_open(self, pool: Pool, stages: SharedStages, failed: Member | None, *, at_start: bool = False) -> Place:
-        """Return a place with an open session; members that cannot be reached, or refuse, are passed over."""
+        """Return a place with an open session, skipping unreachable and refusing members."""
         # Members that have just been asked for the first time need a moment to answer.
         patience = max(self._patience, 0.0 if failed else self._timeout)
         failure = DeviceLost("")
@@ -180,7 +180,7 @@ class PoolCandidate(DeviceCandidate):
         raise failure
 
     def _open(self, pool: Pool, place: Place) -> None:
-        """Give a place a session with all stages open in it."""
+        """Open a session in a place, with all stages."""
         # A server that was restarted since the last frame said goodbye.
         if place.session is not None and not place.session.connection.usable():
             place.discard_session()
@@ -193,7 +193,7 @@ class PoolCandidate(DeviceCandidate):
     def _work(
         self, pool: Pool, place: Place, work: Callable[[PoolSession], Result], *, is_limited: bool
     ) -> tuple[Result, float]:
-        """Return the result, and the seconds that it took."""
+        """Return the work's result and seconds."""
         session = place.session
         assert session is not None  # noqa: S101 - `_take_open` gives one
         begin = time.monotonic()

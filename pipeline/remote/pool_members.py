@@ -1,4 +1,4 @@
-"""Members of a pool, the stages that they run, and the right to send a frame to one of them."""
+"""Pool members: their stages, and places for frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.system.watchdog import TimedRun
 
 @dataclass(eq=False)
 class PoolSession:
-    """A session with a member, and the stages that are open in it.
+    """Session with a member, and its open stages.
 
     Attributes
     ----------
@@ -30,14 +30,14 @@ class PoolSession:
     programs: list[int] = field(default_factory=list)
 
     def open_stages(self, loaded: Loaded) -> None:
-        """Open those that are not yet."""
+        """Open the missing stages."""
         for stage, code in loaded[len(self.programs) :]:
             self.programs.append(self.connection.open(stage, code))
 
 
 @dataclass(frozen=True)
 class SampleFrame:
-    """A frame whose result was right, by which members are tried out.
+    """Frame with a verified result, to try out members.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class SampleFrame:
     inputs: Sequence[np.ndarray]
 
     def run(self, session: PoolSession, loaded: Loaded) -> None:
-        """Run it in a session; raises as that does."""
+        """Run the frame in a session, with its errors."""
         session.connection.run(session.programs[self.program], loaded[self.program][0], self.inputs)
 
 
 @dataclass(eq=False)
 class SharedStages:
-    """Stages that workers with the same code run on a pool.
+    """Stages of equal code, shared by workers on a pool.
 
     Attributes
     ----------
@@ -112,34 +112,34 @@ class Member:
 
     @property
     def places(self) -> int:
-        """Frames that it may have at once."""
+        """Upper bound on concurrent frames."""
         # For each that it computes another one is on its way.
         return self.slots * (2 if self.endpoint.overlaps else 1)
 
     @property
     def error(self) -> DeviceLost | None:
-        """Why it takes no frames of some stages; None if it takes all."""
+        """Error keeping it from frames of some stages, if any."""
         errors = (health.error for health in (self._greeting, *self._healths.values()))
         return next((error for error in errors if error is not None), None)
 
     def health(self, stages: SharedStages | None) -> Health:
-        """Return how it has done with some stages; with None, whether it has answered at all."""
+        """Return its health for some stages, or its answering for None."""
         return self._greeting if stages is None else self._healths.setdefault(stages, Health())
 
     def absence(self, stages: SharedStages) -> Health | None:
-        """Return the health for which it takes no frames of some stages; None if it takes them."""
+        """Return the health behind its absence for some stages, if absent."""
         if self._greeting.error is not None:
             return self._greeting
         health = self._healths.get(stages)
         return None if health is None or health.error is None else health
 
     def refuses(self, stages: SharedStages) -> bool:
-        """Return whether it was asked to run some stages, and said no."""
+        """Test if it refused some stages."""
         health = self.absence(stages)
         return health is not None and health.cause is Cause.REFUSAL
 
     def forget(self, stages: SharedStages) -> None:
-        """Forget how it has done with stages that nobody runs any more."""
+        """Forget its health for unused stages."""
         self._healths.pop(stages, None)
 
 
@@ -167,12 +167,12 @@ class Place:
     hangs: bool = False
 
     def break_off(self) -> None:
-        """End a call that waits for the server in another thread."""
+        """Abort another thread's call waiting for the server."""
         if (session := self.session) is not None:
             session.connection.break_off()
 
     def discard_session(self) -> None:
-        """End the session, if there is one; the place remains."""
+        """End an open session; the place remains."""
         if self.session is not None:
             self.session.connection.close()
             self.session = None
@@ -180,7 +180,7 @@ class Place:
 
 @dataclass(eq=False)
 class Turn:
-    """A frame that waits in line for a place.
+    """A frame in line for a place.
 
     Attributes
     ----------

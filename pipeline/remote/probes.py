@@ -1,4 +1,4 @@
-"""Probes: questions that are asked again and again until they are answered, in few threads."""
+"""Probes: questions repeated until answered, in few threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Question = Callable[[], "float | None"]
 """Asks once, and returns the seconds until it wants to be asked again; None if there is no need."""
 
 MOST_THREADS = 8
-"""Questions at once. One that nobody answers takes its whole time limit."""
+"""Questions at once. An unanswered one takes its whole time limit."""
 
 
 @dataclass(eq=False)
@@ -22,7 +22,7 @@ class _Entry:
 
 
 class Probes:
-    """Questions, each asked when it is due; those that were asked least go first.
+    """Questions with due times, least asked first.
 
     However many there are, they take no more than `MOST_THREADS` threads, which end when nothing is left to ask.
     """
@@ -50,7 +50,7 @@ class Probes:
                 thread.start()
 
     def close(self, timeout: float) -> None:
-        """Ask nothing more; threads that wait for an answer are left behind after the time limit."""
+        """Stop asking; threads still waiting after the limit are abandoned."""
         with self._changed:
             self._is_closed = True
             self._entries.clear()
@@ -71,7 +71,7 @@ class Probes:
                     self._entries.append(entry)
 
     def _next(self) -> _Entry | None:
-        """Wait for a question that is due; None if there is none left."""
+        """Wait for a due question; None after the last."""
         with self._changed:
             while self._entries:
                 clock_s = time.monotonic()

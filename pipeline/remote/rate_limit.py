@@ -1,4 +1,4 @@
-"""Rate limit: how often clients of one address may come, and fail to show who they are."""
+"""Rate limit: connections and failed authentications per address."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 MOST_ADDRESSES = 4096
-"""So many are remembered; the one that came least lately is forgotten first."""
+"""Addresses remembered; the least recent is forgotten first."""
 
 FAILURE = 20
 """A failed attempt counts as so many connections."""
 
 
 class RateLimit:
-    """A bucket for each address, from which each connection takes one, and which fills up again with time.
+    """Token bucket per address, one token per connection, refilled with time.
 
     Clients of this machine have no limit: all that come through tunnels, and so all honest ones too, have its address.
 
@@ -47,11 +47,11 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def allows(self, address: str) -> bool:
-        """Return whether another client of an address may come now, and count it."""
+        """Count a client of an address; return False over the limit."""
         return self._take(address, 1.0)
 
     def note_failure(self, address: str) -> None:
-        """Count a client that did not show who it is."""
+        """Count a failed authentication."""
         self._take(address, FAILURE)
 
     def _take(self, address: str, amount: float) -> bool:
@@ -70,7 +70,7 @@ class RateLimit:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is this machine's own; one without an address is a socket of it."""
+    """Test for this machine's own address, or a local socket."""
     try:
         return not address or ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Refusal log: warnings about clients that are refused, at a limited rate."""
+"""Refusal log: rate-limited warnings about refused clients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 MOST_LINES = 10
-"""Lines within a period; who is refused after that is counted."""
+"""Lines per period. Further refusals are counted."""
 
 PERIOD_S = 10.0
 
 
 class RefusalLog:
-    """What a server says of the clients that it refuses, with their addresses.
+    """Warnings about refused clients, with their addresses.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Requests to open a stage: their checks, and the code that they ask for."""
+"""Open requests: their checks, and their code."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pipeline.remote.store import LIBRARY, PARAMETERS
 from pipeline.remote.wire import MalformedMessage
 
 LONGEST_SIMULATED_S = 30.0
-"""For one frame; a simulated device takes what the client says."""
+"""Longest simulated frame in seconds. A simulated device takes the client's word for it."""
 
 Needed = Mapping[str, tuple[BundleFile, str]]
-"""Files that are not here, by SHA-256, each with its suffix."""
+"""Missing files by SHA-256, with their suffixes."""
 
 
 def check(message: messages.OpenRequest, offer: Offer) -> None:
-    """Raise `Refusal` unless this machine can run the stage, and may, as far as its description tells."""
+    """Raise `Refusal` for stages this machine cannot or may not run."""
     _check_sizes(message.stage, offer.largest_frame)
     # Such a device sleeps for as long as the plan says, in the one thread that all sessions share.
     if message.device == "simulated" and not 0 <= message.stage.seconds <= LONGEST_SIMULATED_S:
@@ -41,7 +41,7 @@ def check(message: messages.OpenRequest, offer: Offer) -> None:
 
 
 def code(message: messages.OpenRequest, offer: Offer) -> StageCode | Needed | None:
-    """Return the stage's code, None if it needs none, or the files that the client has to send first.
+    """Return the stage's code, None without code, or its missing files.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def code(message: messages.OpenRequest, offer: Offer) -> StageCode | Needed | No
 
 
 def _signed_files(message: messages.OpenRequest, code: StageFiles, allowed: Path) -> StageFiles:
-    """Return what a signed manifest, which the client sent, says of the stage's files."""
+    """Return the stage's files from the client's signed manifest."""
     title = f"stage {message.stage.name!r}"
     if not message.signature:
         raise Refusal(f"{title} is of no signed bundle, which this server asks for; build it with '--sign KEY'")

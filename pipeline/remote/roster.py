@@ -1,4 +1,4 @@
-"""Roster: the members of a pool, who of them is in the rotation, and how those that left come back."""
+"""Roster: a pool's members, their rotation, and their return."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ logger = logging.getLogger(__name__)
 
 
 class OtherVersion(DeviceLost):
-    """Raised when a member runs another version of the bundle than the stream has results of."""
+    """Raised when a member runs another bundle version than the stream."""
 
 
 class FailedTrial(DeviceLost):
-    """Raised when a member fails on a frame that others have computed."""
+    """Raised when a member fails on a frame computed by others."""
 
 
 class Roster(ABC):
-    """Members, and what is known of them.
+    """Members, with the knowledge about them.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Roster(ABC):
         self._lock = threading.Lock()
 
     def add(self, endpoint: Endpoint) -> Member:
-        """Have one more member, which takes frames as soon as it has answered."""
+        """Add a member, in rotation once it answers."""
         member = Member(endpoint)
         member.health(None).error = DeviceLost(f"{endpoint}: not asked yet")
         with self._lock:
@@ -63,7 +63,7 @@ class Roster(ABC):
         return member
 
     def remove(self, member: Member) -> None:
-        """Send no more frames to a member; those that it has may end there."""
+        """Remove a member from rotation; its frames may finish there."""
         with self._lock:
             self.members.remove(member)
             member.is_removed = True
@@ -76,7 +76,7 @@ class Roster(ABC):
         close_sessions(sessions)
 
     def enter(self, key: Hashable, loaded: Loaded) -> SharedStages:
-        """Return the stages with a key, for one more worker that runs them; `leave` ends that."""
+        """Return a key's shared stages for another worker, until `leave`."""
         # Rather the version that the caller has the manifest of than another one.
         version = next((code.checksum for _, code in loaded if isinstance(code, BundleVersion)), "")
         with self._lock:
@@ -85,7 +85,7 @@ class Roster(ABC):
             return stages
 
     def leave(self, stages: SharedStages) -> None:
-        """Note that a worker is done; with the last one, sessions end."""
+        """Release a worker's stages; the last one ends their sessions."""
         sessions: list[PoolSession] = []
         with self._lock:
             stages.users -= 1
@@ -97,17 +97,17 @@ class Roster(ABC):
         close_sessions(sessions)
 
     def blame(self, member: Member, stages: SharedStages, error: DeviceLost) -> None:
-        """Count a fault of a member whose frame was computed elsewhere."""
+        """Count a member's fault on a frame computed elsewhere."""
         with self._lock:
             self._dismiss(member, stages, Cause.FAULT, error)
 
     def has_other(self, place: Place) -> bool:
-        """Return whether a frame could be tried with another member."""
+        """Test if another member could try a frame."""
         with self._lock:
             return any(member is not place.member for member in self._in_rotation(place.stages))
 
     def check_version(self, place: Place, version: str) -> None:
-        """Raise `OtherVersion` unless a member runs the version that the stream has results of."""
+        """Raise `OtherVersion` unless a member runs the stream's version."""
         with self._lock:
             self._check_version(place.member, place.stages, version)
 
@@ -115,7 +115,7 @@ class Roster(ABC):
 
     @abstractmethod
     def _assign(self) -> None:
-        """See whether members are there for those who wait."""
+        """Offer members to the waiters."""
 
     @abstractmethod
     def _wake_all(self) -> None:
@@ -125,7 +125,7 @@ class Roster(ABC):
         return [member for member in self._answered if member.absence(stages) is None]
 
     def _dismiss(self, member: Member, stages: SharedStages, cause: Cause, error: DeviceLost) -> None:
-        """Take a member out of the rotation, and have it asked when it may come back."""
+        """Take a member out of rotation and schedule its probe."""
         health = member.health(stages)
         if health.error is not None or member.is_removed:
             return
@@ -136,7 +136,7 @@ class Roster(ABC):
         self._note_absence(stages)
 
     def _note_absence(self, stages: SharedStages) -> None:
-        """See to those who wait when a member has left, or has not come back."""
+        """Handle the waiters after a departure or failed return."""
         absences = [member.absence(stages) for member in self.members]
         if None in absences:
             return
@@ -147,7 +147,7 @@ class Roster(ABC):
         self._wake_all()
 
     def _change_version(self, stages: SharedStages) -> None:
-        """Let a stream go on with the version that most members have, if they are out for that alone."""
+        """Switch a stream to the majority's version, if only that excludes them."""
         healths = [member.health(stages) for member in self.members if member.health(None).error is None]
         others = [health for health in healths if health.is_out and health.cause is Cause.VERSION]
         if not others:
@@ -167,12 +167,12 @@ class Roster(ABC):
             raise OtherVersion(f"{title}, that of the stream {stages.version[:12]}")
 
     def _pop_idle(self, condition: Callable[[Member, SharedStages], bool]) -> list[PoolSession]:
-        """Return the sessions that nobody uses of which a condition is true; from now on they are nobody's."""
+        """Take over and return idle sessions satisfying a condition."""
         keys = [key for key in self._idle if condition(*key)]
         return [session for key in keys for session in self._idle.pop(key)]
 
     def _probe(self, member: Member, stages: SharedStages | None) -> float | None:
-        """Ask a member, and return the pause before the next time; None if it is back, or nobody wants it."""
+        """Probe a member; return the next pause, None if back or unneeded."""
         health, is_first = member.health(stages), member.slots == 0
         is_unwanted = self._is_closed or member.is_removed or (stages is not None and not stages.users)
         if is_unwanted or health.error is None:
@@ -200,7 +200,7 @@ class Roster(ABC):
         return None
 
     def _try_out(self, member: Member, stages: SharedStages | None) -> PoolSession | None:
-        """Return a session in which a member has shown that it runs the stages."""
+        """Return a session in which a member ran the stages correctly."""
         slots = member.endpoint.count_slots()
         with self._lock:
             member.slots = max(1, slots)
@@ -234,7 +234,7 @@ def _run_sample(session: PoolSession, sample: SampleFrame, loaded: Loaded) -> No
 
 
 def absence_cause(error: DeviceLost) -> Cause:
-    """Return why a member that was asked takes no frames."""
+    """Return why a probed member takes no frames."""
     if isinstance(error, OtherVersion):
         return Cause.VERSION
     if isinstance(error, FailedTrial):
@@ -243,6 +243,6 @@ def absence_cause(error: DeviceLost) -> Cause:
 
 
 def close_sessions(sessions: Sequence[PoolSession]) -> None:
-    """End sessions that are nobody's."""
+    """Close orphaned sessions."""
     for session in sessions:
         session.connection.close()

@@ -1,4 +1,4 @@
-"""A device of a bare board that runs TVM's own RPC server.
+"""RPC device: a bare board with TVM's own RPC server.
 
 It is slow: tensors travel at about 0.06 GB/s.  ``soc-pipeline serve`` is the better server where it can be installed.
 """
@@ -19,7 +19,7 @@ from pipeline.remote import rpc_session, stage_package, tensors
 from pipeline.tvm.access import tvm
 
 WAYS = 3
-"""How often copying is measured: a large tensor takes a while."""
+"""Measurements of copying: a large tensor takes a while."""
 
 
 class RpcStage(NamedTuple):
@@ -31,7 +31,7 @@ class RpcStage(NamedTuple):
 
 
 class RpcConnection:
-    """Share of one stage in a session with TVM's RPC server, or with one that its tracker knows; used by one thread.
+    """One stage's share of an RPC session, direct or by tracker, for one thread.
 
     Such a server has one session at a time: stages of this process with the same address share it, and their calls take
     turns.  So the stages of a new bundle can be loaded while those of the old one still have frames.  Of a tracker's
@@ -55,7 +55,7 @@ class RpcConnection:
         self._session = rpc_session.join(address)
 
     def open(self, stage: StagePlan, code: StageCode | None) -> int:
-        """Send a stage, load it there, and return its number."""
+        """Send and load a stage; return its number."""
         # TVM's server can only load a library; it has no devices that compute nothing.
         if code is None:
             raise DeviceLost(f"{self.address}: stage {stage.name!r} has no code; build the bundle for this device")
@@ -83,7 +83,7 @@ class RpcConnection:
             return self._run(stage_program, arrays)
 
     def run_timed(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], float]:
-        """Run one frame as `run` does, and return the seconds that it takes on the board as well, by its own clock."""
+        """Run one frame like `run`, with the board's seconds."""
         stage_program = self._programs[program]
         outputs = self.run(program, stage, arrays)
         # Once more, since the board's clock is only read around runs of its own; measuring is not for frames that
@@ -92,22 +92,22 @@ class RpcConnection:
             return outputs, self._seconds(stage_program, arrays)
 
     def ways(self, nbytes: int) -> tuple[float, float]:
-        """Return the measured seconds that so many bytes take to the board, and back."""
+        """Return the measured seconds of bytes to and from the board."""
         array = np.zeros(nbytes, np.uint8)
         with self._session.call(2 * WAYS * nbytes):
             sending, receiving = zip(*_times(self._session.device, array), strict=True)
         return min(sending), min(receiving)
 
     def usable(self) -> bool:
-        """Return True until the connection ends, or the tracker has a server that the stage need not share."""
+        """Return False after the end, or when an unshared server is free."""
         return not (self._session.ended or rpc_session.has_better(self._session))
 
     def break_off(self) -> None:
-        """End the session, and with it the call that hangs in another thread."""
+        """End the session, and a hanging call in another thread."""
         self._session.break_off()
 
     def close(self) -> None:
-        """Give back what the stage has; the last one ends the session, so that the server is free for the next."""
+        """Release the stage; the last one ends the session."""
         # Objects of the board are given back by calls, which a server that hangs must not hold up.
         with self._session.turn():
             self._programs.clear()

@@ -1,4 +1,4 @@
-"""RpcProxy: a connection in the middle of somebody else's, which can be broken when it does not answer.
+"""RpcProxy: breakable forwarding of another party's connection.
 
 TVM's RPC waits for ever for a server that hangs, and some of its calls hold Python's interpreter lock meanwhile, so
 that no other thread of the process runs.  It is given a port of this machine instead, where a small process passes its
@@ -27,7 +27,7 @@ _EXPIRED, _ENDED = b"x", b"e"
 
 
 class RpcProxy:
-    """A process that connects to a server, and passes on what one client at `port` says to it.
+    """Process forwarding one client at `port` to a server.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class RpcProxy:
 
     @property
     def ended(self) -> bool:
-        """True once nothing is passed on any more: one side has gone, or a limit was exceeded."""
+        """True after forwarding ended, by either side or a limit."""
         self._read_report()
         return bool(self._state)
 
@@ -71,7 +71,7 @@ class RpcProxy:
 
     @contextlib.contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
-        """Break the connection if what is done inside takes longer."""
+        """Break the connection if the block takes longer."""
         self._order_limit(seconds)
         try:
             yield
@@ -79,18 +79,18 @@ class RpcProxy:
             self._order_limit(inf)
 
     def break_off(self) -> None:
-        """End the process, and with it the connection; what waits for the other side, in any thread, goes on."""
+        """End process and connection; waiting threads continue."""
         self._child.kill()
 
     def after_fork(self) -> None:
-        """Leave the process to the parent, when this one was forked."""
+        """Leave the process to the forking parent."""
         # Or `subprocess` would wait for a process that is not this one's child, and complain.
         self._child.returncode = 0
         self._state = _ENDED
         self._close_pipes()
 
     def close(self) -> None:
-        """End the process, and give back what it was watched by."""
+        """End the process and release its watching resources."""
         self.break_off()
         self._child.wait()
         self._close_pipes()
@@ -126,7 +126,7 @@ class RpcProxy:
 
 
 def _is_readable(descriptor: int, seconds: float) -> bool:
-    """Wait at most so long until a pipe can be read, be it that it has ended, and return whether it can."""
+    """Wait up to `seconds` for a readable or ended pipe; return success."""
     # `select` takes no descriptor above 1023, which a program with many files or pipelines has.
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
@@ -134,7 +134,7 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 
 
 class ByteForwarder:
-    """Forwarding between two sides, in the process: bytes that wait for each, and a deadline."""
+    """Forwarding between two sides within the process, with a deadline."""
 
     def __init__(self, server: socket.socket, client: socket.socket, orders: int) -> None:
         self._opposite = {server: client, client: server}
@@ -144,7 +144,7 @@ class ByteForwarder:
             side.setblocking(False)
 
     def live(self) -> bytes:
-        """Pass on until one side ends or the deadline has passed, and return which."""
+        """Forward until one side's end or the deadline, and return which."""
         while True:
             ready = self._ready()
             if monotonic() >= self._deadline:
@@ -158,7 +158,7 @@ class ByteForwarder:
                     return _ENDED
 
     def _ready(self) -> dict[int, int]:
-        """Wait for orders, and for sides that can be written to, where something waits for them, or else be read."""
+        """Wait for orders, writable sides with pending bytes, or readable ones."""
         poll = select.poll()
         poll.register(self._orders, select.POLLIN)
         for side, opposite in self._opposite.items():
@@ -169,7 +169,7 @@ class ByteForwarder:
         return dict(poll.poll(None if remaining_s == inf else max(0.0, 1e3 * remaining_s)))
 
     def _transfer(self, side: socket.socket, ready: int) -> bool:
-        """Send to a side and receive from it, as far as it is ready; False if it has gone."""
+        """Send to and receive from a ready side; False if gone."""
         opposite = self._opposite[side]
         try:
             if ready & select.POLLOUT:
@@ -185,7 +185,7 @@ class ByteForwarder:
 
 
 def main(server: int, orders: int, write_end: int, timeout: float) -> None:
-    """Be the process: the first three are open files, of the connected server and of the pipes."""
+    """Run the process on three open files: server, orders, write end."""
     with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
         listener.settimeout(timeout)
         os.write(write_end, str(listener.getsockname()[1]).encode())

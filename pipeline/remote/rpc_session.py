@@ -1,4 +1,4 @@
-"""The session with a TVM RPC server, for all stages of this process that have its address."""
+"""RPC session with a TVM server, shared by this process's stages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from pipeline.system import forks
 from pipeline.tvm.access import tvm
 
 SLOWEST = 5e6
-"""Bytes per second that a link must reach, so that sending what is large is not taken for a server that hangs."""
+"""Least bytes per second of a link, so that sending what is large is not taken for a server that hangs."""
 
-LOOK_S, LOOK = 2.0, 20
-"""Seconds between two questions to a tracker whether a shared session is still needed, and at least so many times as
-long as the last answer took: a tracker that hangs costs 5 % of the time, and not a frame."""
+LOOK_S = 2.0
+"""Seconds between two questions to a tracker about the need of a shared session, at least."""
+LOOK = 20
+"""The same as a multiple of the last answer's time: a hanging tracker costs 5 % of the time, and not a frame."""
 
 
 class RpcSession:
-    """A session; begun by `join`, and ended by the last `leave`.
+    """Session from `join` to the last `leave`.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class RpcSession:
         forks.watch(self)
 
     def after_fork(self) -> None:
-        """Leave the session to the parent process; TVM would end it for both."""
+        """Leave the session to the parent process; TVM would end both."""
         forks.keep(self)
         # They are the parent's; a pipeline that is loaded here begins sessions of its own.
         _addresses.clear()
@@ -78,7 +79,7 @@ class RpcSession:
         return self._proxy.ended
 
     def module(self, name: str, library: Any) -> Any:
-        """Return a library as it is loaded there; to be called inside of `call`.
+        """Return a library loaded there, for use inside `call`.
 
         It is sent once: to write to the file of a library that is in use would change its code.
         """
@@ -89,13 +90,13 @@ class RpcSession:
 
     @contextlib.contextmanager
     def turn(self, seconds: float | None = None) -> Iterator[None]:
-        """Have the session alone; it ends if that takes longer than `seconds`, by default the address's `timeout`."""
+        """Hold the session alone, at most `seconds` (default: the address's `timeout`)."""
         with self._turn, self._proxy.limit(self.address.timeout if seconds is None else seconds):
             yield
 
     @contextlib.contextmanager
     def call(self, nbytes: int, hint: str = "it hangs") -> Iterator[None]:
-        """Have the session alone, for calls that move so many bytes.
+        """Hold the session alone for calls moving `nbytes`.
 
         Raises
         ------
@@ -124,7 +125,7 @@ class RpcSession:
         self._proxy.break_off()
 
     def close(self) -> None:
-        """End it, so that the server is free for the next."""
+        """End the session, freeing the server for the next."""
         with self.turn():
             self._modules.clear()
             # TVM ends a session with the last object that refers to it: within the limit, as it says goodbye and may
@@ -135,7 +136,7 @@ class RpcSession:
 
 @contextlib.contextmanager
 def _clear_frames() -> Iterator[None]:
-    """Let an error keep nothing of the board, which would have to be given back to it later, without a limit."""
+    """Clear an error's references to the board, whose release has no limit."""
     try:
         yield
     except BaseException as error:
@@ -169,7 +170,7 @@ class _Sessions:
             return session
 
     def has_better(self, session: RpcSession) -> bool:
-        """Return true if a user of a shared session would get a server of its own; asked now and then only."""
+        """Test if a sharing user could get its own server; rarely asked."""
         # Whoever begins or ends a session holds the lock for as long as its server takes: no frame waits for that.
         if not self._address.tracker or session.users < 2 or not self._lock.acquire(blocking=False):
             return False
@@ -185,7 +186,7 @@ class _Sessions:
             self._lock.release()
 
     def leave(self, session: RpcSession) -> None:
-        """Note that a session has a user less; the last one ends it."""
+        """Remove a user of the session; the last one ends it."""
         with self._lock:
             session.users -= 1
             if session.users == 0:
@@ -199,7 +200,7 @@ _addresses: dict[Address, _Sessions] = {}
 
 
 def join(address: Address) -> RpcSession:
-    """Return the session with the server at an address, begun if there is none; `leave` it when it is of no more use.
+    """Return an address's session, new if necessary, until `leave`.
 
     Raises
     ------
@@ -210,10 +211,10 @@ def join(address: Address) -> RpcSession:
 
 
 def has_better(session: RpcSession) -> bool:
-    """Return true if a user that leaves its session and joins again gets a server of its own; asks now and then."""
+    """Test if rejoining would give an own server; rarely asked."""
     return _addresses[session.address].has_better(session)
 
 
 def leave(session: RpcSession) -> None:
-    """Note that a session has one user less; it ends with the last one."""
+    """Remove a user of the session; the last one ends it."""
     _addresses[session.address].leave(session)

@@ -1,4 +1,4 @@
-"""TVM's tracker: the servers that it knows, and a free one of them."""
+"""TVM's tracker: its servers, and a free one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REQUEST, _SUMMARY, _SUCCESS = 4, 6, 0
 
 
 def take_server(address: Address) -> tuple[str, int, str]:
-    """Ask TVM's tracker for a free server; while there is none it does not answer."""
+    """Ask TVM's tracker for a free server; it answers only then."""
     try:
         return _server(_ask_tracker(address, [_REQUEST, address.key, "", 1]))
     except TimeoutError:
@@ -31,7 +31,7 @@ def take_server(address: Address) -> tuple[str, int, str]:
 
 
 def has_free_server(address: Address) -> bool:
-    """Ask TVM's tracker whether it would give a server at once."""
+    """Ask TVM's tracker for an immediately free server."""
     try:
         status, summary = _ask_tracker(address, [_SUMMARY])
         return status == _SUCCESS and int(summary["queue_info"].get(address.key, {}).get("free", 0)) > 0
@@ -40,7 +40,7 @@ def has_free_server(address: Address) -> bool:
 
 
 def count_servers(address: Address) -> int:
-    """Return how many servers with the address's key TVM's tracker knows, free or not.
+    """Count a tracker's servers with the address's key, free or not.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def _length(data: bytearray) -> int:
 
 
 def _ask_tracker(address: Address, question: list[Any]) -> Any:
-    """Return a tracker's answer; raise `TimeoutError` if it does not come."""
+    """Return a tracker's answer, or raise `TimeoutError`."""
     with _tracker(address) as tracker:
         request = json.dumps(question).encode()
         tracker.sendall(struct.pack("<i", len(request)) + request)

@@ -1,4 +1,4 @@
-"""Served bundle: a whole pipeline that a server runs as one program, for one round trip per frame."""
+"""Served bundle: a whole pipeline as one remote program, one round trip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.remote.device_threads import TimedOutputs
 from pipeline.system.threads import start_in_thread
 
 BUNDLE = "bundle"
-"""What clients call it where others name a kind of device."""
+"""Name of a bundle in place of a kind of device."""
 
 CHANGING = "changing"
 """Version of a frame during which another version came."""
@@ -22,7 +22,7 @@ CHANGING = "changing"
 
 @dataclass(frozen=True)
 class BundleVersion:
-    """What a client has in place of the code of a bundle that runs elsewhere.
+    """Client's stand-in for the code of a remote bundle.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class BundleVersion:
 
 @dataclass(frozen=True)
 class OfferedBundle:
-    """The bundle that a server runs.
+    """Bundle on a server.
 
     Attributes
     ----------
@@ -53,11 +53,11 @@ class OfferedBundle:
 
     @property
     def slots(self) -> int:
-        """Frames that its stages work on at once."""
+        """Concurrent frames of its stages."""
         return sum(stage.replicas for stage in self.plan.stages)
 
     def misfit(self, stage: StagePlan) -> str:
-        """Return why it is not what a client asks for; empty if it is."""
+        """Explain a mismatch with a client's request, empty without."""
         for title, own, others in (
             ("inputs", self.plan.inputs, stage.inputs),
             ("outputs", self.plan.outputs, stage.outputs),
@@ -69,7 +69,7 @@ class OfferedBundle:
 
 
 class ServedBundle:
-    """The bundle as one session uses it, one frame at a time.
+    """Session's view of the bundle, one frame at a time.
 
     Attributes
     ----------
@@ -82,11 +82,11 @@ class ServedBundle:
 
     @property
     def version(self) -> str:
-        """The checksum of the manifest of the bundle that runs now."""
+        """Checksum of the current bundle's manifest."""
         return self._bundle.version()
 
     def run(self, inputs: Sequence[np.ndarray]) -> Future[TimedOutputs]:
-        """Run one frame; it waits at the entrance like all others."""
+        """Run one frame, queued like all others."""
         return start_in_thread(lambda: self._run(inputs), "frame of a client")
 
     def _run(self, inputs: Sequence[np.ndarray]) -> TimedOutputs:

@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 LIMITS = SessionLimits()
 
 MOST_ARRIVALS = 64
-"""Clients at once that have not shown yet who they are; an honest one needs some milliseconds for it."""
+"""Unauthenticated clients at once; an honest one needs some milliseconds."""
 
 
 class Server:
-    """Listens for clients; each one that comes gets a session with a thread of its own.
+    """Listens for clients, with one session and thread per client.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Server:
         self._closing = threading.Event()
 
     def serve(self) -> None:
-        """Take clients in until `close` is called, or until Ctrl-C."""
+        """Accept clients until `close` or Ctrl-C."""
         # Who waits for longer stays in the system's line, which costs nothing.
         while not self._closing.wait(min(1.0, self._entrance.pause())):
             try:
@@ -105,7 +105,7 @@ class Server:
                 connection.close()
 
     def close(self) -> None:
-        """Let all clients go and end all threads; a kernel that runs is not waited for longer than a second."""
+        """Drop all clients and end threads, waiting a second for kernels."""
         self._closing.set()
         with contextlib.suppress(OSError):
             # Closing alone would leave `accept` asleep in its thread.
@@ -144,7 +144,7 @@ class Server:
         session.refuse(f"this server already has {self._max_sessions} clients, and takes no more", messages.BusyAnswer)
 
     def _make_room(self) -> bool:
-        """Let a silent client go; return whether there was one.  The caller holds the lock."""
+        """Drop a silent client; return success. The caller holds the lock."""
         clock_s = time.monotonic()
         peers = Counter(session.peer for session in self._sessions.values())
         silent = [
@@ -179,7 +179,7 @@ class Server:
                 self._sessions.pop(thread, None)
 
     def _find_place(self, thread: threading.Thread, session: ServerSession) -> bool:
-        """Return whether there is a place for another session, which it has then."""
+        """Reserve a session's place; return success."""
         with self._lock:
             has_place = not self._closing.is_set() and (len(self._sessions) < self._max_sessions or self._make_room())
             if has_place:

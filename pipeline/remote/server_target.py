@@ -1,4 +1,4 @@
-"""The target of this machine, for a client that builds for it.
+"""Target of this machine, for clients' builds.
 
 TVM's compiler knows the processor; the server itself runs with TVM's small runtime, so a process of its own asks.
 """
@@ -21,10 +21,10 @@ from pipeline.system.threads import start_in_thread
 # By way of the door to TVM, which keeps PyTorch out of the process.
 _CODE = f"import pipeline.tvm.access; from {host_target.__name__} import host_target; print(host_target())"
 LIMIT_S = 300.0
-"""Of an emulated processor."""
+"""Time limit of an emulated processor in seconds."""
 
 _DERIVED = ("tag", "keys")
-"""What TVM adds by itself."""
+"""Keys added by TVM itself."""
 
 # Clients that ask at once share one process: it loads TVM's compiler, which takes seconds.
 _lock = threading.Lock()
@@ -32,7 +32,7 @@ _answers: list[Future[dict[str, object]]] = []
 
 
 def ask_target() -> Future[dict[str, object]]:
-    """Return TVM's description of this machine's processor, as soon as it is there; it is asked for once."""
+    """Return TVM's description of this processor, asked for once."""
     with _lock:
         # A failure is not kept: it may have been for want of memory.
         if not _answers or (_answers[0].done() and _answers[0].exception()):

@@ -1,4 +1,4 @@
-"""Session: one client of a server, from its greeting to its end."""
+"""Session: one client of a server, from greeting to end."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 FAREWELL_S = 1.0
-"""A client that is refused has so long to hear why."""
+"""Seconds for a refused client to hear why."""
 
 MOST_PROGRAMS = 1024
-"""Stages that one session may have open: one for each size of frames that they are built for; or, while a model is
-measured, one for each of its groups of operators."""
+"""Upper bound on a session's open stages: one per frame size, or, while a model is measured, one per group of
+operators."""
 
 
 class SessionLimits(NamedTuple):
-    """Seconds that clients may take.
+    """Time limits of clients in seconds.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class SessionLimits(NamedTuple):
 
 
 class ServerSession:
-    """Serves one client, in a thread of its own; whatever the client sends ends at worst this session.
+    """Serves one client in a separate thread; its input ends only this session.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class ServerSession:
         self._memory: FrameMemory | None = None
 
     def greet(self, admits: Callable[[str], bool] = lambda _: True) -> bool:
-        """Hear who the client is, and return whether it may stay; else it is told why not, and let go.
+        """Authenticate the client; a refused one is told why and dropped.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class ServerSession:
         return self._attempt(lambda: self._greet(admits))
 
     def serve(self) -> None:
-        """Answer a client that may stay until it goes."""
+        """Answer an admitted client until it leaves."""
         try:
             self._attempt(self._answer_all)
         finally:
@@ -109,7 +109,7 @@ class ServerSession:
             self._wire.close()
 
     def _attempt(self, work: Callable[[], None]) -> bool:
-        """Return whether nothing ended the session."""
+        """Return False if the session ended."""
         try:
             work()
         except OSError as error:
@@ -143,7 +143,7 @@ class ServerSession:
     def refuse(
         self, reason: str, kind: type[messages.BusyAnswer | messages.RefusalAnswer] = messages.RefusalAnswer
     ) -> None:
-        """Tell the client why there is no place for it, and let it go."""
+        """Tell a client why it is refused, and drop it."""
         try:
             self._wire.limit(FAREWELL_S)
             # Below the limit of `messages.Text`, or the client would refuse the refusal.
@@ -207,7 +207,7 @@ class ServerSession:
         return ServedBundle(bundle, stage)
 
     def _load(self, message: messages.OpenRequest) -> ServedStage | None:
-        """Return a stage that is ready, or None if the client has to send files first, which it is told."""
+        """Return a ready stage, or None after requesting missing files."""
         thread = self._slot(message.device)
         # Files are compared with their SHA-256, which may take a while.
         code = self._await_result(start_in_thread(lambda: requests.code(message, self._offer), "files"))
@@ -221,7 +221,7 @@ class ServerSession:
         return program
 
     def _share_memory(self, stage: StagePlan) -> messages.MemoryOffer | None:
-        """Return memory for frames with a client of this machine, if a stage needs more than there is."""
+        """Share frame memory with a local client, if a stage needs more."""
         request_bytes, answer_bytes = (frame_memory.area_bytes(specs) for specs in (stage.inputs, stage.outputs))
         offer = None if self._memory is None else self._memory.offer
         if offer is not None:
@@ -245,7 +245,7 @@ class ServerSession:
         return memory.offer
 
     def _slot(self, kind: str) -> DeviceThread:
-        """Return the slot of a device on which all stages of this session run."""
+        """Return the session's slot for all stages on a device."""
         # Frames come one at a time: on several slots, they would gain nothing, and others lose their places.
         if kind not in self._slots:
             self._slots[kind] = self._offer.computing.enter(kind)
@@ -306,7 +306,7 @@ class ServerSession:
         return self._await_end(work).result()
 
     def _await_end(self, work: Future[Result]) -> Future[Result]:
-        """Wait for something, and let the client know that it is worth waiting."""
+        """Wait for work, with signs of life for the client."""
         try:
             # The beat tells the client that the machine is alive; sending it finds out whether the client still is.
             while not concurrent.futures.wait((work,), self._beat_s).done:

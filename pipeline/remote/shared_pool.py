@@ -1,4 +1,4 @@
-"""Shared pool: one pool for all workers of this process with one address, and what tells it of its members."""
+"""Shared pool: one per address and process, with its membership."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.remote.pool import Pool
 
 @dataclass
 class _Use:
-    """A pool that somebody uses."""
+    """A pool in use."""
 
     pool: Pool
     membership: contextlib.ExitStack
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def shared_pool(address: Address) -> Iterator[Pool]:
-    """Give the pool at an address, which all workers of this process share while anybody uses it.
+    """Yield an address's pool, shared by this process's workers.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Package: a built stage as the files that travel, by their SHA-256."""
+"""Stage package: a built stage's files for travel, by SHA-256."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _packages: weakref.WeakKeyDictionary[StageCode, StagePackage] = weakref.WeakKeyD
 
 
 def pack_stage(code: StageCode) -> StagePackage:
-    """Return the files of `code`; they are made once, for all replicas and connections.
+    """Return `code`'s files, made once for all replicas and connections.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def _build_package(code: StageCode) -> StagePackage:
 
 
 def _parameters(code: StageCode) -> tuple[Sequence[ParameterEntry], list[memoryview]]:
-    """Return the entries of the arrays and the pieces of their file, which has the checksum of a bundle's."""
+    """Return array entries and their file's pieces, with a bundle's checksum."""
     if code.parameter_file is not None:
         return code.parameter_file.entries, [code.parameter_file.content.array.data]
     (entries,), distinct = parameters.lay_out(parameters.share_arrays([code.parameters]))
@@ -87,7 +87,7 @@ def _library(code: StageCode) -> memoryview:
 
 
 def describe_pieces(name: str, pieces: Sequence[memoryview]) -> BundleFile:
-    """Return the size and the checksum of a file in pieces."""
+    """Return size and checksum of a file in pieces."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)

@@ -1,4 +1,4 @@
-"""Store: the files that a server has, by their SHA-256: those of its bundles, and uploads that it was told to take."""
+"""Store: a server's files by SHA-256, from bundles and permitted uploads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UPLOADS = r"[0-9a-f]{64}\.(so|parameters)"
 
 
 class StageContents(NamedTuple):
-    """The files of a stage, verified, and what is said of them; None for what is not here.
+    """Verified files of a stage with their descriptions, None if missing.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class StageContents(NamedTuple):
 
 
 class FileStore:
-    """Files of stages that a server has.
+    """Files of stages on a server.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class FileStore:
                 raise BundleError(f"an upload arrived damaged: its SHA-256 is not {part.sha256}")
 
     def _in_bundles(self) -> Iterator[tuple[BundleFolder, StageFiles, str]]:
-        """Yield the stages that the manifests name now: a bundle may be copied here while the server runs."""
+        """Yield the manifests' current stages: bundles may arrive while serving."""
         if self._bundles is None:
             return
         for path in (self._bundles, *(each for each in self._bundles.iterdir() if each.is_dir())):
@@ -138,7 +138,7 @@ def _write(stream: BinaryIO, block: memoryview) -> None:
 
 
 def _make_room(folder: Path, limit: int) -> None:
-    """Remove what was not used for longest, until the rest has at most so many bytes."""
+    """Remove the least recently used until the rest fits `limit` bytes."""
     files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in _files(folder))
     total = sum(size for _, size, _ in files)
     for _, size, path in files:
@@ -153,7 +153,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _upload(path: Path, part: BundleFile) -> VerifiedContent | None:
-    """Return the file at `path` if it is there, and what it should be; then it counts as used."""
+    """Return the valid file at `path`, if there, marking its use."""
     try:
         descriptor = open_regular(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Stranger budget: the processor's time that a server spends on clients that do not show who they are."""
+"""Stranger budget: a server's processor time for unauthenticated clients."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 
 SHARE = 0.1
-"""Seconds of a core in a second. What strangers cost, those who were let in lack."""
+"""Seconds of a core in a second. Admitted clients lack what strangers cost."""
 
 BURST_S = 0.1
-"""Seconds that may be spent at once: of some dozens who come together. They hold up all others meanwhile."""
+"""Seconds of a burst, for some dozens who come together. They hold up all others meanwhile."""
 
 
 class StrangerBudget:
-    """A bucket of seconds, which fills up with time.
+    """Bucket of seconds, refilled with time.
 
     Parameters
     ----------
@@ -35,6 +35,6 @@ class StrangerBudget:
             self._since_s = clock_s
 
     def pause(self) -> float:
-        """Return for how many seconds no client should be let in."""
+        """Return the seconds of closed doors."""
         self.spend(0.0)
         return max(0.0, -self._level_s / SHARE)

@@ -1,4 +1,4 @@
-"""Tensors on the wire: their bytes as they lie, received where compiled kernels can use them in place."""
+"""Tensors on the wire: raw bytes, received in place for kernels."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def heads(arrays: Sequence[np.ndarray]) -> tuple[TensorHead, ...]:
 
 
 def contiguous(array: np.ndarray) -> np.ndarray:
-    """Return the array itself, or a copy whose rows lie one behind the other."""
+    """Return the array, or a contiguous copy."""
     # The reshape is for scalars, of which NumPy makes arrays of one axis here.
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def receive(wire: Wire[Any], tensors: Sequence[TensorHead]) -> list[np.ndarray]:
-    """Return the tensors that follow a message; whoever calls this has compared their sizes with what may come."""
+    """Receive a message's tensors; callers have checked their sizes."""
     # Aligned, as kernels demand of tensors that they use in place.
     arrays = [empty(tensor.shape, tensor.dtype) for tensor in tensors]
     for array in arrays:

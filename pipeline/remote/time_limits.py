@@ -1,4 +1,4 @@
-"""Time limits: frames that take much longer with a member than usual are broken off, to be tried elsewhere."""
+"""Time limits: frames unusually slow on a member are retried elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.system.watchdog import TimedRun, Watchdog
 
 
 class TimeLimits:
-    """The frames of a pool whose time is limited, by what is usual for the member or else for all.
+    """Limited frames of a pool, by usual times per member or overall.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class TimeLimits:
         self._lock = threading.Lock()
 
     def begin(self, place: Place) -> None:
-        """Break off the session of a place when its frame is late, until `end`."""
+        """Break a late frame's session, until `end`."""
         with self._lock:
             if self._is_closed:
                 return
@@ -53,7 +53,7 @@ class TimeLimits:
                 self._watchdog.stop()
 
     def _expire(self, place: Place, run: TimedRun) -> None:
-        """Break off the session of a place, or look again later; called in the watchdog's thread."""
+        """Break a place's session, or look again later; in the watchdog's thread."""
         with self._lock:
             # The frame may have ended at this very moment, and the session be another one's.
             if place.run is not run or self._watchdog is None or self._is_closed:

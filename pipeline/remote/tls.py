@@ -1,4 +1,4 @@
-"""TLS: both ends of an encrypted connection, and how each one shows who it is.
+"""TLS: both ends of an encrypted connection, with their authentication.
 
 The files of a server and those of its clients lie in folders of their own:
 
@@ -39,7 +39,7 @@ SHORTEST_TOKEN = 16
 """Characters; a shorter one can be guessed."""
 
 _EXPIRED = 10
-"""Of OpenSSL, X509_V_ERR_CERT_HAS_EXPIRED."""
+"""Code of OpenSSL, X509_V_ERR_CERT_HAS_EXPIRED."""
 
 _ALL = stat.S_IROTH | stat.S_IWOTH
 """Rights of everybody; a group may be that of a service."""
@@ -49,7 +49,7 @@ _HANDSHAKE = 0x16
 
 
 class NoTls(ConnectionError):
-    """Raised when a client that does not speak TLS comes to a server that does."""
+    """Raised when a client speaks no TLS to a TLS server."""
 
 
 class ServerTls:
@@ -85,7 +85,7 @@ class ServerTls:
             )
 
     def wrap(self, connection: socket.socket) -> EncryptedSocket:
-        """Return the connection as it is encrypted, for which the handshake remains to be done.
+        """Return the encrypted connection before its handshake.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class ServerTls:
         return EncryptedSocket(connection, self._context)
 
     def admits(self, connection: EncryptedSocket, token: str) -> bool:
-        """Return whether a client has shown who it is."""
+        """Test if a client has authenticated itself."""
         # What is not signed by the authority has not come through the handshake.
         if connection.peer_certificate():
             return True
@@ -135,7 +135,7 @@ class ClientTls:
         self.token = read_token(folder / TOKEN) if (folder / TOKEN).exists() else ""
 
     def connect(self, connection: socket.socket, host: str) -> EncryptedSocket:
-        """Return the encrypted connection with a server that its certificate calls `host`.
+        """Return the encrypted connection with a server certified as `host`.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class ClientTls:
 
 
 def describe_error(error: ssl.SSLError) -> str:
-    """Return what a failed handshake, or the first answer after it, means for a client."""
+    """Explain a failed handshake, or first answer, to a client."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not believed: {error.verify_message}"
     reason = error.reason or str(error)
@@ -198,7 +198,7 @@ def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 
 def _check_validity(context: ssl.SSLContext, certificate: Path) -> None:
-    """Raise `InputError` if a server's certificate has expired, by what a client would say of it."""
+    """Raise `InputError` for an expired server certificate, as clients see it."""
     client = _new_context(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     # Whoever signed it: in this check the certificate itself is believed.
@@ -220,7 +220,7 @@ def _check_validity(context: ssl.SSLContext, certificate: Path) -> None:
 
 
 def _check_secret(path: Path) -> None:
-    """Raise `InputError` if everybody on this machine may read or change a file."""
+    """Raise `InputError` for a file accessible to everybody."""
     # Of Windows the bits tell nothing. A missing file is for others to name.
     if os.name == "posix" and path.exists() and stat.S_IMODE(path.stat().st_mode) & _ALL:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Tracker members: a pool of the servers that TVM's tracker knows by one key."""
+"""Tracker members: a pool of TVM tracker's servers under one key."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pipeline.remote.pool_members import Member
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Between two questions to the tracker, which tells nobody by itself who comes and goes."""
+"""Seconds between two questions to the tracker. It announces nobody's coming and going by itself."""
 
 
 @dataclass(frozen=True)
 class TrackerEndpoint(Endpoint):
-    """One of the tracker's servers, whichever is free: it does not say which one it gives.
+    """One of the tracker's free servers, chosen by it anonymously.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class TrackerEndpoint(Endpoint):
 
 @contextlib.contextmanager
 def follow_tracker(address: Address, pool: Pool) -> Iterator[None]:
-    """Let a pool have as many members as the tracker has servers, while the block runs."""
+    """Match a pool's size to the tracker's servers during the block."""
     ending = threading.Event()
     thread = threading.Thread(target=_follow, args=(address, pool, ending), name=f"members of {address}", daemon=True)
     thread.start()
@@ -89,7 +89,7 @@ def _follow(address: Address, pool: Pool, ending: threading.Event) -> None:
 
 
 def _pop_unused(members: list[Member]) -> Member:
-    """Take a member off the list: a lost one if there is any."""
+    """Take a member off the list, preferably a lost one."""
     lost = [member for member in members if member.error is not None]
     member = (lost or members)[-1]
     members.remove(member)

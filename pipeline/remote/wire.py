@@ -1,4 +1,4 @@
-"""Wire: messages over a stream socket, each bounded before anything is allocated for it.
+"""Wire: messages over a stream socket, bounded before allocation.
 
 A message is a magic number, the length of its head, the head in MessagePack, and what the head says follows: tensors
 or a file.  They are sent from and received into their own memory, without another copy.
@@ -28,10 +28,10 @@ LARGEST_HEAD = 4 << 20
 """Bytes; a stage with thousands of parameters has a tenth of it."""
 
 LARGEST_GREETING = 8 << 10
-"""Bytes of the head of a greeting, all that a stranger may send; a token has some dozens."""
+"""Upper bound on a greeting's head in bytes, all that a stranger may send. A token has some dozens."""
 
 MOST_DISCARDED = 1 << 16
-"""Bytes that a stranger may send in vain before it is let go."""
+"""Bytes of a stranger in vain before it is dropped."""
 
 # Below that, no link is worth sending frames over: who is slower dawdles on purpose, and keeps others out.
 SLOWEST = 10_000
@@ -39,19 +39,19 @@ SLOWEST = 10_000
 
 _PRELUDE = struct.Struct("!4sI")
 _RECORD = 16 << 10
-"""Bytes of a record of TLS, the most that it allows."""
+"""Largest TLS record in bytes, by its standard."""
 
 _HANDSHAKE = b"\x16\x03"
-"""What TLS begins with."""
+"""First bytes of TLS."""
 
 _AT_ONCE = 512
-"""Buffers that the system takes in one call; every system takes more."""
+"""Buffers per system call; every system takes more."""
 
 Message = TypeVar("Message")
 
 
 class MalformedMessage(ValueError):
-    """Raised when what arrives is no message, or none that may come now; the connection is of no use any more."""
+    """Raised on a malformed or unexpected message; the connection is unusable."""
 
 
 class Wire(Generic[Message]):
@@ -88,15 +88,15 @@ class Wire(Generic[Message]):
         self._largest_head = largest_head
 
     def after_fork(self) -> None:
-        """Close the connection for this process, which was forked; the other side notices nothing."""
+        """Close the forked process's end, invisibly to the other side."""
         self._socket.close()
 
     def limit(self, seconds: float | None) -> None:
-        """Let later calls make progress within so long, and all in all not be slower than `SLOWEST`; None: no limit."""
+        """Limit later calls: progress within `seconds`, at `SLOWEST` overall; None lifts it."""
         self._socket.settimeout(seconds)
 
     def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
-        """Send a message and what follows it."""
+        """Send a message with its buffers."""
         head = msgspec.msgpack.encode(message)
         chunks = [memoryview(_PRELUDE.pack(MAGIC, len(head)) + head), *(each for each in buffers if each.nbytes)]
         # One deadline for the whole message: a time limit of the socket begins anew with each byte.
@@ -111,7 +111,7 @@ class Wire(Generic[Message]):
                 chunks[0] = chunks[0][count:]
 
     def _send_some(self, chunks: Sequence[memoryview], deadline: float) -> int:
-        """Return how many bytes of the first chunks have been sent."""
+        """Return the number of bytes sent from the first chunks."""
         if not isinstance(self._socket, EncryptedSocket):
             return self._socket.sendmsg(chunks[:_AT_ONCE])
         block = chunks[0][:BLOCK]
@@ -125,7 +125,7 @@ class Wire(Generic[Message]):
         return block.nbytes
 
     def receive(self) -> Message:
-        """Return the next message; what follows it is to be fetched by `fill`."""
+        """Return the next message, with `fill` for its buffers."""
         prelude = bytearray(_PRELUDE.size)
         self.fill(memoryview(prelude))
         magic, nbytes = _PRELUDE.unpack(prelude)
@@ -161,18 +161,18 @@ class Wire(Generic[Message]):
         return math.inf if limit is None else time.monotonic() + limit + nbytes / SLOWEST
 
     def wait(self) -> None:
-        """Wait until something arrives, or the end, without a time limit."""
+        """Wait for input or the end, without a time limit."""
         # A client may pause between frames for as long as it likes: the server's room for others is
         # `Server._make_room`'s matter, and TCP's own probes find dead machines.
         self._has_arrived(None)
 
     @property
     def peer(self) -> str:
-        """The address of the other side, without its port; empty if it has none."""
+        """Address of the other side without port, if any."""
         return peer_address(self._socket)
 
     def quiet(self) -> bool:
-        """Return True if nothing has arrived, not even the end."""
+        """Return True without any input, even the end."""
         return not self._has_arrived(0)
 
     def _has_arrived(self, timeout_ms: int | None) -> bool:
@@ -185,11 +185,11 @@ class Wire(Generic[Message]):
         return bool(poll.poll(timeout_ms))
 
     def finish(self, seconds: float, most_bytes: float = math.inf) -> None:
-        """Announce that nothing more comes, and give the other side some time to take note."""
+        """Announce the end, giving the other side time to notice."""
         finish(self._socket, seconds, most_bytes)
 
     def break_off(self) -> None:
-        """End all calls that wait, in any thread."""
+        """End all waiting calls, in any thread."""
         break_off(self._socket)
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class Wire(Generic[Message]):
 
 
 def blocks(wire: Wire[ClientMessage] | Wire[ServerMessage], nbytes: int, size: int = 1 << 20) -> Iterator[memoryview]:
-    """Yield the bytes that follow a message, a block at a time; each is gone when the next one is asked for."""
+    """Yield a message's bytes in blocks, valid until the next."""
     room = memoryview(bytearray(min(nbytes, size)))
     while nbytes:
         block = room[: min(nbytes, size)]
@@ -209,7 +209,7 @@ def blocks(wire: Wire[ClientMessage] | Wire[ServerMessage], nbytes: int, size: i
 
 
 def peer_address(connection: socket.socket) -> str:
-    """Return the address of the other side, without its port; empty if it has none, or has gone already."""
+    """Return the other side's address without port, empty if gone."""
     try:
         name = connection.getpeername()
     except OSError:
@@ -218,18 +218,18 @@ def peer_address(connection: socket.socket) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether the other side is on this machine, as far as its address tells; a tunnel's may be elsewhere."""
+    """Test for an address of this machine; tunnels may lead elsewhere."""
     return address.startswith("127.") or address in {"::1", "::ffff:127.0.0.1"}
 
 
 def break_off(connection: socket.socket) -> None:
-    """End all calls that wait for a connection, in any thread; closing alone would not wake them."""
+    """End all calls waiting for a connection; closing alone wakes none."""
     with contextlib.suppress(OSError):  # it has ended already
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def finish(connection: socket.socket, seconds: float, most_bytes: float = math.inf) -> None:
-    """Send nothing more, and throw away what comes until the other side ends, too, for so long and so much at most.
+    """Send an end, then discard input until the other's, within limits.
 
     Were the connection closed with something unread in it, the system would throw away also what was sent last.
     """

@@ -1,4 +1,4 @@
-"""Zenoh members: servers that announce themselves under a key, and the pool of those that do.
+"""Zenoh members: servers announced under a key, as a pool.
 
 A server declares a token of Zenoh's liveliness, whose key has its address.  The token ends with the server's process,
 or with its connection to Zenoh.
@@ -28,21 +28,21 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "soc-pipeline/members"
 CONNECTING_MS = 2000
-"""For which Zenoh tries to reach the endpoints that it is given."""
+"""Milliseconds for Zenoh to reach its configured endpoints."""
 
 LOOK_S = 1.0
-"""For which members may answer that are asked for once."""
+"""Seconds for members' answers to a single question."""
 
 MOST_MEMBERS = 1024
-"""Servers that may be announced under one key: whoever is in the network may announce any number."""
+"""Upper bound on servers under one key: anybody in the network may announce any number."""
 
 WILDCARDS = {"", "0.0.0.0", "::"}  # noqa: S104 - they are compared
-"""Where a server listens at all of its addresses."""
+"""Addresses of a server that listens at all of its addresses."""
 
 
 @contextlib.contextmanager
 def announce_server(address: Address, host: str, port: int) -> Iterator[None]:
-    """Announce a server while the block runs; `address` is the pool's, see `pipeline.core.remote_address`.
+    """Announce a server during the block; for `address` see `pipeline.core.remote_address`.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def announce_server(address: Address, host: str, port: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def follow_announcements(address: Address, pool: Pool) -> Iterator[None]:
-    """Let the servers that are announced under the address's key be members of a pool, while the block runs."""
+    """Keep a pool's members as announced under its key, during the block."""
     follower = _Follower(address, pool)
     with _open_session(address) as session:
         subscriber = session.liveliness().declare_subscriber(f"{PREFIX}/{address.key}/*", follower.note, history=True)
@@ -76,7 +76,7 @@ def follow_announcements(address: Address, pool: Pool) -> Iterator[None]:
 
 
 def find_members(address: Address) -> list[Address]:
-    """Return the servers that are announced under the address's key now.
+    """Return the servers announced under the address's key now.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def find_members(address: Address) -> list[Address]:
 
 
 def network_address() -> str:
-    """Return this machine's address in its network; that of loopback if it is in none."""
+    """Return this machine's network address, or loopback without network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
         try:
             # Nothing is sent: the system only says from where it would be.
@@ -102,7 +102,7 @@ def network_address() -> str:
 
 
 class _Follower:
-    """Members of a pool by what is announced of them; called by Zenoh's threads."""
+    """Members of a pool by announcement, called from Zenoh's threads."""
 
     def __init__(self, address: Address, pool: Pool) -> None:
         self._address, self._pool = address, pool
@@ -111,7 +111,7 @@ class _Follower:
         self._lock = threading.Lock()
 
     def note(self, sample: Any) -> None:
-        """Add a member that is announced, or see after one that is not any more."""
+        """Add an announced member, or handle one withdrawn."""
         zenoh = _library()
         text = str(sample.key_expr)
         member_address = _member_address(self._address, text)
@@ -133,7 +133,7 @@ class _Follower:
         self._pool.probes.add(partial(self._see_after, text, member_address))
 
     def _see_after(self, text: str, address: Address) -> None:
-        """Remove a member, unless it is only Zenoh's connection that is lost."""
+        """Remove a member, unless only Zenoh's connection was lost."""
         with contextlib.suppress(DeviceLost):
             ServerEndpoint(address).count_slots()
             return
@@ -147,7 +147,7 @@ class _Follower:
 
 
 def _member_address(pool: Address, text: str) -> Address | None:
-    """Return the address that a token says; None if it is none."""
+    """Return a token's address, if valid."""
     match = re.fullmatch(r"(.+):(\d{1,5})", text.rpartition("/")[2])
     if match is None or not 0 < int(match[2]) < 1 << 16:
         return None
@@ -172,7 +172,7 @@ def _library() -> Any:
 
 
 def _settings(zenoh: Any, via: str) -> Any:
-    """Return the settings of a session: those of the user's file, or a peer that is found by others, or endpoints."""
+    """Return a session's settings: user file, discovered peer, or endpoints."""
     if path := os.environ.get("ZENOH_SESSION_CONFIG_URI"):
         return zenoh.Config.from_file(path)
     settings = zenoh.Config()
@@ -186,7 +186,7 @@ def _settings(zenoh: Any, via: str) -> Any:
 
 
 def parse_announcement(text: str) -> Address:
-    """Return the pool that ``serve --announce`` names; raises `BoardError` if it is none."""
+    """Return ``serve --announce``'s pool; raises `BoardError` if malformed."""
     from pipeline.core.remote_address import parse
 
     address = parse(f"pool:{text}")
