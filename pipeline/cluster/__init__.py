@@ -1,4 +1,4 @@
-"""Clusters of Ray: whole pipelines as actors on its nodes, which share one stream of frames."""
+"""Ray clusters: whole pipelines as actors sharing one frame stream."""
 
 from pipeline.cluster.cluster_pipeline import ClusterPipeline
 from pipeline.cluster.fleet import ReplicaStatistics

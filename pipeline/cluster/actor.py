@@ -1,4 +1,4 @@
-"""ReplicaActor: the replica as an actor of Ray, which this module alone imports as it is loaded."""
+"""ReplicaActor: the replica as Ray actor, the only module importing Ray on load."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import ray
 from pipeline.cluster.replica import MissingBundle, Replica, ReplicaOrder, ReplicaReady, ReplicaRefusal
 
 CONTROL = "control"
-"""Calls of this group are answered while all others compute: one that loads, and one that gives a sign of life."""
+"""Group of calls answered while all others compute: one that loads, and one that gives a sign of life."""
 
 
 class ReplicaActor(Replica):
-    """A replica whose calls come from another process."""
+    """Replica called from another process."""
 
     @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
     def prepare(
         self, order: ReplicaOrder, references: Mapping[str, Any] | None = None
     ) -> ReplicaReady | ReplicaRefusal | MissingBundle:
-        """Load the bundle, if it is here or comes along."""
+        """Load the bundle from here or from the call."""
         return super().prepare(order, references)
 
     @ray.method(concurrency_group=CONTROL)  # type: ignore[untyped-decorator]
@@ -29,7 +29,7 @@ class ReplicaActor(Replica):
 
 
 def start_actor(places: int, **options: Any) -> Any:
-    """Return a new actor that computes so many frames at once.
+    """Return a new actor with so many concurrent frames.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""BundleParts: a bundle's files on their way to the nodes, which keep them by the checksum of the manifest."""
+"""BundleParts: bundle files for the nodes, stored by manifest checksum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline.system import leftovers
 from pipeline.system.files import cache_folder, replace_folder, scratch_folder
 
 MOST_BUNDLES = 16
-"""Kept in a node's folder; the one that was not used for longest makes room."""
+"""Bundles in a node's folder; the least recently used makes room."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class BundleParts:
 
 
 def read_parts(bundle: Bundle | Path, require_signature: Path | None = None) -> BundleParts:
-    """Return the files of a bundle; each is read once, so that what was verified is what travels.
+    """Read a bundle's files once: the verified bytes are those sent.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ def read_parts(bundle: Bundle | Path, require_signature: Path | None = None) -> 
 
 
 def describe_parts(parts: BundleParts) -> Bundle:
-    """Return the bundle that these are the files of, without its code."""
+    """Return the files' bundle without code."""
     return describe_manifest(manifest.decode(parts.files[MANIFEST].tobytes(), Path(parts.digest[:12])))
 
 
 def find_bundle(digest: str, folder: Path | None = None) -> Path | None:
-    """Return where this machine keeps a bundle, None if it does not; its other files are verified when it is loaded."""
+    """Return a stored bundle's folder, if any; other files are verified at loading."""
     path = _folder(folder) / digest
     try:
         data = (path / MANIFEST).read_bytes()
@@ -92,7 +92,7 @@ def find_bundle(digest: str, folder: Path | None = None) -> Path | None:
 
 
 def keep_bundle(parts: BundleParts, folder: Path | None = None) -> Path:
-    """Write a bundle's files to this machine's folder, and return where.
+    """Write a bundle's files to this machine and return their folder.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def keep_bundle(parts: BundleParts, folder: Path | None = None) -> Path:
 
 @contextlib.contextmanager
 def lock_bundle(digest: str, folder: Path | None = None) -> Iterator[None]:
-    """Let one process of this machine at a time look for a bundle, and keep it."""
+    """Lock a bundle's search and storage between this machine's processes."""
     root = _folder(folder)
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(root / f".{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""ClusterPipeline: a pipeline whose frames are computed by replicas on a cluster."""
+"""ClusterPipeline: a pipeline computed by replicas on a cluster."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pipeline.scheduler.statistics import Statistics
 logger = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""Between two looks at the cluster's nodes, where the number of replicas follows them."""
+"""Seconds between two looks at the cluster's nodes, where the number of replicas follows them."""
 
 
 class ClusterPipeline(Pipeline):
-    """A bundle that runs in replicas on a cluster: frames go in here, and results come out here, in order.
+    """Bundle in replicas on a cluster; frames and ordered results pass here.
 
     It is used like any `Pipeline`.  `set_params` and `swap` are for pipelines of one machine.
 
@@ -73,7 +73,7 @@ class ClusterPipeline(Pipeline):
             self._follower.start()
 
     def scale(self, replicas: int) -> None:
-        """Have so many replicas, for all frames submitted after the call; frames that are in are finished.
+        """Change the number of replicas for later frames, finishing current ones.
 
         Raises
         ------
@@ -94,25 +94,25 @@ class ClusterPipeline(Pipeline):
 
     @property
     def replicas(self) -> tuple[ReplicaStatistics, ...]:
-        """What each replica has done, and whether it takes frames."""
+        """Statistics of the replicas, with their rotation."""
         return self._fleet.statistics()
 
     def statistics(self) -> Statistics:
-        """Return a snapshot; the stages of all replicas, summed up, come behind those of this machine."""
+        """Return a snapshot: local stages, then the replicas' sums."""
         own = super().statistics()
         stages = self._fleet.notes.summarise(len(self._fleet), own.elapsed_s)
         return replace(own, stages=(*own.stages, *stages))
 
     def set_params(self, group: str, values: Mapping[str, Any]) -> None:  # noqa: ARG002 - none can be set
-        """Refuse: the replicas run a bundle as it was built."""
+        """Refuse: replicas run a bundle as built."""
         raise ArgumentError("parameters cannot be set on a cluster; build the bundle with them, and load it again")
 
     def swap(self, bundle: RunnableBundle, **_: Any) -> None:  # noqa: ARG002 - none can be swapped
-        """Refuse: the replicas run the bundle that they were loaded with."""
+        """Refuse: replicas run their loaded bundle."""
         raise ArgumentError("a bundle cannot be swapped on a cluster; load the new one beside it, and close this")
 
     def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
-        """Close as any pipeline, then end the replicas and leave the cluster."""
+        """Close the pipeline, end the replicas and leave the cluster."""
         self._ended.set()
         super().close(drain=drain, timeout=timeout)
         # From a callback it only begins the end: frames that are in still need their replicas.

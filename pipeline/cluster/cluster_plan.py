@@ -1,4 +1,4 @@
-"""Cluster plan: what the caller's machine runs of a bundle, with all else as one stage on the cluster."""
+"""Cluster plan: local stages, and the rest as one cluster stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEVICE = "cluster"
 
 @dataclass(frozen=True)
 class ClusterBundle:
-    """A bundle whose stages run elsewhere, as `Pipeline.swap` takes it.
+    """Bundle with remote stages, for `Pipeline.swap`.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class ClusterBundle:
 
 
 def split_bundle(bundle: Bundle, saved: Bundle | None = None) -> tuple[Bundle, int]:
-    """Return what replicas run, and how many stages in front stay here: functions, which do not travel.
+    """Return the replicas' bundle, and the count of local function stages.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def _inputs(stages: Sequence[StagePlan], makes: Container[str]) -> tuple[TensorS
 
 
 def _saved_inputs(stages: Sequence[StagePlan], saved: Plan) -> tuple[TensorSpec, ...]:
-    """Return the inputs in the order of the plan that replicas load; a function may have given them other names."""
+    """Return the inputs in the replicas' plan order, undoing functions' renames."""
     if [stage.name for stage in stages] != [stage.name for stage in saved.stages]:
         raise PlanError("the bundle in the folder has other stages; give the one that the functions were put before")
     pairs = zip(stages, saved.stages, strict=True)
@@ -76,7 +76,7 @@ def _saved_inputs(stages: Sequence[StagePlan], saved: Plan) -> tuple[TensorSpec,
 
 
 def cluster_bundle(bundle: Bundle, part: Bundle, count: int, workers: int, queue_depth: int) -> ClusterBundle:
-    """Return the stages that stay here, and one with so many workers for what replicas run.
+    """Return the local stages with one stage for the replicas.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Core lease: cores of a node for one replica, which no other replica there has; given back when its process ends."""
+"""Core lease: a replica's exclusive cores of a node, until its process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.system import affinity
 
 @dataclass
 class CoreLease:
-    """Cores that this process has, as long as it lives.
+    """Cores of this process, during its life.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class CoreLease:
 
 
 def lease_cores(wanted: Sequence[int], folder: Path | None = None) -> CoreLease:
-    """Return as many cores as are wanted, those themselves if they are free; none if there are not so many.
+    """Lease as many cores as wanted, preferably those, or none.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def lease_cores(wanted: Sequence[int], folder: Path | None = None) -> CoreLease:
 
 
 def place_on_cores(plan: Plan, cores: Sequence[int]) -> Plan:
-    """Return a plan whose stages are on these cores; without any they go where the system likes."""
+    """Return a plan on these cores, unpinned without any."""
     wanted = plan_cores(plan)
     kept = [core for core in wanted if core in cores]
     others = iter([core for core in cores if core not in wanted])

@@ -1,4 +1,4 @@
-"""Fleet: the replicas of one bundle on a cluster, and the pool that gives each frame to one of them."""
+"""Fleet: one bundle's replicas on a cluster, and their frame pool."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ReplicaStatistics:
 
 
 class Fleet:
-    """Replicas that share the frames of a stream.
+    """Replicas sharing a stream's frames.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class Fleet:
         return len(self._pool.members)
 
     def resize(self, count: int) -> None:
-        """Have so many replicas; those that go finish their frames first."""
+        """Change the number of replicas; leaving ones finish their frames."""
         with self._lock:
             while len(self) < count:
                 self._pool.add(ReplicaEndpoint(self._numbers, self._terms))
@@ -137,11 +137,11 @@ class Fleet:
                 self._dismiss(member)
 
     def statistics(self) -> tuple[ReplicaStatistics, ...]:
-        """Return what each replica has done."""
+        """Return the replicas' statistics."""
         return tuple(map(_describe, list(self._pool.members)))
 
     def runtime(self, device: Device) -> FleetRuntime:
-        """Return a device that computes on the fleet."""
+        """Return a device backed by the fleet."""
         return FleetRuntime(device, self, self._pool)
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class Fleet:
         thread.start()
 
     def _put_parts(self) -> Mapping[str, Any]:
-        """Put the bundle into the object store, from which each node fetches it once."""
+        """Put the bundle into the object store, for one fetch per node."""
         with self._lock:
             if not self._references:
                 put = load_ray().put
@@ -174,7 +174,7 @@ class Fleet:
 
 
 class FleetRuntime(NullRuntime, NumberedRuntime):
-    """A device whose frames are computed by a fleet; one worker of it has one frame there at a time.
+    """Device backed by a fleet; a worker has one frame there.
 
     Parameters
     ----------
@@ -201,13 +201,13 @@ class FleetRuntime(NullRuntime, NumberedRuntime):
         """Let the thread go where the system likes."""
 
     def load(self, stage: StagePlan, code: Any) -> int:
-        """Wait for the first replica; frames of every size go to the same."""
+        """Wait for the first replica; frames of every size share it."""
         self._stages[:] = [(stage, code)]
         self._candidate.prepare()
         return 0
 
     def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:  # noqa: ARG002 - there is one
-        """Run one frame on the replica that has the least to do."""
+        """Run one frame on the least busy replica."""
         reply, number, offset_s = self._candidate.call(lambda session: _run_frame(session.connection, inputs))
         outcome = reply.outcome
         self._notes.add(self.frame_number, number, outcome.events, offset_s)
@@ -216,7 +216,7 @@ class FleetRuntime(NullRuntime, NumberedRuntime):
         return outcome.arrays
 
     def break_off(self) -> None:
-        """Let the call fail that waits for a replica."""
+        """Fail the call waiting for a replica."""
         self._candidate.break_off()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Frame pieces: tensors cut so small that Ray sends them along with a call: so they reach a replica soonest.
+"""Frame pieces: tensors small enough for Ray's calls, the fastest path.
 
 What is above 100 kB goes to the object store of the node, where a replica on the same node reads it without a copy.
 But who is to fetch it has to be told, and another node's store has to be asked for it.  There and back, in
@@ -27,7 +27,7 @@ import numpy as np
 from pipeline.core.plan.plan import TensorSpec
 
 PIECE = 90_000
-"""Bytes; Ray's own limit is 100 kB, with what it adds."""
+"""Bytes of a piece. Ray's own limit is 100 kB, with what it adds."""
 
 LARGEST_NEAR, LARGEST_FAR = 1 << 20, 4 << 20
 """Bytes of a frame's inputs, and of its outputs, on the same node and to another one."""
@@ -63,7 +63,7 @@ def cut_tensors(arrays: Sequence[np.ndarray]) -> CutTensors:
 
 
 def join_tensors(heads: Sequence[tuple[np.dtype, tuple[int, ...]]], pieces: Sequence[bytes]) -> list[np.ndarray]:
-    """Return tensors whose pieces have come, in memory of their own."""
+    """Join received pieces to tensors in new memory."""
     arrays, rest = [], iter(pieces)
     for dtype, shape in heads:
         array = np.empty(shape, dtype)

@@ -1,4 +1,4 @@
-"""The verb load for a cluster: a bundle becomes a pipeline whose frames are computed by replicas."""
+"""Cluster loader: a bundle becomes a pipeline computed by replicas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.errors import ArgumentError
 from pipeline.executor.bundle import Bundle
 
 _OF_REPLICAS = ("stage_timeout", "on_timeout")
-"""Options that are about the bundle's stages, and so for the replicas."""
+"""Options on the bundle's stages, and so for the replicas."""
 
 _OF_FLEET = ("retry", "in_flight", "timeout", "patience")
 
@@ -39,7 +39,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     folder: str | Path | None = None,
     **options: Any,
 ) -> ClusterPipeline:
-    """Return a running pipeline whose frames are computed by replicas of a bundle on a cluster of Ray.
+    """Return a running pipeline with a bundle's replicas on a Ray cluster.
 
     It returns when the first replica is ready; others take frames as soon as they are.
 
@@ -123,7 +123,7 @@ def _count(requirement: Requirement) -> int:
 def _read_saved(
     bundle: Bundle | str | Path, folder: str | Path | None, require_signature: str | Path | None
 ) -> BundleParts | None:
-    """Return the files that replicas load, of the bundle's folder; None if it is in memory only."""
+    """Return the bundle folder's files for replicas; None in memory only."""
     if not isinstance(bundle, Bundle):
         if folder is not None:
             raise ArgumentError("folder is for a bundle in memory; give the path of one of them")

@@ -1,4 +1,4 @@
-"""The one door to Ray: joining a cluster, leaving it, and what its errors mean."""
+"""Ray access: joining and leaving a cluster, and translating errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCAL, AUTO = "local", "auto"
 CLIENT = "ray://"
 
 _ANSWER_S = 5.0
-"""A port that nobody listens at is told from one that is slow; Ray itself would try for half a minute."""
+"""Seconds for an answer, to tell a dead port from a slow one. Ray itself would try for half a minute."""
 
 
 def load_ray() -> Any:
@@ -29,7 +29,7 @@ def load_ray() -> Any:
 
 @contextlib.contextmanager
 def join_cluster(address: str) -> Iterator[None]:
-    """Belong to a cluster; one that this process belongs to already stays joined in the end.
+    """Join a cluster during the block, unless already joined.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def check_address(address: str) -> None:
 
 
 def _await_answer(address: str) -> None:
-    """Check that somebody listens there, if it is known where."""
+    """Check for a listener at a known address."""
     place = _running_cluster() if address == AUTO else address
     host, _, port = place.removeprefix(CLIENT).strip("/").rpartition(":")
     if not (host and port.isdecimal()):
@@ -89,7 +89,7 @@ def _await_answer(address: str) -> None:
 
 
 def _running_cluster() -> str:
-    """Return the address of what ``"auto"`` means, empty if nothing says so."""
+    """Return the address behind ``"auto"``, empty if unknown."""
     if address := os.environ.get("RAY_ADDRESS"):
         return address
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where Ray looks
@@ -116,7 +116,7 @@ def _why_none(address: str, error: Exception) -> str:
 
 @contextlib.contextmanager
 def translate_errors(title: str) -> Iterator[None]:
-    """Turn what Ray raises for a call to an actor into this project's errors.
+    """Translate Ray's actor errors to this project's.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Replica: a bundle that runs in a process of its own, called with one frame at a time; the class of the actors."""
+"""Replica: a bundle in a separate process, one frame per call."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pipeline.scheduler.frame_program import FrameOutcome, FrameProgram
 from pipeline.system.version import VERSION
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""Has the same text in all processes of one running kernel, whose clocks are then one."""
+"""File with the same text in all processes of one running kernel, whose clocks are then one."""
 
 
 @dataclass(frozen=True)
 class ReplicaOrder:
-    """What a replica is to run.
+    """Order for a replica's work.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class ReplicaReady(NamedTuple):
 
 
 class ReplicaRefusal(NamedTuple):
-    """A replica cannot run its bundle, however often it is asked."""
+    """Permanent refusal of a replica to run its bundle."""
 
     reason: str
 
@@ -68,7 +68,7 @@ class MissingBundle(NamedTuple):
 
 
 class ReplicaReply(NamedTuple):
-    """What became of a frame, and when it came and went by this process's clock; of outputs in pieces the heads."""
+    """Outcome of a frame with its times there; for pieces, the outputs' heads."""
 
     outcome: FrameOutcome
     received_s: float
@@ -86,7 +86,7 @@ class Replica:
     def prepare(
         self, order: ReplicaOrder, references: Mapping[str, Any] | None = None
     ) -> ReplicaReady | ReplicaRefusal | MissingBundle:
-        """Load the bundle, if it is here or comes along.
+        """Load the bundle from here or from the call.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class Replica:
         return ReplicaReady(os.getpid(), read_boot(), _node())
 
     def run(self, arrays: Sequence[np.ndarray]) -> ReplicaReply | None:
-        """Run one frame; return None, and leave it alone, if Ray has started the actor anew since it was prepared."""
+        """Run one frame, or return None in an actor restarted by Ray."""
         received_s = perf_counter()
         if self._calls is None:
             return None
@@ -116,7 +116,7 @@ class Replica:
         return ReplicaReply(outcome, received_s, perf_counter())
 
     def run_pieces(self, heads: Any, outputs: int, *pieces: bytes) -> list[Any]:
-        """Run one frame whose tensors come in pieces, and return the reply and so many pieces of the outputs."""
+        """Run one frame from pieces; return reply and output pieces."""
         reply = self.run(frame_pieces.join_tensors(heads, pieces))
         if reply is None:
             return [None] * (1 + outputs)
@@ -167,7 +167,7 @@ class _Alias:
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
-    """Return a tensor of the object store as one that devices take in place.
+    """Return an object-store tensor in a form devices take in place.
 
     They refuse what is marked as read-only, although no stage writes to what it reads, which others may read as well.
     """
@@ -180,7 +180,7 @@ def _node() -> str:
 
 @functools.cache
 def read_boot() -> str:
-    """Return what tells this running kernel from all others."""
+    """Return an identifier of this running kernel."""
     try:
         return BOOT.read_text(encoding="ascii").strip()
     except OSError:

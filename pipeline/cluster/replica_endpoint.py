@@ -1,4 +1,4 @@
-"""Replica endpoint: an actor as a member of a pool, started anew if Ray has given it up."""
+"""Replica endpoint: an actor as pool member, restarted after Ray's giving up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.remote.endpoint import Endpoint
 
 
 class ReplicaEndpoint(Endpoint):
-    """One replica, which Ray starts again on any node that fits when it is lost.
+    """Replica, restarted by Ray on any fitting node.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class ReplicaEndpoint(Endpoint):
             return self._actor
 
     def count_slots(self) -> int:
-        """Let it load its bundle, and return how many frames it computes at once."""
+        """Load the bundle and count its concurrent frames."""
         answer = self._ask(None)
         if isinstance(answer, MissingBundle):
             answer = self._ask(self._terms.references())

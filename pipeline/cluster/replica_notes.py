@@ -1,4 +1,4 @@
-"""Replica notes: counts, times and events of a bundle's stages, of all replicas together."""
+"""Replica notes: stage counts, times and events over all replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.scheduler.trace import Trace, TraceEvent
 
 
 class ReplicaNotes:
-    """What the stages of all replicas have done, as their replies say: nothing is lost with a replica but its frames.
+    """Statistics of all replicas from replies; a lost replica loses only its frames.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class ReplicaNotes:
         self._counters: dict[tuple[str, int], StageCounters] = {}
 
     def add(self, frame: int, replica: int, events: Sequence[TraceEvent], offset_s: float) -> None:
-        """Note what a replica did with a frame; `offset_s` is this process's clock less that of the replica."""
+        """Add a replica's work on a frame, with its clock's `offset_s`."""
         if self._trace is not None:
             for event in events:
                 number = replica * self._width(event.stage) + event.replica
@@ -47,7 +47,7 @@ class ReplicaNotes:
                 self._count(name, replica, [event for event in events if event.stage == name])
 
     def summarise(self, replicas: int, elapsed_s: float) -> tuple[StageStatistics, ...]:
-        """Return the statistics of each stage, in the plan's order, of so many replicas."""
+        """Return the stages' statistics in plan order, over all replicas."""
         with self._lock:
             groups = {
                 name: [counters for (stage, _), counters in self._counters.items() if stage == name]

@@ -1,4 +1,4 @@
-"""Replica session: calls to one actor, each of which ends when the frame has been answered, or its replica is lost."""
+"""Replica session: calls to one actor, until answered or lost."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import DeviceLost
 
 LOOK_S = 0.5
-"""After so long a call is looked at: whether anybody still wants it, and whether the replica is alive."""
+"""Seconds until a call is looked at: whether anybody still wants it, and whether the replica is alive."""
 
 NOBODY = ReplicaReady(0, "", "")
-"""Of a replica that has not answered yet."""
+"""Reply of a replica before its first answer."""
 
 
 @dataclass(frozen=True)
 class ReplicaTerms:
-    """What all replicas of a bundle have in common.
+    """Settings common to a bundle's replicas.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class ReplicaTerms:
 
 @dataclass
 class ReplicaState:
-    """What is known of a replica.
+    """Known state of a replica.
 
     Attributes
     ----------
@@ -76,13 +76,13 @@ class ReplicaState:
     shortest_s: float = float("inf")
 
     def renew(self, ready: ReplicaReady) -> None:
-        """Note what it says of itself, which is another process after a restart."""
+        """Update the state from a replica, possibly restarted."""
         if ready != self.ready:
             self.offset_s, self.shortest_s = 0.0, float("inf")
         self.ready = ready
 
     def note_clock(self, sent_s: float, reply: ReplicaReply, came_s: float) -> float:
-        """Return this process's clock less that of the replica, given when a frame was sent and came."""
+        """Return this clock less the replica's, from sent and received times."""
         # Processes of one kernel have one clock.
         if self.ready.boot and self.ready.boot == read_boot():
             return 0.0
@@ -144,12 +144,12 @@ class ReplicaSession:
         stage: StagePlan,  # noqa: ARG002
         arrays: Sequence[np.ndarray],
     ) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame, and return the seconds that it was there."""
+        """Run one frame, with its seconds there."""
         reply, _ = self.run_frame(arrays)
         return reply.outcome.arrays, reply.sent_s - reply.received_s
 
     def run_frame(self, arrays: Sequence[np.ndarray]) -> tuple[ReplicaReply, float]:
-        """Run one frame, and return its reply and the difference of the clocks.
+        """Run one frame; return its reply and the clocks' difference.
 
         Raises
         ------
@@ -168,11 +168,11 @@ class ReplicaSession:
         return reply, self.state.note_clock(sent_s, reply, came_s)
 
     def usable(self) -> bool:
-        """Return True: what has happened to the replica shows with the next frame."""
+        """Return True: changes of the replica show with the next frame."""
         return True
 
     def break_off(self) -> None:
-        """Let a call that waits in another thread fail."""
+        """Fail a call waiting in another thread."""
         self._is_broken_off = True
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class ReplicaSession:
         return reply
 
     def _await(self, reference: Any) -> Any:
-        """Return what a call, or each of its results, is; `reference` is one or a list of them."""
+        """Return the results of one or several references."""
         ray = load_ray()
         heard_s = monotonic()
         while True:
@@ -216,7 +216,7 @@ class ReplicaSession:
                     heard_s = monotonic()
 
     def _ask_for_life(self, reference: Any) -> None:
-        """Return once the replica has answered, or the frame has; a stage may take as long as it likes."""
+        """Wait for a sign of life or the frame; stages may take any time."""
         ray, timeout = load_ray(), self._terms.timeout
         sign = self._actor.greet.remote()
         answers, _ = ray.wait([reference, sign], num_returns=1, timeout=timeout)

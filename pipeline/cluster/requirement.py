@@ -1,4 +1,4 @@
-"""Requirement: what a node must have for a replica of a bundle, and how many replicas the nodes can have."""
+"""Requirement: a node's resources per replica, and the possible count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_REPLICAS = 256
 
 @dataclass(frozen=True)
 class Requirement:
-    """Resources of a node that one replica takes.
+    """Resources of one replica.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Requirement:
         return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount)
 
     def count_places(self, resources: Mapping[str, float]) -> int:
-        """Return how many replicas a node with these resources has room for."""
+        """Count the replicas in a node's resources."""
         # Where a pipeline computes on no core, still one for each: somebody has to carry the frames.
         needs = {"CPU": max(1.0, self.cpus), "GPU": self.gpus, **self.resources}
         return min(int(resources.get(name, 0.0) / amount + 1e-9) for name, amount in needs.items() if amount)
@@ -55,7 +55,7 @@ class Requirement:
 def derive_requirement(
     plan: Plan, cpus: float | None = None, resources: Mapping[str, float] | None = None
 ) -> Requirement:
-    """Return what a replica of a plan's pipeline takes.
+    """Return a replica's resources for a plan.
 
     A core for each that its stages compute on; ``device:KIND`` for each accelerator, of Ray's own GPUs for CUDA; and
     ``board:NAME``, unless it was planned for the machine on which it was built.
@@ -97,13 +97,13 @@ def _amount(name: str, amount: Any) -> float:
 
 
 def count_replicas(nodes: Sequence[Mapping[str, Any]], requirement: Requirement) -> int:
-    """Return how many replicas the living nodes have room for."""
+    """Count the replicas in all living nodes."""
     places = [requirement.count_places(node["Resources"]) for node in nodes if node["Alive"]]
     return min(MOST_REPLICAS, sum(places))
 
 
 def check_nodes(nodes: Sequence[Mapping[str, Any]], requirement: Requirement) -> None:
-    """Check that a node can have a replica.
+    """Check for a node with room for a replica.
 
     Raises
     ------

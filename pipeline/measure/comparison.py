@@ -1,4 +1,4 @@
-"""Comparison: a running pipeline beside the unsplit model, measured in turns."""
+"""Comparison: a running pipeline and the unsplit model, measured in turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.split.graph import Graph
 
 _DISTINCT = 4
-"""So many frames are streamed in turns: a single one would stay in the caches."""
+"""Frames streamed in turns: a single one would stay in the caches."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """Frames per second of the pipeline over those of the unsplit model on one core; None without a model."""
+        """Pipeline's frame rate over one core's unsplit rate; None without model."""
         return self.pipelined.frames_per_s / self.variants[0].frames_per_s if len(self.variants) > 1 else None
 
 
@@ -72,7 +72,7 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     trace: Trace | None = None,
     common_trace: Trace | None = None,
 ) -> Comparison:
-    """Stream random frames through the unsplit model and through the pipeline.
+    """Stream random frames through the unsplit model and the pipeline.
 
     The variants take turns, so that whatever else the machine does meets all of them.
 
@@ -158,7 +158,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str, Bundle]]:
-    """Build the model in one piece for one core of `device`, and for all its cores if it has several.
+    """Build the unsplit model for one core of `device`, and all.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str,
 
 
 def build_unchecked(graph: Graph, plan: Plan) -> Bundle:
-    """Build a plan to be measured, whose outputs nobody looks at.
+    """Build a plan for measuring, without checking outputs.
 
     Raises
     ------

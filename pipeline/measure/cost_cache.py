@@ -1,4 +1,4 @@
-"""Cost cache: what was measured or asked, on disk, one small JSON file each, under a key of all that it depends on."""
+"""Cost cache: measurements on disk, one JSON file per complete key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMPILER = Path(build.__file__).parent
 
 
 class OutputLayout(msgspec.Struct, frozen=True):
-    """Shape and layout of a tensor that a group makes, as it lies in memory.
+    """Shape and memory layout of a group's tensor.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class TimeRecord(msgspec.Struct, frozen=True):
 
 
 class RefusalRecord(msgspec.Struct, frozen=True):
-    """Answer of a runtime that was asked whether it runs a model.
+    """Answer of a runtime about its support of a model.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ Record = TypeVar("Record", TimeRecord, RefusalRecord)
 
 
 class CostCache:
-    """Records by key, in a folder that any number of processes may use at once.
+    """Records by key, in a folder shared between processes.
 
     What cannot be read counts as not measured, and what cannot be written is not kept, both with a warning.
 
@@ -96,11 +96,11 @@ class CostCache:
 
     @staticmethod
     def of_user(*, fresh: bool = False) -> CostCache:
-        """Return the cache in the user's own folder; see `pipeline.system.files.cache_folder`."""
+        """Return the user's cache; see `pipeline.system.files.cache_folder`."""
         return CostCache(cache_folder(), fresh=fresh)
 
     def get(self, key: str) -> TimeRecord | None:
-        """Return the measured time of a key, if there is one."""
+        """Return a key's measured time, if any."""
         record = self._read(key, TimeRecord)
         if record is None:
             return None
@@ -109,7 +109,7 @@ class CostCache:
         return record if all(0 < seconds < math.inf for seconds in times) else None
 
     def get_refusal(self, key: str) -> RefusalRecord | None:
-        """Return the answer of a key, if there is one."""
+        """Return a key's answer, if any."""
         return self._read(key, RefusalRecord)
 
     def _read(self, key: str, kind: type[Record]) -> Record | None:
@@ -147,7 +147,7 @@ class CostCache:
 
 
 def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
-    """Return a device's part of a key: its kind, processor, target, and the versions of the compilers.
+    """Return a device's key part: kind, processor, target, compiler versions.
 
     Those of a device on another machine depend on that machine, and not on the address where it is reached.
 
@@ -176,7 +176,7 @@ def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
 def key_of_group(
     processor: Mapping[str, object], stage: StagePlan, module: Any, in_stage_layout: Sequence[bool]
 ) -> str:
-    """Return the key of a fused group: its operators, attributes, shapes and element types, but no names.
+    """Return a fused group's key: operators, attributes, shapes, dtypes, no names.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def key_of_group(
 
 
 def key_of_span(device: Device, code: StageCode, **conditions: object) -> str:
-    """Return the key of a stage that a runtime of others runs: its model with all weights, and that runtime.
+    """Return the key of a foreign runtime's stage: model, weights, runtime.
 
     Parameters
     ----------
@@ -228,20 +228,20 @@ def key_of_span(device: Device, code: StageCode, **conditions: object) -> str:
 
 
 def key_of_refusal(model: bytes, device: Device, fingerprint: str) -> str:
-    """Return the key of the answer whether a device runs all of a model, by a runtime."""
+    """Return the key of a device's answer about a model."""
     digest = hashlib.sha256(model).hexdigest()
     return _text({"question": digest, "kind": device.kind, "runtime": fingerprint, "target": repr(device.target)})
 
 
 def key_of_memory(processor: Mapping[str, object], *memories: str) -> str:
-    """Return the key of copying inside of a memory, or between two."""
+    """Return the key of copying within or between memories."""
     return _text({"copying": memories, **processor})
 
 
 # Once per process, since it reads the sources of all kernels.
 @functools.cache
 def kernels_digest(root: Path = COMPILER) -> str:
-    """Return a digest of this package's own compiler: whoever changes how kernels are written measures anew."""
+    """Return a digest of this package's kernels: changes cause new measurements."""
     digest = hashlib.sha256()
     for path in [root / "build.py", root / "executable.py", *sorted((root / "kernels").rglob("*.py"))]:
         digest.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Finalists: the best plans of several runtimes, streamed in turns, since their times were measured minutes apart."""
+"""Finalists: best plans of several runtimes, streamed in turns for fair comparison."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pipeline.split.planning.planner import Planner
 
 WORTH_IT = 1.01
-"""A plan that was predicted to be slower has to be this much faster: medians of a few turns differ by less."""
+"""Least speedup of a plan predicted slower. Medians of a few turns differ by less."""
 
 LEAST_PROMISING = 0.5
-"""Plans are not built that are predicted to reach less than this share of the best one's rate.
+"""Least share of the best predicted rate for building a plan.
 
 Processors that change their clock were seen to run at half of their speed while one runtime was measured.
 """
@@ -30,7 +30,7 @@ Processors that change their clock were seen to run at half of their speed while
 
 @dataclass(frozen=True)
 class Finalist:
-    """A plan that may be the fastest, with the planner that made it.
+    """Candidate for the fastest plan, with its planner.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Finalist:
     plan: Plan
 
     def scale_times(self, factor: float) -> Finalist:
-        """Return it with all that is computed multiplied by a factor; what moves tensors is not."""
+        """Scale all computing times, but not transfers."""
         stages = tuple(_scale(stage, factor) for stage in self.plan.stages)
         plan = replace(self.plan, stages=stages, unsplit_seconds=self.plan.unsplit_seconds * factor)
         return Finalist(self.planner.scale_times(factor), plan)
@@ -59,7 +59,7 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     stream: StreamPlans = stream_in_turns,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Finalist:
-    """Stream the best plan of each runtime alone, and of all together, in turns; return the fastest one.
+    """Stream the best plans per runtime and combined; return the fastest.
 
     Its times are scaled to what was measured.  It is the planner's own plan where there is nothing to choose: with one
     runtime, without measured times, for another objective than frames per second, or where a plan cannot run here.
@@ -105,7 +105,7 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
 
 
 def _find_rivals(finalist: Finalist, request: Mapping[str, Any]) -> Iterator[Finalist]:
-    """Yield other plans with one runtime which come close to a finalist by what is predicted."""
+    """Yield plans of one runtime predicted close to a finalist."""
     planner, stages = finalist.planner, [finalist.plan.stages]
     for runtime in dict.fromkeys(name for device in planner.board.devices for name in device.runtimes):
         restricted = replace(planner, board=_restrict(planner.board, runtime))

@@ -1,4 +1,4 @@
-"""Frame pass: one frame's way through the groups of a model, each of them timed."""
+"""Frame pass: one timed way of a frame through a model's groups."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pipeline.measure.cost_cache import OutputLayout
 
 # 64 MiB are more than the caches of most processors hold: more of it would push out nothing more.
 MOST_BYTES = 1 << 26
-"""So much is read, at most, in place of groups that are not run: what they would push out of the caches."""
+"""Most bytes read in place of skipped groups: what they would push out of the caches."""
 
 
 @dataclass(frozen=True)
 class TimedGroup:
-    """A group, its key, how its outputs lie in memory, and its code where its time is not cached."""
+    """A group, its key, output layouts, and code if uncached."""
 
     key: str
     stage: StagePlan
@@ -32,7 +32,7 @@ class TimedGroup:
 
 
 class FramePass:
-    """One frame's way through the groups, in order as in a stage: by itself, a group would find all it reads cached.
+    """Way of a frame through groups in order: alone, inputs would be cached.
 
     Each tensor goes with its last reader, so that its memory is used again, as a stage's plan of its memory would have
     it.  In place of groups whose time is cached, tensors of the right shape are written anew, and as much
@@ -57,7 +57,7 @@ class FramePass:
         self._scratch = np.ones(MOST_BYTES // 8)
 
     def run(self) -> dict[int, float]:
-        """Return the seconds of each group that has a program, by its number."""
+        """Return the seconds of groups with programs, by number."""
         times = {}
         tensors, skipped_bytes = dict(self._inputs), 0
         for number, group in enumerate(self._groups):
@@ -76,7 +76,7 @@ class FramePass:
         self._runtime.close()
 
     def _run(self, group: TimedGroup, tensors: dict[str, Any], skipped_bytes: int) -> float:
-        """Return the seconds of one group, whose outputs join `tensors`."""
+        """Return one group's seconds, adding its outputs to `tensors`."""
         inputs = self._read(group.stage.inputs, tensors, skipped_bytes)
         outputs, seconds = self._runtime.run_timed(self._programs[group.key], inputs)
         tensors.update(zip((spec.name for spec in group.stage.outputs), outputs, strict=True))
@@ -101,7 +101,7 @@ class FramePass:
 
 
 def _find_last_reads(stages: Sequence[StagePlan]) -> list[list[str]]:
-    """Return for each stage the tensors that nobody reads after it."""
+    """Return the tensors last read by every stage."""
     # Outputs are in it as well: what nobody reads goes with the group that makes it.
     last_positions = {
         spec.name: number for number, stage in enumerate(stages) for spec in (*stage.outputs, *stage.inputs)
@@ -113,7 +113,7 @@ def _find_last_reads(stages: Sequence[StagePlan]) -> list[list[str]]:
 
 
 def _make_placeholders(groups: Sequence[TimedGroup]) -> dict[str, np.ndarray]:
-    """Return tensors in place of those of groups that are not run, as they lie in memory."""
+    """Return stand-ins for skipped groups' tensors, in their memory layout."""
     cached_groups = [group for group in groups if group.code is None]
     pairs = [pair for group in cached_groups for pair in zip(group.stage.outputs, group.outputs, strict=True)]
     return random_frame([TensorSpec(spec.name, layout.shape, spec.dtype) for spec, layout in pairs], 0)

@@ -54,7 +54,7 @@ class GroupTimes(NamedTuple):
         )
 
     def scale(self, model: GroupTimes) -> GroupTimes:
-        """Return the times so that they add up to those of the unsplit model, which is one group."""
+        """Scale the times to the sum of the unsplit model's."""
         return GroupTimes(*(_scale(times, total) for times, (total,) in zip(self, model, strict=True)))
 
 
@@ -96,7 +96,7 @@ def measure(  # noqa: PLR0913 - all but the first three by keyword
 
 
 def extract_groups(graph: Graph, cuts: Sequence[int]) -> list[tuple[StagePlan, Any]]:
-    """Return the groups between the cuts, each with its module."""
+    """Return the groups between cuts, with modules."""
     return [
         (StagePlan(f"group{number}", "", part.inputs, part.outputs), extract.module(part))
         for number, part in enumerate(extract.parts(graph, cuts))
@@ -104,13 +104,13 @@ def extract_groups(graph: Graph, cuts: Sequence[int]) -> list[tuple[StagePlan, A
 
 
 def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
-    """Return the last ones of a device's fastest cores; the first ones are more often disturbed."""
+    """Return a device's last fastest cores: the first are disturbed more."""
     best = max(map(device.speed, device.cores), default=1.0)
     return tuple(core for core in device.cores if device.speed(core) == best)[-cores:]
 
 
 class GroupTimer:
-    """Builds and times the groups of one model on one device, unless they are cached; see `measure`.
+    """Builds and times a model's uncached groups on one device; see `measure`.
 
     Parameters
     ----------
@@ -147,18 +147,18 @@ class GroupTimer:
         self._layouts: dict[str, tuple[OutputLayout, ...]] = {}
 
     def prepare(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> list[TimedGroup]:
-        """Build the groups whose time is not cached."""
+        """Build the uncached groups."""
         return list(self._groups(pairs, progress))
 
     def time(self, groups: Sequence[TimedGroup], progress: Progress = lambda _: None) -> GroupTimes:
-        """Return the seconds of each group; those of groups that were built are measured, anew by each call."""
+        """Return group seconds, measuring the built ones at every call."""
         if any(group.code is not None for group in groups):
             progress("measuring")
             self._time(groups)
         return GroupTimes.of([self._records[group.key] for group in groups])
 
     def _groups(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Iterator[TimedGroup]:
-        """Yield each group, built for the layout that the ones before it make unless its time is cached.
+        """Yield the groups, uncached ones built for their predecessors' layout.
 
         A layout is changed at a stage's borders only.
         """
@@ -202,7 +202,7 @@ class GroupTimer:
             self._cache.put(self._records[key])
 
     def _time_turn(self, groups: Sequence[TimedGroup]) -> dict[str, float]:
-        """Return the time of each group that was built, by its key."""
+        """Return the built groups' times by key."""
         with closing(self._create_pass(self._device, self._measuring_cores, groups)) as frame:
             rounds: list[dict[int, float]] = []
             end = time.perf_counter() + self._sampling.turn_s
@@ -219,7 +219,7 @@ class GroupTimer:
 
     @contextmanager
     def _contention(self, groups: Sequence[TimedGroup]) -> Iterator[None]:
-        """Keep the other cores busy with frames of their own, each in a thread that belongs to its core."""
+        """Keep the other cores busy with frames in threads of their own."""
         stop = threading.Event()
 
         def work(frame: FramePass) -> None:

@@ -1,4 +1,4 @@
-"""Kernel coverage: operators of a stage without a kernel of their own, and their share of its time."""
+"""Kernel coverage: a stage's operators without own kernel, and their time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NamedOperator:
 
 @dataclass(frozen=True)
 class GeneralKernel:
-    """One kernel that no rule wrote.
+    """A kernel without rule.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class GeneralKernel:
 
 @dataclass(frozen=True)
 class StageGeneral:
-    """A stage's operators that have no kernel of their own: they are built, but by a general schedule or TVM's.
+    """Operators of a stage built by general schedules or TVM's.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class StageGeneral:
 
     @property
     def share(self) -> float | None:
-        """Their share of the stage's time together; None if it was not measured."""
+        """Their share of the stage's time, if measured."""
         shares = [kernel.share for kernel in self.kernels if kernel.share is not None]
         return sum(shares) if len(shares) == len(self.kernels) else None
 
@@ -67,7 +67,7 @@ class StageGeneral:
 def of_stage(
     stage: StagePlan, code: StageCode, device: Device, producers: Mapping[str, NamedOperator], *, run: bool
 ) -> StageGeneral:
-    """Return the kernels that no rule wrote in a stage that was just compiled.
+    """Return a new stage's kernels without rule.
 
     What only shows a tensor in another shape or layout is left out.
 

@@ -1,4 +1,4 @@
-"""Link rates: bytes per second of a core that copies, and of tensors on their way to another memory."""
+"""Link rates: bytes per second of copying cores and of transfers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pipeline.measure.remote_rates import fastest_time
 from pipeline.system.threads import run_in_thread
 
 SMALL, LARGE = 1 << 12, 1 << 24
-"""Bytes of the tensors that are copied: the time of the small one is the latency."""
+"""Bytes of the copied tensors: the time of the small one is the latency."""
 
 
 def memory_rate(device: Device, cache: CostCache) -> float:
-    """Return the bytes per second that one core of a CPU reads and writes while it copies."""
+    """Return a CPU core's copying rate, reads and writes, in bytes per second."""
     key = cost_cache.key_of_memory(cost_cache.describe_processor(device), device.memory)
     # Each byte is read once and written once.
     return 2 * LARGE / _measure_once(key, cache, lambda: run_in_thread(lambda: _memory_seconds(device), "copying"))
@@ -35,7 +35,7 @@ def _memory_seconds(device: Device) -> float:
 
 
 def measure_link(source: Device, target: Device, cache: CostCache) -> Link:
-    """Return the measured link between the memories of two devices, in its slower direction.
+    """Measure the link between two devices' memories, slower direction.
 
     Tensors are copied as the scheduler does it: out of the one device, and into the other.
     """
@@ -60,7 +60,7 @@ def _link_seconds(source: Device, target: Device, nbytes: int, cache: CostCache)
 
 
 def measure_remote_link(host: Device, device: Device) -> Link:
-    """Return the measured link from this machine's memory to that of a device of another one, in its slower direction.
+    """Measure the link to a remote device's memory, slower direction.
 
     It is measured by each call, and not cached: the network between two machines changes more often than they do.
     """

@@ -1,4 +1,4 @@
-"""Plan rates: frames per second of plans that stream in turns, as measured now or before."""
+"""Plan rates: frame rates of plans streamed in turns, cached or measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ StreamPlans = Callable[["Graph", Sequence["Plan"], "Sampling", Callable[[str], N
 def stream_in_turns(
     graph: Graph, plans: Sequence[Plan], sampling: Sampling, progress: Callable[[str], None]
 ) -> list[float]:
-    """Build plans, stream them in turns, and return the frames per second of each; 0 of what cannot be built or run.
+    """Build and stream plans in turns; return frames per second, 0 on failure.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def stream_in_turns(
 
 
 def find_rates(plans: Sequence[Plan], cache: CostCache, measure: Callable[[], Sequence[float]]) -> Sequence[float]:
-    """Return the frames per second of each plan, from the cache or as they are measured now."""
+    """Return the plans' frame rates, from cache or measured now."""
     from pipeline.measure.cost_cache import TimeRecord
 
     keys = _keys(plans)
@@ -74,7 +74,7 @@ def find_rates(plans: Sequence[Plan], cache: CostCache, measure: Callable[[], Se
 
 
 def _keys(plans: Sequence[Plan]) -> list[str]:
-    """Return a key for each plan, of everything that was measured before, and of what it is compared with."""
+    """Return a key per plan, of earlier measurements and competitors."""
     from pipeline.executor import host_target
     from pipeline.measure.cost_cache import kernels_digest
 

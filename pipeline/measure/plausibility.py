@@ -1,4 +1,4 @@
-"""Plausibility: measured times that contradict each other, since the machine was busy with something else."""
+"""Plausibility: contradictory times from a machine busy otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.split.planning.planner import Planner
 
 MOST_PER_CORE = 1.25
-"""Largest gain of a core that is believed. More than 1 is possible: the caches of several cores hold more."""
+"""Largest credible gain per core. More than 1 is possible: the caches of several cores hold more."""
 
 
 def choose_plausible(
@@ -24,7 +24,7 @@ def choose_plausible(
     progress: Callable[[str], None] = lambda _: None,
     warn: Callable[[str], None],
 ) -> Finalist:
-    """Return what `choose_runtimes` does, from times that agree; they are measured again, once, if they do not.
+    """Choose like `choose_runtimes`, repeating contradictory measurements once.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def choose_plausible(
 
 
 def find_contradiction(choice: Finalist) -> str:
-    """Return why the times of a plan cannot be right; empty if they can."""
+    """Explain contradictory times of a plan, else empty."""
     planner, plan = choice.planner, choice.plan
     devices = {name: plan.board.device(name) for name in {unit.device for unit in plan.units}}
     cores = {core for stage in plan.stages for core in stage.cores}

@@ -1,4 +1,4 @@
-"""Profile: seconds of each fused group on each device of a board, measured where possible."""
+"""Profile: seconds of fused groups per board device, measured where possible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Profile:
-    """Costs of a model's groups of operators on the devices of a board.
+    """Costs of a model's groups on a board's devices.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Profile:
 
     @property
     def measured(self) -> dict[str, tuple[float, ...]]:
-        """The seconds on those devices that were measured."""
+        """Seconds on the measured devices."""
         return {name: times for name, times in self.seconds.items() if name not in self.estimated}
 
 
@@ -63,7 +63,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     sampling: Sampling = FULL,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Profile:
-    """Measure a model's fused groups on each device of a board that this machine has, and the links by copying.
+    """Measure a model's groups on the board's present devices, and links.
 
     Devices of other machines are measured there, by their own clock, if their servers run and take uploads.
 
@@ -131,7 +131,7 @@ Seconds = dict[str, tuple[float, ...]]
 def _time_devices(
     graph: Graph, board: Board, absence_reasons: dict[str, str], options: _ProfileOptions
 ) -> tuple[Seconds, Seconds]:
-    """Return the seconds by device, isolated and contended; devices that are lost meanwhile join the absent ones."""
+    """Return isolated and contended seconds per device, moving lost ones to absent."""
     from pipeline.measure.group_times import extract_groups
     from pipeline.split.planning.problem.costs import estimate
 
@@ -156,7 +156,7 @@ def _time_devices(
 def _time_spans(
     graph: Graph, board: Board, absence_reasons: Mapping[str, str], options: _ProfileOptions
 ) -> dict[str, SpanTimes]:
-    """Return the times of each device that a runtime of others executes, by its name with that runtime."""
+    """Return the span times of foreign-runtime devices, by name with runtime."""
     from pipeline.executor import detection
     from pipeline.measure.span_timer import time_spans
 
@@ -180,14 +180,14 @@ def _time_spans(
 
 
 def _describe_devices(board: Board) -> tuple[Board, dict[str, str]]:
-    """Return the board with the targets that servers tell, and why devices cannot be measured, by their names."""
+    """Return the board with server targets, and reasons against measuring devices."""
     pairs = [_describe_device(device) for device in board.devices]
     absence_reasons = {device.name: reason for device, reason in pairs if reason}
     return replace(board, devices=tuple(device for device, _ in pairs)), absence_reasons
 
 
 def _describe_device(device: Device) -> tuple[Device, str]:
-    """Return the device, with its target if a server tells it, and why it cannot be measured, if so."""
+    """Return the device with its server's target, and a reason against measuring."""
     from pipeline.executor import detection, devices
     from pipeline.measure import remote_rates
 
@@ -202,7 +202,7 @@ def _describe_device(device: Device) -> tuple[Device, str]:
 
 
 def _measure_rates(board: Board, local: list[Device], cache: CostCache) -> Board:
-    """Return the board with what copying measures: bytes per second of its CPUs, and links between local devices."""
+    """Return the board with measured copying: CPU rates and local links."""
     from pipeline.measure import link_rates
 
     rates = {device.name: link_rates.memory_rate(device, cache) for device in local if device.capabilities.is_processor}
@@ -219,7 +219,7 @@ def _set_rate(device: Device, rate: float | None) -> Device:
 
 
 def _measure_link(link: Link, by_memory: Mapping[str, Device], cache: CostCache) -> Link:
-    """Return a link as it is measured, if both ends can be and one of them is of this machine."""
+    """Measure a link between measurable ends, one of them local."""
     from pipeline.executor import devices
     from pipeline.measure import link_rates
 
@@ -240,7 +240,7 @@ def _measure_link(link: Link, by_memory: Mapping[str, Device], cache: CostCache)
 def _time_groups(
     graph: Graph, device: Device, pairs: Sequence[tuple[StagePlan, Any]], options: _ProfileOptions
 ) -> Iterator[tuple[float, ...]]:
-    """Yield the seconds of each group, isolated and contended; those that the device cannot run are not built."""
+    """Yield isolated and contended seconds per group, without unsupported groups."""
     from pipeline.measure.group_times import measure
     from pipeline.split.planning.problem.costs import runs
 

@@ -1,4 +1,4 @@
-"""Refusals: fused groups that runtimes of others do not run, by asking them, and why."""
+"""Refusals: fused groups unsupported by foreign runtimes, with reasons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find_refusals(  # noqa: PLR0913 - all but the first two by keyword
     fresh: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Refusals]:
-    """Return for each device that a runtime of others drives here the groups that it does not run.
+    """Return the unsupported groups per foreign-runtime device.
 
     Those that are on no CPU core are asked, by a model of each group; others run all that has a form in their format.
     Devices that are not here are left out.
@@ -62,7 +62,7 @@ def find_refusals(  # noqa: PLR0913 - all but the first two by keyword
 
 
 def _runtime(device: Device) -> type[ModelRuntime] | None:
-    """Return the adapter of a device whose runtime is here."""
+    """Return a device's adapter, if its runtime is here."""
     from pipeline.executor import devices
     from pipeline.executor.devices.model_runtime import ModelRuntime
 
@@ -80,7 +80,7 @@ class _Inquiry:
         self._is_selective = runtime.is_selective(device)
 
     def refusals(self) -> Refusals:
-        """Return the groups that the device does not run."""
+        """Return the groups unsupported by the device."""
         from pipeline.split import extract
         from pipeline.split.planning.problem.costs import runs
 
@@ -95,7 +95,7 @@ class _Inquiry:
         return {group: reason for group, reason in reasons.items() if reason}
 
     def _describe_formless(self) -> str:
-        """Return why a part has no form that the device takes."""
+        """Explain a part without form for the device."""
         from pipeline import frontends
         from pipeline.frontends.formats import Format
 
@@ -108,7 +108,7 @@ class _Inquiry:
         return f"it has no form in {model_format}"
 
     def _reason(self, part: GraphPart) -> str | None:
-        """Return why the device does not run a part; empty if it does, None if that has no form."""
+        """Return why the device refuses a part, empty if not; None without form."""
         from pipeline.export.stage_export import StageExport
 
         try:
@@ -138,7 +138,7 @@ class _Inquiry:
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first one, and the one behind the last one, of numbers that follow each other."""
+    """Yield begin and end of consecutive numbers."""
     for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         yield members[0], members[-1] + 1

@@ -1,4 +1,4 @@
-"""Remote rates: devices of other machines, as they are measured, and the time of tensors there and back."""
+"""Remote rates: measured remote devices, and their transfer times."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pipeline.executor import devices
 from pipeline.remote.connection import Connection
 
 ROUNDS = 7
-"""So often a transfer is timed: few, since the fastest time counts and is soon met."""
+"""Timings of a transfer: few, since the fastest time counts and is soon met."""
 
 SMALL = TensorSpec("small", (1,), "uint8")
-"""A tensor whose bytes take no time, so that only its message does."""
+"""Tensor of negligible bytes, to time its message alone."""
 
 
 def preferred_address(device: Device) -> Address:
-    """Return the first of a device's addresses, the one that is measured."""
+    """Return a device's first address, the measured one."""
     return preferred(device.address)
 
 
 def complete_target(device: Device) -> Device:
-    """Return the device with its target, which its server is asked for unless the board says it.
+    """Return the device with a target, from its server if unspecified.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def complete_target(device: Device) -> Device:
 
 
 def describe_machine(device: Device) -> str:
-    """Return the processor of a device's machine; of TVM's server, which does not know it, the address.
+    """Return a device's processor, or a TVM server's address.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def describe_machine(device: Device) -> str:
 
 
 def time_transfers(device: Device, nbytes: int) -> tuple[float, float]:
-    """Return the measured seconds of so many bytes to a device, and back.
+    """Return the measured seconds of bytes to a device and back.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def time_transfers(device: Device, nbytes: int) -> tuple[float, float]:
 
 
 def fastest_time(work: Callable[[], object]) -> float:
-    """Return the fastest of a few times that some work takes: whatever else a machine does only adds."""
+    """Return the fastest of a few runs: disturbances only add."""
     times = []
     for _ in range(ROUNDS):
         begin = time.perf_counter()

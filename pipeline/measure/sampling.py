@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sampling:
-    """Numbers of repetitions; smaller ones are faster, and less exact.
+    """Numbers of repetitions; fewer are faster and less exact.
 
     Attributes
     ----------

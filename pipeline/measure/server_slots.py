@@ -1,4 +1,4 @@
-"""Server slots: how many frames servers compute at once, as they say themselves."""
+"""Server slots: concurrent frames of servers, by their own account."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pipeline.core.remote_address import Address, alternatives
 from pipeline.errors import DeviceLost
 
 MOST_THREADS = 64
-"""Servers that are asked at once: whoever is in a network may announce any number."""
+"""Servers asked at once: whoever is in a network may announce any number."""
 
 LONGEST_S = 1.0
-"""A plan does not wait for longer for a server that is away."""
+"""Longest wait of a plan for an absent server, in seconds."""
 
 
 def ask_slots(board: Board) -> Board:
-    """Return the board with the slots of its servers, where neither its file tells them nor the server is away."""
+    """Return the board with server slots, unless specified or unreachable."""
     devices = tuple(_ask_device(device) for device in board.devices)
     return board if devices == board.devices else replace(board, devices=devices)
 
@@ -42,7 +42,7 @@ def _ask_device(device: Device) -> Device:
 
 
 def _members(address: Address) -> Sequence[Address]:
-    """Return the servers behind an address, as far as they can be asked for now."""
+    """Return the reachable servers behind an address."""
     if address.scheme == "pool" and not address.members:
         from pipeline.remote.zenoh_members import find_members
 
@@ -54,7 +54,7 @@ def _members(address: Address) -> Sequence[Address]:
 
 
 def _ask_server(address: Address) -> int:
-    """Return the slots of a server, or the number of a tracker's servers; 0 if it cannot be asked."""
+    """Count a server's slots, or a tracker's servers; 0 without an answer."""
     if address.tracker:
         from pipeline.remote import rpc_tracker
 

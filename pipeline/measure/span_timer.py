@@ -1,4 +1,4 @@
-"""Span timer: measured seconds of runs of fused groups, on a runtime that fuses over its whole stage."""
+"""Span timer: seconds of group runs on a runtime with whole-stage fusion."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from pipeline.split.planning.problem.spans import SpanTimes
 from pipeline.system.threads import run_in_thread
 
 MOST_POSITIONS = 12
-"""Cuts at which spans begin or end: each has to be built and timed for itself."""
+"""Most positions of span borders. A span has to be built and timed for itself."""
 
 WARM_UP = 2
-"""Frames that are not timed: runtimes choose kernels and take memory by the first ones."""
+"""Frames before timing: runtimes choose kernels and take memory by the first ones."""
 
 LEAST_SHARE = 0.9
-"""Of the whole model's time that its parts take together at least: what is cut is fused less."""
+"""Least sum of the parts' times, as a share of the model's: what is cut is fused less."""
 
 MOST_REPEATS = 2
-"""So often spans that take less are timed again."""
+"""Repetitions for spans below that share."""
 
 SHARE = 0.2
-"""Of a turn's seconds that one span is timed for, at least; there are dozens of them."""
+"""Least share of a turn's seconds for one span; there are dozens of them."""
 
 
 def time_spans(  # noqa: PLR0913 - the last ones by keyword
@@ -57,7 +57,7 @@ def time_spans(  # noqa: PLR0913 - the last ones by keyword
     cache: CostCache,
     sampling: Sampling,
 ) -> SpanTimes:
-    """Build and time the spans between some cuts on one core, and the whole model also on more.
+    """Time spans between cuts on one core, and the model on several.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def time_spans(  # noqa: PLR0913 - the last ones by keyword
 
 
 def find_too_fast(seconds: Array) -> list[tuple[int, int]]:
-    """Return the spans that take, with what lies around them, clearly less than the whole model.
+    """Return spans faster, with their surroundings, than the whole model.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def find_too_fast(seconds: Array) -> list[tuple[int, int]]:
 
 
 def _repeat_too_fast(seconds: Array, positions: Sequence[int], timer: _SpanTimer, progress: Progress) -> None:
-    """Time spans again that were too fast, or the model too slow: the machine had other work by then.
+    """Retime implausibly fast spans, or the model: the machine was busy.
 
     Plans are made of the fastest spans, so that they would have just these.
     """
@@ -122,7 +122,7 @@ def _repeat_too_fast(seconds: Array, positions: Sequence[int], timer: _SpanTimer
 
 
 def _with_scheduler(spans: SpanTimes, timer: _SpanTimer, progress: Progress) -> SpanTimes:
-    """Return the times as they are in a stream, also on more cores: by those of the whole model."""
+    """Scale the times to a stream's, on one and more cores."""
     model_s = float(spans.seconds[-1, 0])
     # Of a device beside the CPU, the frames of a stream would be measured with their copies, which a plan adds itself.
     if not np.isfinite(model_s) or not timer.device.cores:
@@ -137,7 +137,7 @@ def _with_scheduler(spans: SpanTimes, timer: _SpanTimer, progress: Progress) -> 
 
 
 def _positions(graph: Graph, device: Device, refused: Collection[int]) -> tuple[int, ...]:
-    """Return positions between groups that divide the work evenly, each the cheapest to cut at nearby.
+    """Return balanced cut positions, each the cheapest nearby.
 
     Those between what the device runs and what it does not are among them.
     """
@@ -165,11 +165,11 @@ class _SpanTimer:
         self._times: dict[tuple[int, int], list[float]] = {}
 
     def has_timed(self, begin: int, end: int) -> bool:
-        """Return whether a span was timed on one core, and not taken from the cache."""
+        """Test if a span was timed on one core, not cached."""
         return (begin, end) in self._times
 
     def time(self, begin: int, end: int, *, threads: int = 1, again: bool = False) -> float:
-        """Return the seconds of the groups ``[begin, end)``; infinite if the runtime cannot run them.
+        """Return the seconds of groups ``[begin, end)``, infinite if unsupported.
 
         With `again` they are timed once more, whatever is known, and the median of all times counts.
         """
@@ -189,7 +189,7 @@ class _SpanTimer:
         return seconds
 
     def stream(self, groups: int, progress: Progress) -> GroupTimes:
-        """Return the seconds of the whole model in a stream: on one core, and while all of them have frames."""
+        """Return a stream's seconds per frame: on one core, and on all."""
         _, code = self._build(0, groups)
         return UnsplitBaseline(self._graph, self.device, self._cache, progress, self._sampling, code=code).time()
 
@@ -221,7 +221,7 @@ class _SpanTimer:
 
     @contextmanager
     def _opened(self, stage: StagePlan, code: StageCode, cores: Sequence[int]) -> Iterator[Callable[[], object]]:
-        """Yield what runs a frame, in the calling thread."""
+        """Yield a function running a frame in the calling thread."""
         runtime = devices.create(self.device)
         with closing(runtime):
             runtime.open(cores)

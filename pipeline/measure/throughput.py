@@ -1,4 +1,4 @@
-"""Throughput: variants of running a model, streamed and measured round by round."""
+"""Throughput: model variants, streamed and measured round by round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.scheduler.trace import Trace
 
 ROUND_S = 1.0
-"""How long a variant streams in one round, unless the caller says how many frames."""
+"""Seconds of a variant's round, unless the caller says how many frames."""
 
 MIN_FRAMES = 4
 """Frames of a variant in one round, however slow it is; of each replica."""
@@ -44,7 +44,7 @@ def random_frames(specs: Sequence[TensorSpec], count: int) -> Frames:
 
 
 def _frames_by_kind(specs: Sequence[TensorSpec], count: int) -> Iterator[Frames]:
-    """Yield so many random frames of each kind, aligned, so that they pass by reference: copying is not measured."""
+    """Yield random frames per kind, aligned for passing by reference."""
     for trials in zip(*(candidates(specs, number) for number in range(count)), strict=True):
         yield [{name: snapshot(array) for name, array in trial.arrays.items()} for trial in trials]
 
@@ -76,7 +76,7 @@ class StageShare:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run the model; all values are medians over the rounds.
+    """A way to run the model; values are medians over rounds.
 
     Attributes
     ----------
@@ -117,14 +117,14 @@ class VariantRun:
         self._statistics: list[Statistics] = []
 
     def warm_up(self, inputs: Frames, frames: int | None, seconds: float = ROUND_S) -> None:
-        """Stream a little, uncounted; unless `frames` says it, choose as many for a round as take `seconds`."""
+        """Stream uncounted; derive frames per round from `seconds` if unspecified."""
         # With fewer, some replicas would have no frame at all.
         minimum = MIN_FRAMES * self._replicas
         rate, _ = self._stream_frames(inputs, minimum)
         self._frames = frames or min(MAX_FRAMES, max(minimum, math.ceil(seconds * rate)))
 
     def find_inputs(self, count: int, frames: int | None, seconds: float = ROUND_S) -> Frames:
-        """Warm up by random frames, and return so many of the first kind that the model takes.
+        """Warm up and return frames of the first accepted kind.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class VariantRun:
         )
 
     def _stream_frames(self, inputs: Frames, frames: int, trace: Trace | None = None) -> tuple[float, Statistics]:
-        """Return the rate of a stream in frames per second, and the pipeline's statistics."""
+        """Return a stream's frames per second and statistics."""
         # The caller only waits for places: what it did beside the workers would take their cores' time.
         ends = _FrameEnds()
         plan, codes = self.bundle.plan, self.bundle.codes
@@ -198,13 +198,13 @@ def _seconds_per_frame(counters: Statistics, number: int) -> float:
 
 
 def turns(runs: Sequence[VariantRun], count: int) -> Iterator[Sequence[VariantRun]]:
-    """Yield the variants so many times, every other time in reverse, so that none always follows the same one."""
+    """Yield the variants `count` times, reversing alternately to vary neighbours."""
     for number in range(count):
         yield runs[:: -1 if number % 2 else 1]
 
 
 def steady_rate(ends: Sequence[float], replicas: int = 1) -> float:
-    """Return the frames per second between the first ends and the last.
+    """Return frames per second between first and last ends.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def steady_rate(ends: Sequence[float], replicas: int = 1) -> float:
 
 
 class _FrameEnds:
-    """Times at which the frames of a stream ended, and their failures."""
+    """End times of a stream's frames, and their failures."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
@@ -235,7 +235,7 @@ class _FrameEnds:
             self._failures.append(error)
 
     def rate(self, replicas: int) -> float:
-        """Return the frames per second, or raise the first failure."""
+        """Return frames per second, or raise the first failure."""
         if self._failures:
             raise self._failures[0]
         return steady_rate(self._times, replicas)

@@ -1,4 +1,4 @@
-"""Unsplit baseline: the unsplit model as it streams on a device, which measured groups are scaled to.
+"""Unsplit baseline: the streaming unsplit model, to scale measured groups.
 
 What the scheduler does between two frames counts, as it does in every stream: hardly any of its code is left in the
 caches of a core that has just run a model, so that it takes a twentieth of a model of some milliseconds.
@@ -24,7 +24,7 @@ from pipeline.split.graph import Graph
 
 
 class UnsplitBaseline:
-    """The unsplit model on one device; built at once unless its time is cached.
+    """Unsplit model on a device, built at once unless cached.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class UnsplitBaseline:
         self._record = cache.get(self._key)
         self._frames: Frames = []
         self.runs: list[tuple[int, VariantRun]] = []
-        """What streams on one core, and on several if there are; each with the number of its replicas.
+        """Streams on one core, and on several if there are, with their numbers of replicas.
 
         Empty if the time is cached.
         """
@@ -74,7 +74,7 @@ class UnsplitBaseline:
             self.runs = self._warm_up(graph, device, stage, code or compile_stage(module, device), cores)
 
     def time(self) -> GroupTimes:
-        """Return the seconds of one frame: on one core, and while all of the device's fastest cores have frames.
+        """Return seconds per frame: on one core, and on all fastest cores.
 
         They are measured, anew by each call, unless they were cached.
         """

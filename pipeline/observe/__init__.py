@@ -1,1 +1,1 @@
-"""Views of a running pipeline from outside: metrics, traces, timelines, a page."""
+"""Observation of a running pipeline: metrics, traces, timelines, a page."""

@@ -1,4 +1,4 @@
-"""The common base of servers on this machine's loopback address: for metrics, and for the live view."""
+"""Local server: common base of metrics and live view, on loopback."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ADDRESS = "127.0.0.1"
 """Whoever is on another machine has to be let in by the user's own means, such as a tunnel."""
 
 HOSTS = (ADDRESS, "localhost")
-"""Names under which a browser may know a server; another one points here to read what is not its own."""
+"""Names of a server in a browser. Another one points here to read what is not its own."""
 
 Listener = TypeVar("Listener")
 
 
 class LoopbackServer(ABC):
-    """Serves in a thread of its own; a context manager that stops serving, and warns if nobody does."""
+    """Serves in a thread; a context manager that warns if forgotten."""
 
     # Of the class, so that one whose `__init__` has failed is known not to serve when it is collected.
     _thread: threading.Thread | None = None
@@ -37,7 +37,7 @@ class LoopbackServer(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Address that it serves."""
+        """Served address."""
 
     @property
     def serving(self) -> bool:
@@ -54,7 +54,7 @@ class LoopbackServer(ABC):
             thread.join()
 
     def _start(self, serve: Callable[[], object], name: str) -> None:
-        """Begin to serve; `serve` must not hold this object, whose thread would then keep it from being collected."""
+        """Start serving; `serve` must not reference this object, for its collection."""
         thread = threading.Thread(target=serve, name=name, daemon=True)
         thread.start()
         self._thread = thread
@@ -79,13 +79,13 @@ class LoopbackServer(ABC):
 
 
 def is_local_name(host: str) -> bool:
-    """Tell a ``Host`` that names this machine, at any port: a tunnel may begin at one of its own."""
+    """Test for a local ``Host`` at any port, since tunnels may use any."""
     # DNS rebinding: a foreign page can let its own name point to this address, and read what is served.
     return host in HOSTS or host.rpartition(":")[0] in HOSTS
 
 
 def listen(service: str, port: int, start: Callable[[], Listener]) -> Listener:
-    """Listen on a port of the loopback address by `start`, and return its result.
+    """Listen on a loopback port by `start`, returning its result.
 
     Parameters
     ----------

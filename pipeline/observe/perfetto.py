@@ -1,4 +1,4 @@
-"""The trace file: a pipeline's events in the JSON format that Perfetto and Chrome's tracing page open.
+"""Trace file: events in JSON for Perfetto and Chrome's tracing page.
 
 Each worker of a stage has a track, with the queue in front of it on tracks of its own, since several frames may wait
 at the same time.  Slices are named ``run 12``, ``copy 12`` and ``queue 12`` after the frame's number, which is also
@@ -20,18 +20,18 @@ from pipeline.scheduler.trace import TraceEvent
 from pipeline.system.files import write_atomically
 
 PROCESS = 1
-"""All tracks are of one process, so that the viewer shows them one below the other."""
+"""Process of all tracks, so that the viewer shows them one below the other."""
 
 
 class Track(NamedTuple):
-    """A row of the viewer; the events on it never overlap."""
+    """Row of the viewer, without overlapping events."""
 
     name: str
     events: list[TraceEvent]
 
 
 def save(events: Iterable[TraceEvent], path: str | Path, *, model: str = "", stages: Sequence[str] = ()) -> None:
-    """Write events as a trace file; open it at https://ui.perfetto.dev, or at chrome://tracing.
+    """Write events for https://ui.perfetto.dev or chrome://tracing.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def save(events: Iterable[TraceEvent], path: str | Path, *, model: str = "", sta
 
 
 def check(path: Path) -> None:
-    """Find out before the frames run, not after, that a trace cannot be saved; raise `InputError` then."""
+    """Raise `InputError` for an unwritable trace, before frames run."""
     if path.is_dir():
         raise InputError(f"cannot write the trace to {str(path)!r}: it is a folder")
     if not path.absolute().parent.is_dir():
@@ -68,7 +68,7 @@ def check(path: Path) -> None:
 
 
 def records(events: Iterable[TraceEvent], model: str = "", stages: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the records of the format; their times are microseconds since the first event."""
+    """Return the format's records, in microseconds since the first event."""
     sorted_events = sorted(events, key=lambda event: event.start)
     # The clock of the events counts from the start of the machine; its large numbers would cost digits.
     origin = sorted_events[0].start if sorted_events else 0.0
@@ -100,7 +100,7 @@ def _tracks(events: Sequence[TraceEvent], stages: Sequence[str]) -> Iterator[Tra
 
 
 def _lanes(name: str, events: Sequence[TraceEvent]) -> Iterator[Track]:
-    """Divide events, given by start, into tracks on which none overlaps another; a viewer would hide part of them."""
+    """Divide events, in order of start, into tracks without overlaps."""
     event_lanes = lanes(events)
     for lane in sorted(set(event_lanes)):
         lane_events = [event for event, event_lane in zip(events, event_lanes, strict=True) if event_lane == lane]

@@ -1,4 +1,4 @@
-"""Metrics: a running pipeline's statistics for Prometheus, served on this machine only."""
+"""Metrics: a running pipeline's statistics for Prometheus, local only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
 
 class MetricsServer(LoopbackServer):
-    """Serves statistics at `url` until it is closed; reads them only when somebody asks.
+    """Serves statistics at `url` until closed, reading them on request.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class MetricsServer(LoopbackServer):
 
 
 def serve(running: Pipeline, port: int = 0) -> MetricsServer:
-    """Serve a pipeline's statistics for Prometheus on this machine's loopback address.
+    """Serve a pipeline's statistics for Prometheus on the loopback address.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def serve(running: Pipeline, port: int = 0) -> MetricsServer:
 
 
 class _Collector:
-    """Turns a snapshot into metrics each time somebody asks for them."""
+    """Converts a snapshot to metrics at every request."""
 
     def __init__(self, statistics: Callable[[], Statistics]) -> None:
         self._statistics = statistics

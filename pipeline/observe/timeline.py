@@ -1,4 +1,4 @@
-"""The timeline picture: the work of each stage on each frame over time."""
+"""Timeline picture: the stages' work on frames over time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Window = tuple[float, float]
 
 
 class Event(Protocol):
-    """One thing that happened to a frame in a stage."""
+    """Occurrence in a frame's way through a stage."""
 
     @property
     def stage(self) -> str:
@@ -39,7 +39,7 @@ class Event(Protocol):
 
     @property
     def kind(self) -> str:
-        """``"queue"`` (it waited in front of the stage), ``"copy"`` or ``"run"``."""
+        """``"queue"`` (waiting at the stage), ``"copy"`` or ``"run"``."""
 
     @property
     def start(self) -> float:
@@ -57,7 +57,7 @@ def draw(
     frames: int = 20,
     stages: Sequence[str] | None = None,
 ) -> None:
-    """Draw the steady state as a picture: a row for each stage, a bar for each frame, its number inside.
+    """Draw the steady state: a row per stage, a numbered bar per frame.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def draw(
 
 
 def image_format(path: Path) -> str:
-    """Return ``"png"`` or ``"svg"`` as the file's name ends, or raise `InputError`."""
+    """Return ``"png"`` or ``"svg"`` by suffix, or raise `InputError`."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise InputError(f"cannot draw to {str(path)!r}: the name must end in .png or .svg")
@@ -102,7 +102,7 @@ def image_format(path: Path) -> str:
 
 
 def stage_order(events: Iterable[Event]) -> list[str]:
-    """Return the stages' names in the order in which a frame runs through them.
+    """Return the stages' names in frame order.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def stage_order(events: Iterable[Event]) -> list[str]:
 
 
 def window(events: Iterable[Event], stages: Sequence[str], frames: int) -> Window:
-    """Return begin and end of the time in which `frames` frames run through the last stage.
+    """Return the time window of `frames` frames in the last stage.
 
     It begins when the last stage has already run two frames for each stage, so that every row is at work; with
     fewer frames than that, it is the whole time.
@@ -136,7 +136,7 @@ def window(events: Iterable[Event], stages: Sequence[str], frames: int) -> Windo
 
 
 def lanes(waits: Sequence[Event]) -> list[int]:
-    """Return for each wait, given in order of start, the lowest lane where it overlaps no earlier one."""
+    """Return the lowest free lane per wait, in order of start."""
     ends: list[float] = []
     wait_lanes = []
     for wait in waits:
@@ -148,7 +148,7 @@ def lanes(waits: Sequence[Event]) -> list[int]:
 
 
 def build_figure(events: Sequence[Event], stages: Sequence[str], span: Window, title: str) -> Any:
-    """Return the picture of a span of time as matplotlib's figure."""
+    """Return a time span's matplotlib figure."""
     matplotlib = require("matplotlib.figure", "demo", PURPOSE)
     # 14 inches fill a page in landscape; the rest is title and axis.
     size = (14, 1.6 + 0.95 * len(stages))

@@ -1,4 +1,4 @@
-"""WsgiServer: answers single requests on the loopback address, and no silent or foreign client keeps it from that."""
+"""WsgiServer: answers single loopback requests despite silent or foreign clients."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ logger = logging.getLogger(__name__)
 
 # Prometheus needs one, a browser some.
 CONNECTIONS = 16
-"""At the same time; one more takes the place of the oldest, which has most likely nothing to say."""
+"""Connections at once. One more takes the place of the oldest, which has most likely nothing to say."""
 
 IDLE_S = 10.0
-"""How long a client may keep silent."""
+"""Seconds of silence of a client."""
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class WsgiServer(WSGIServer):
-    """Serves an application to who knows this machine by its own name; each connection has a thread, and few have one.
+    """Serves local clients, with a thread per connection and few connections.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ class WsgiServer(WSGIServer):
             self.shutdown_request(request)
 
     def _cut(self, thread: threading.Thread) -> None:
-        """Let a client's thread find that the connection is over, and wait for its end."""
+        """Cut a client's connection and wait for its thread."""
         with contextlib.suppress(OSError):  # the client was faster
             self._clients[thread].shutdown(socket.SHUT_RDWR)
         thread.join()
         del self._clients[thread]
 
     def end(self) -> None:
-        """Stop answering, and close what is open."""
+        """Stop answering and close all connections."""
         # No new clients; then the port; then those that are still there.
         self.shutdown()
         self.server_close()

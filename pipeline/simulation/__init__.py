@@ -1,4 +1,4 @@
-"""Simulation of a plan on a board that is not here, by discrete events."""
+"""Simulation of a plan on an absent board, by discrete events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrivals: when frames come, evenly, at random, or as they were recorded."""
+"""Arrivals: frame times, even, random, or recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_FRAMES = 1000
 def arrival_times(
     arrivals: str | Sequence[float], frames: int | None, fps: float | None, seed: int
 ) -> tuple[int, np.ndarray | None]:
-    """Return how many frames come, and when, in seconds since the first one; None where each comes when it is taken.
+    """Return count and times of arriving frames, None for arrival on demand.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def _recorded_times(arrivals: Sequence[float], frames: int | None, fps: float | 
 
 
 def read_arrivals(path: str) -> list[float]:
-    """Return the seconds in a file: one time in each line, or the first column of a CSV file, with or without a header.
+    """Read times in seconds from lines or a CSV file's first column.
 
     Raises
     ------

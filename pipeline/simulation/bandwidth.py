@@ -1,4 +1,4 @@
-"""Bandwidth: a memory that serves all who read and write it at the same time, in equal parts.
+"""Bandwidth: a memory shared equally by concurrent readers and writers.
 
 A run's bytes come while it computes, so that it takes the longer of the two: what the cores do, and what the memory
 does for it while others ask for their bytes, too (processor sharing, on top of the roofline model).
@@ -24,7 +24,7 @@ class Bandwidth:
         self._rate = SharedRate[tuple[float, Resume]](bytes_per_s)
 
     def serve(self, nbytes: float, seconds: float) -> Request:
-        """Return the request to go on when so many bytes have come, and not before so many seconds are over."""
+        """Return a request for `nbytes`, lasting at least `seconds`."""
 
         def request(resume: Resume) -> None:
             self._rate.add(self._clock.time, nbytes, (self._clock.time + seconds, resume))
@@ -33,7 +33,7 @@ class Bandwidth:
         return request
 
     def _schedule(self) -> None:
-        """Look again when the first one is served, unless another one comes or goes before."""
+        """Reschedule at the next completion, unless the set changes before."""
         version, time = self._rate.version, self._rate.next_time()
         if time < float("inf"):
             self._clock.after(time - self._clock.time, lambda: self._finish(version))

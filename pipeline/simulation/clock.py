@@ -1,4 +1,4 @@
-"""Clock: simulated time, and processes that wait for it or for each other."""
+"""Clock: simulated time, with processes waiting for it or each other."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import count
 
 Resume = Callable[[], None]
 Request = Callable[[Resume], None]
-"""What a process yields: it is given what lets the process go on."""
+"""Request yielded by a process, with a function to resume it."""
 
 Process = Generator[Request, None, None]
 
 
 class Clock:
-    """Runs processes, the one with the earliest time first; at the same time, in the order of their requests.
+    """Runs processes, earliest first, then in request order.
 
     Attributes
     ----------
@@ -49,14 +49,14 @@ class Clock:
         self.after(0.0, step)
 
     def run(self) -> None:
-        """Go on until nothing is due any more; whoever waits then waits for ever."""
+        """Run until nothing is due; remaining processes wait forever."""
         while self._due:
             self.time, _, resume = heapq.heappop(self._due)
             resume()
 
 
 class Tokens:
-    """Places, cores, links: a number of things to take and to give back.
+    """Places, cores, links: countable things to take and give back.
 
     Who asks with the least number is served first, and of equal ones who came first.
 
@@ -73,7 +73,7 @@ class Tokens:
         self._order = count()
 
     def take(self, frame: int = 0) -> Request:
-        """Return the request to go on with one of them; where age counts, for a frame of this number."""
+        """Return a request for one token, by `frame` age where relevant."""
 
         def request(resume: Resume) -> None:
             if self.free:
@@ -85,7 +85,7 @@ class Tokens:
         return request
 
     def try_take(self) -> bool:
-        """Take one if there is one, and return whether there was."""
+        """Take a free token; return success."""
         available = self.free > 0
         self.free -= available
         return available

@@ -12,7 +12,7 @@ from pipeline.core.plan.plan import Plan
 def draw_durations(
     plan: Plan, frames: int, cv: float, samples: Mapping[str, Sequence[float]], seed: int
 ) -> list[list[np.ndarray]]:
-    """Return for each stage and each of its replicas the seconds of each frame.
+    """Return the seconds per frame for every stage and replica.
 
     What a frame draws does not depend on the order of events, so that two plans can be compared on equal frames.
     """

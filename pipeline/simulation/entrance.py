@@ -1,4 +1,4 @@
-"""Entrance: frames that have arrived, and which of them start, wait or are dropped, by the rules of the scheduler."""
+"""Entrance: arrived frames, started, queued or dropped by scheduler rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.scheduler.admission import Admission
 
 
 class Entrance:
-    """The line of frames in front of a simulated pipeline.
+    """Waiting line in front of a simulated pipeline.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ class Entrance:
         self.drops: Counter[str] = Counter()
 
     def arrival(self, number: int) -> float:
-        """Return the time at which a frame comes."""
+        """Return a frame's arrival time."""
         return 0.0 if self._times is None else self._times[number]
 
     def admit(self, time: float, reserve: Callable[[], bool]) -> Iterator[int]:
-        """Yield the frames that start now, each after `reserve` has found room for it; drop those that must not wait.
+        """Yield frames starting now, each after `reserve`; drop expired ones.
 
         One frame is let in after the other, as each of them is looked at when it comes.
         """

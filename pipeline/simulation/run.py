@@ -1,4 +1,4 @@
-"""Run: a stream of frames through a simulated plan, from the entrance to the caller."""
+"""Run: a frame stream through a simulated plan, entrance to caller."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from pipeline.simulation.segments import SharedResources
 from pipeline.simulation.station import SimulatedFrame, Station, Work
 
 OVERHEAD_S = 50e-6
-"""What the scheduler takes for each frame in each stage, unless something else is said: measured on x86-64 cores of a
-virtual machine, where most of it is the system's, to wake threads (bench/simulation.py, bench/hop.py)."""
+"""Seconds of the scheduler per frame and stage, by default. Measured on x86-64 cores of a virtual machine, where most
+of it is the system's, to wake threads (bench/simulation.py, bench/hop.py)."""
 
 # Stages count from 0.
 _END = -1
@@ -51,7 +51,7 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     deadline: float = math.inf,
     overhead: float = OVERHEAD_S,
 ) -> Simulation:
-    """Simulate a stream of frames through a plan, by the rules of the scheduler.
+    """Simulate a frame stream through a plan, by the scheduler's rules.
 
     Equal arguments give equal results.
 
@@ -139,7 +139,7 @@ def _check_whole(**numbers: object) -> None:
 
 
 class _Stream:
-    """The entrance, the stations, and the accounts of a stream."""
+    """Entrance, stations and accounts of a stream."""
 
     def __init__(
         self, plan: Plan, frames: int, arrivals: np.ndarray | None, admission: Admission, trace: Trace | None
@@ -202,7 +202,7 @@ class _Stream:
         )
 
     def _settle(self) -> None:
-        """Start the frames that have come and find room."""
+        """Start arrived frames with room."""
         time = self._clock.time
         for number in self._entrance.admit(time, self._reserve):
             # Without arrivals, a frame comes when it is taken.
@@ -214,7 +214,7 @@ class _Stream:
                 self._stations[root].put_reserved(frame)
 
     def _reserve(self) -> bool:
-        """Take room inside, and in front of each first stage, if there is."""
+        """Reserve room inside and at all first stages; return success."""
         # All are looked at before one is taken: the place of a frame that does not start would never be free again.
         roots = [self._stations[number].places for number in self._wiring.roots]
         if len(self._inside) >= self._plan.frames_in_flight or not all(places.free for places in roots):
@@ -241,7 +241,7 @@ class _Stream:
         return pass_on
 
     def _deliver(self) -> None:
-        """Let the frames out whose turn it is; one that is ready early still counts as inside."""
+        """Deliver frames in order; early ones count as inside."""
         time = self._clock.time
         while self._inside and self._inside[0].is_complete:
             frame = self._inside.popleft()

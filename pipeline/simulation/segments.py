@@ -1,4 +1,4 @@
-"""Segments: what a worker does for one frame, in order: a stage in one piece, or each of its steps."""
+"""Segments: a worker's ordered work on a frame, per stage or step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.simulation.clock import Clock, Request, Tokens
 
 @dataclass(frozen=True)
 class Transfer:
-    """Bytes that move before or after a run.
+    """Bytes moved before or after a run.
 
     Attributes
     ----------
@@ -66,13 +66,13 @@ class Segment:
     traffic: float = 0.0
 
     def run(self, clock: Clock, frame: int) -> Request:
-        """Return the request to go on once a frame is computed."""
+        """Return a request lasting until a frame is computed."""
         seconds = self.seconds(frame)
         return clock.sleep(seconds) if self.memory is None else self.memory.serve(self.traffic, seconds)
 
 
 class SharedResources:
-    """What the workers of a simulated board wait for each other for.
+    """Resources contended by a simulated board's workers.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class SharedResources:
     def segments(
         self, stage: StagePlan, parts: Sequence[StagePart], replica: int, stage_seconds: np.ndarray
     ) -> tuple[Segment, ...]:
-        """Return what a replica does for each frame, which takes so many seconds in all when nothing waits."""
+        """Return a replica's segments per frame, for total seconds without waiting."""
         device = stage.replica_names[replica]
         units = stage.units if stage.steps else [replace(stage, device=device, replica_devices=())]
         # What moves takes as long as it takes; the rest of the stage's time varies.
@@ -130,6 +130,6 @@ class SharedResources:
 
 
 def _memories(clock: Clock, board: Board) -> dict[str, Bandwidth]:
-    """Return the bandwidth of each memory where it is known; memories of the same chips share one."""
+    """Return known memory bandwidths, shared between memories of equal chips."""
     pools = [pool for pool in memory_pools(board) if pool.bytes_per_s]
     return {name: shared for pool in pools for shared in [Bandwidth(clock, pool.bytes_per_s)] for name in pool.memories}

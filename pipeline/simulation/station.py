@@ -1,4 +1,4 @@
-"""Station: a simulated stage: the queue in front of it, and its workers, by the rules of the scheduler.
+"""Station: a simulated stage, its queue and workers, by scheduler rules.
 
 A worker takes a frame, which frees the frame's place in the queue at once; waits for the cores that it shares with
 other stages; brings tensors in, computes (on a device that computes one frame at a time once it is free) and hands
@@ -43,7 +43,7 @@ class SimulatedFrame:
         self.is_complete = False
 
     def join_branch(self, stage: int) -> bool:
-        """Note that a branch has come to a stage, and return whether it was the last one."""
+        """Record a branch's arrival at a stage; True for the last."""
         if stage not in self.missing_branches:
             return True
         self.missing_branches[stage] -= 1
@@ -52,7 +52,7 @@ class SimulatedFrame:
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker does for one frame.
+    """Work of a worker on one frame.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Work:
 
 
 class SegmentTimes(NamedTuple):
-    """When a segment did what: its tensors came, it asked for its device, had it, had computed, its tensors went."""
+    """Times of a segment: inputs, device request, device, computed, outputs."""
 
     start: float
     asked: float
@@ -127,12 +127,12 @@ class Station:
             clock.start(self._serve(replica_work, replica))
 
     def put(self, frame: SimulatedFrame) -> Iterator[Request]:
-        """Wait for a place in the queue, then go into it."""
+        """Wait for a place in the queue and enter it."""
         yield self.places.take()
         self.put_reserved(frame)
 
     def put_reserved(self, frame: SimulatedFrame) -> None:
-        """Go into the queue, on a place that is taken already."""
+        """Enter the queue at a reserved place."""
         self._frames.append((frame, self._clock.time))
         self._ready.give()
         # Those that the workers at leisure take up at once do not wait.

@@ -1,4 +1,4 @@
-"""The live view: a page that shows in a browser what a running pipeline does."""
+"""Live view: a browser page on a running pipeline."""
 
 from pipeline.observe.web.server import ViewServer, serve
 

@@ -1,4 +1,4 @@
-"""Drawing: plan, events and durations as the plain values that the page draws."""
+"""Drawing: plan, events and durations as plain values for the page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pipeline.core.plan.plan import Plan
 from pipeline.scheduler.trace import Trace, TraceEvent
 
 FRAMES = 12
-"""How many of the newest frames the timeline shows."""
+"""Newest frames on the timeline."""
 
 # Of the histogram: about as many as can be told apart on a phone.
 BARS = 40
 _EVENTS = 6
-"""A wait, two copies and a run per stage, with some to spare for frames that overtake."""
+"""Events per frame and stage: a wait, two copies and a run, with some to spare for frames that overtake."""
 
 
 def edges(plan: Plan) -> list[dict[str, Any]]:
-    """Return the tensors between stages, by their positions: -1 and the number behind the last are the caller."""
+    """Return the tensors between stage positions; -1 and the count mean the caller."""
     makers = {spec.name: -1 for spec in plan.inputs}
     sizes: dict[tuple[int, int], list[Any]] = {}
     for number, stage in enumerate(plan.stages):
@@ -36,7 +36,7 @@ def edges(plan: Plan) -> list[dict[str, Any]]:
 
 
 def timeline(trace: Trace, plan: Plan) -> dict[str, Any]:
-    """Return the events of the newest frames, in milliseconds since a stage took up the first of them.
+    """Return the newest frames' events, in milliseconds since their first stage.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def _bar(row: int, event: TraceEvent, origin: float) -> list[Any]:
 
 
 def histogram(seconds: Sequence[float]) -> dict[str, Any]:
-    """Count the durations in each of equal steps from the shortest to the 99th percentile.
+    """Count durations in equal steps up to the 99th percentile.
 
     Returns
     -------

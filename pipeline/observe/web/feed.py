@@ -1,4 +1,4 @@
-"""Feed: reads an update now and then while somebody looks, and hands it to all who do."""
+"""Feed: periodic updates for all current readers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PERIOD_S = 0.4
 """While an update is made, the interpreter is taken from the workers."""
 
 _GOODBYE_S = 1.0
-"""Longest wait for readers to take the last update; a browser that hangs must not hold up the end."""
+"""Longest wait for readers to take the last update. A browser that hangs must not hold up the end."""
 
 logger = logging.getLogger(__name__)
 
 
 class Feed:
-    """The newest update as a message of server-sent events; used in the server's thread only.
+    """Newest update as a server-sent event, for the server's thread only.
 
     A reader that is slow misses updates instead of piling them up.
 
@@ -49,7 +49,7 @@ class Feed:
             await asyncio.sleep(PERIOD_S)
 
     async def end(self) -> None:
-        """Let the readers have the last update, and wait a little until they have left."""
+        """Send readers the last update, and wait briefly for their departure."""
         self._publish()
         self._is_over = True
         # In short steps, so that the end comes as soon as the last one has left.
@@ -60,7 +60,7 @@ class Feed:
             await asyncio.sleep(_GOODBYE_S / 100)
 
     async def next(self) -> bytes | None:
-        """Return the next message, None if there will be none."""
+        """Return the next message, None at the end."""
         # Shielded: a reader that leaves must not cancel what the others wait for.
         return None if self._is_over else await asyncio.shield(self._next)
 

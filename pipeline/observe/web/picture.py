@@ -1,4 +1,4 @@
-"""Picture: arrays that look like images, as PNG."""
+"""Picture: image-like arrays as PNG."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHANNELS = {1: 0, 3: 2, 4: 6}
 
 
 def picture(array: np.ndarray) -> bytes | None:
-    """Return a PNG of an image or a batch of images, None if the array does not look like that.
+    """Return a PNG of one or several images, None for other arrays.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def picture(array: np.ndarray) -> bytes | None:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """Return uint8 pixels [height, width, 1, 3 or 4 channels] as a PNG file."""
+    """Encode uint8 pixels [height, width, 1, 3 or 4 channels] as PNG."""
     height, width, channels = pixels.shape
     # Eight bits per channel; compression, filter and interlacing are the numbers 0 (PNG, 11.2.2).
     header = struct.pack(">2I5B", width, height, 8, _CHANNELS[channels], 0, 0, 0)
@@ -69,7 +69,7 @@ def _images(array: np.ndarray) -> np.ndarray | None:
 
 
 def _sheet(images: np.ndarray) -> np.ndarray:
-    """Return the first images side by side in rows, [height, width, channels], with pixels left out to make it fit."""
+    """Arrange the first images in rows, [height, width, channels], subsampled to fit."""
     images = images[:MOST]
     columns = math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)

@@ -1,4 +1,4 @@
-"""Recent: rates of the last seconds, out of counters that only grow."""
+"""Recent: rates over the last seconds, from growing counters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import perf_counter
 from pipeline.scheduler.statistics import StageStatistics, Statistics
 
 WINDOW_S = 2.0
-"""Long enough that a stage of some frames per second has a steady share."""
+"""Seconds of the window: a stage of some frames per second has a steady share."""
 
 
 class Recent:
@@ -24,7 +24,7 @@ class Recent:
         self._snapshots: deque[tuple[float, Statistics]] = deque()
 
     def add(self, statistics: Statistics) -> None:
-        """Take in the newest statistics, and forget those that are too old, but for one."""
+        """Add the newest statistics, dropping all outdated but one."""
         time = perf_counter()
         self._snapshots.append((time, statistics))
         # The newest one from before the window remains, so that the rates span all of it.
@@ -39,7 +39,7 @@ class Recent:
         return (newest.delivered - self._snapshots[0][1].delivered) / seconds if seconds else newest.frames_per_s
 
     def busy(self, stage: StageStatistics) -> float:
-        """Return the share of the time in which a stage ran, 0 to 1; at first, since the beginning."""
+        """Return a stage's busy share, 0 to 1, initially since the start."""
         first = next((each for each in self._snapshots[0][1].stages if each.name == stage.name), None)
         seconds = self._seconds
         if first is None or not seconds:

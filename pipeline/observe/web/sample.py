@@ -1,4 +1,4 @@
-"""Sample: now and then one frame with its result, taken from the stream that goes by."""
+"""Sample: occasional frames with results from the passing stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.scheduler.frame import FrameFuture, FrameResult
 
 @dataclass(frozen=True)
 class Sample:
-    """One frame and what came of it.
+    """A frame and its outcome.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Sample:
 
 
 class Sampler:
-    """Keeps the next frame each time that one is wanted; all others pass at the price of one question.
+    """Captures the next frame on request, and costs others one test.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Sampler:
         self.last: Sample | None = None
 
     def __call__(self, inputs: Sequence[np.ndarray], future: FrameFuture) -> None:
-        """Look at a frame that comes in; an observer of `Pipeline.observe`."""
+        """Inspect an incoming frame; an observer of `Pipeline.observe`."""
         if self.wants_frame:
             self.wants_frame = False
             # Copied here, in the thread that submits: the caller may change its arrays afterwards.

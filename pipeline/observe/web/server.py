@@ -1,4 +1,4 @@
-"""Live view: a page that shows in a browser what a pipeline does, served on this machine only."""
+"""Live view: a local browser page on a running pipeline."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
 
 EVENTS = 20_000
-"""How many events a trace should keep for the timeline."""
+"""Events of a trace for the timeline."""
 
 PURPOSE = "the live view"
 
 
 class ViewServer(LoopbackServer):
-    """Serves the page at `url` until it is closed; asks the pipeline only while somebody looks.
+    """Serves the page at `url` until closed, idle without readers.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class ViewServer(LoopbackServer):
         return f"http://{ADDRESS}:{self.port}/"
 
     def show(self, running: Pipeline, rgb: Rgb | None = None) -> None:
-        """Show this pipeline from now on, instead of the one before; `rgb` as for `serve`."""
+        """Show another pipeline from now on; `rgb` as for `serve`."""
         with self._lock:
             previous, self._watched_pipeline = self._watched_pipeline, WatchedPipeline(running, rgb)
             self._server_loop.watched_pipeline = self._watched_pipeline
@@ -61,7 +61,7 @@ class ViewServer(LoopbackServer):
             previous.close()
 
     def close(self) -> None:
-        """Stop serving, after a last update; may be called again."""
+        """Stop serving after a last update; repeatable."""
         super().close()
         # Only now, so that the last update shows the pipeline still.
         with self._lock:
@@ -74,7 +74,7 @@ class ViewServer(LoopbackServer):
 
 
 def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewServer:
-    """Serve a page about a pipeline on this machine's loopback address.
+    """Serve a page on a pipeline at the loopback address.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Site: the files and events by their addresses, for local callers; imported only where Tornado is there."""
+"""Site: files and events by address, for local callers; needs Tornado."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FILES = {
 
 
 def application(feed: Feed) -> Application:
-    """Return the site that shows what the feed reads."""
+    """Return the site of a feed."""
     pages = [(address, _File, {"name": name, "kind": kind}) for address, (name, kind) in FILES.items()]
     return Application(
         [*pages, ("/events", _Events, {"feed": feed})],

@@ -1,4 +1,4 @@
-"""Summary of an array for a page: its kind, its range, its picture, its largest scores."""
+"""Summary of an array for a page: kind, range, picture, top scores."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from pipeline.observe.web.picture import MOST, picture
 
 BEST = 5
-"""How many scores are listed."""
+"""Number of listed scores."""
 
 _LOOKED_AT = 10_000
-"""Values that an array's numbers rest on: all of a large one would take the interpreter from the workers for long."""
+"""Values behind an array's numbers: all of a large one would take the interpreter from the workers for long."""
 
 _MOST_SCORES = 100_000
 """Longer rows are hardly scores of classes, and take long to sort."""
 
 
 def summary(name: str, array: np.ndarray, image: np.ndarray | None = None) -> dict[str, Any]:
-    """Return plain values that describe an array.
+    """Describe an array in plain values.
 
     Its picture is `image`, if that is given, else the array itself if it looks like one.  Its ``low``, ``high`` and
     ``mean`` rest on at most some 10,000 of its values, evenly spread; ``best`` lists the largest scores of its first

@@ -1,4 +1,4 @@
-"""Update: all that the page shows at one moment, as plain values."""
+"""Update: the page's current content, as plain values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rgb = Callable[[np.ndarray], np.ndarray]
 
 
 class WatchedPipeline:
-    """A running pipeline that is looked at; nothing is asked of it but by `update`.
+    """A running pipeline under observation, accessed by `update` alone.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class WatchedPipeline:
         self.close = running.observe(self._sampler)
 
     def update(self) -> dict[str, Any]:
-        """Return the newest state, and let the next frame be kept for the next update."""
+        """Return the newest state and request the next frame's capture."""
         # One snapshot for all parts of the update, so that its numbers fit each other.
         running, statistics, plan = self._running, self._running.statistics(), self._running.plan
         self._recent.add(statistics)
