@@ -28,11 +28,11 @@ from pipeline.tvm.access import compiler_lock
 _MOST_ELEMENTS = 2**31
 
 _ATTRIBUTE = "soc_pipeline"
-"""The attribute of a module that holds the names which its variables cannot tell."""
+"""Attribute of a module with the names beyond its variables'."""
 
 
 class _StoredNames(msgspec.Struct, forbid_unknown_fields=True):
-    """As in `ImportedModel`; `tensors` are those variables that are called after a tensor of the model."""
+    """Names as in `ImportedModel`; `tensors` are variables named after the model's."""
 
     model: str
     tensors: list[str]
@@ -42,7 +42,7 @@ class _StoredNames(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def save(model: ImportedModel, path: Path) -> None:
-    """Clean up a model and write it, so that `load` finds all names again."""
+    """Clean up a model and write it; `load` finds all names."""
     with compiler_lock:
         # Before the clean-up, which renames what it makes of several operators.
         tensors = sorted(tensor_names(model))
@@ -120,7 +120,7 @@ def _bind(module: Any, shapes: Shapes, parameters: Mapping[str, Any], name: str,
 
 
 def _rewrite(module: Any, main: Any, values: Mapping[Any, Any], name: str, file: str) -> ImportedModel:
-    """Write the function anew, so that all its types are what TVM infers, and no two variables have one name."""
+    """Rewrite the function with TVM's inferred types and unique names."""
     relax_bindings = [relax_binding for block in main.body.blocks for relax_binding in block.bindings]
     # First: all operators that are not supported are named at once.
     entry.check_calls(file, relax_bindings)
@@ -158,7 +158,7 @@ def _rewrite(module: Any, main: Any, values: Mapping[Any, Any], name: str, file:
 
 
 def _results(main: Any, new_bindings: list[bindings.Binding], used_names: set[str], file: str) -> list[Any]:
-    """Return the tensors that leave the function; an operator's tuple is taken apart by bindings of its own."""
+    """Return the function's output tensors, an operator's tuple unpacked."""
     body = main.body.body
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     if len(results) == 1 and isinstance(body.ty, tvm.ir.TupleType) and isinstance(body, relax.Var):
@@ -171,7 +171,7 @@ def _results(main: Any, new_bindings: list[bindings.Binding], used_names: set[st
 
 
 def _check_sizes(variables: Sequence[Any], file: str) -> None:
-    """Refuse tensors that no machine holds, before anything is made of their size."""
+    """Refuse impossible tensor sizes before anything has them."""
     for var in variables:
         shape = getattr(var.ty, "shape", None)
         # The type of `call_tir` is taken from the file, and its shape may be a variable.  To iterate over one never
@@ -184,7 +184,7 @@ def _check_sizes(variables: Sequence[Any], file: str) -> None:
 
 
 def _outputs(original: _StoredNames | None, function: Any, file: str) -> list[str]:
-    """Return the stored names of the outputs, or those of their variables."""
+    """Return the outputs' stored names, or their variables'."""
     body = function.body.body
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     if original is None:

@@ -1,4 +1,4 @@
-"""The function of a Relax module that is the model: found, with what it calls inside of it and its parameters bound."""
+"""The model's function of a Relax module, inlined and bound."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MATHEMATICS = frozenset(_OPERATIONS.split())
 """Functions of numbers, which kernels may call."""
 
 _BRINGS_CODE = {"tirx.AttrStmt", "ir.GlobalVar", "relax.expr.ExternFunc"}
-"""Nodes of a kernel that may bring code from elsewhere."""
+"""Nodes of a kernel with possible foreign code."""
 
 
 def find(module: Any, file: str) -> Any:
-    """Return the function that is the model, functions that it calls inlined.
+    """Return the model's function with inlined calls.
 
     It is called ``main``, or is the only one that no other calls.
 
@@ -85,7 +85,7 @@ def _called_functions(function: Any) -> set[Any]:
 
 
 def _check_kernel(file: str, name: str, kernel: Any) -> None:
-    """Refuse what a kernel would call outside of itself, which a bundle could not take along."""
+    """Refuse a kernel's outside calls: no bundle could hold them."""
     # There is no visitor of kernels in Python; their JSON has all nodes in a row.
     nodes = json.loads(tvm.ir.save_json(kernel))["nodes"]
     operators = {
@@ -98,7 +98,7 @@ def _check_kernel(file: str, name: str, kernel: Any) -> None:
 
 
 def check_calls(file: str, bindings: Sequence[Any]) -> None:
-    """Refuse operators that cannot be part of a stage; all are named.
+    """Refuse operators unfit for stages, all by name.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def _pattern(file: str, name: str, param: Any) -> list[int | str]:
 def _extents(
     file: str, name: str, param: Any, shape: Sequence[Any], known_extents: Mapping[Any, int]
 ) -> dict[Any, int]:
-    """Return the numbers that a shape gives to a parameter's open extents."""
+    """Return the extents bound by a parameter's shape."""
     new_extents: dict[Any, int] = {}
     for extent, declared_extent in zip(shape, param.ty.shape, strict=True):
         if isinstance(declared_extent, tvm.tirx.Var):
@@ -195,7 +195,7 @@ def _extents(
 def _check_fixed(
     file: str, name: str, pattern: Sequence[int | str], shape: Sequence[int], extents: Mapping[str, int] | None = None
 ) -> None:
-    """Raise `ModelError` if a shape has another extent than its pattern, as far as the `extents` of names say it."""
+    """Raise `ModelError` for a shape against its pattern and extents."""
     expected = [evaluate(extent, extents or {}) if isinstance(extent, str) else extent for extent in pattern]
     if len(shape) != len(pattern) or any(
         value not in (None, extent) for extent, value in zip(shape, expected, strict=True)

@@ -12,7 +12,7 @@ from pipeline.frontends.relax import schema
 
 
 def parse(text: str) -> Any:
-    """Return the object that a JSON text stands for.
+    """Return the object of a JSON text.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The nodes of TVM's JSON held against what TVM says of its own classes, which its reader takes on trust.
+"""Nodes of TVM's JSON, checked against its classes. TVM's reader takes them on trust.
 
 TVM builds each node from what the file says and looks at it later, without asking: a node of another class, or none,
 where one must be ends the process.
@@ -37,19 +37,19 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _MOST_AXES = 32
 _HEAD = 400
-"""Characters that hold what stands in front of a tensor's values."""
+"""Characters in front of a tensor's values."""
 
 _INLINE = {1: (int,), 2: (bool,), 3: (int, float), 5: (str,), 6: (list,)}
-"""Static types whose values stand in their field, not in a node of their own: numbers, dtypes and devices."""
+"""Static types inside their field, without a node of their own: numbers, dtypes and devices."""
 
 _MAY_LACK = {"span", "attrs", "vdevice", "source_map", "layout"}
-"""Fields that may be empty though TVM does not call them optional."""
+"""Fields allowed to be empty, against TVM's own declaration."""
 
 _KNOWN_BETTER: dict[tuple[str, str], dict[str, Any]] = {("ir.GenericConst", "value"): {"type": "ffi.Tensor"}}
-"""Fields of which TVM's own tools hold less than TVM allows."""
+"""Fields narrower in TVM's own tools than in its declaration."""
 
 _FOREIGN = {"ir.EnvFunc", "relax.expr.ExternFunc", "ffi.Module", "ffi.Function", "ffi.OpaquePtr", "ffi.OpaquePyObject"}
-"""Classes that stand for code outside of the file."""
+"""Classes of code outside the file."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _SchemaClass:
 
 @cache
 def _class(key: str) -> _SchemaClass | None:
-    """Look up one of TVM's classes; None if there is none of that name."""
+    """Look up a class of TVM by name, or return None."""
     try:
         info = tvm_ffi.core._lookup_or_register_type_info_from_type_key(key)  # noqa: SLF001 - there is no public way
     except Exception:  # noqa: BLE001 - whatever it raises, TVM has no such class
@@ -89,7 +89,7 @@ def _class(key: str) -> _SchemaClass | None:
 
 
 def check(document: Any) -> None:
-    """Check what TVM would trust.
+    """Check everything TVM would trust.
 
     Raises
     ------
@@ -130,7 +130,7 @@ class _SchemaChecker:
                 raise ValueError(f"nodes nest more than {_DEEPEST} deep")
 
     def _node(self, number: int, kind: str, data: Any) -> list[int]:
-        """Check one node and return the nodes that it reads."""
+        """Check one node and return its references."""
         # An EnvFunc is looked up by name among all functions of the process, and could be called.
         if kind in _FOREIGN:
             raise ValueError("it calls code outside of the file, which is not supported")
@@ -205,7 +205,7 @@ def _plain(value: Any, types: tuple[type, ...]) -> list[int]:
 
 
 def _check_tensor(text: str) -> None:
-    """Check that a tensor in base64 has as many bytes as it says, for which TVM would make room."""
+    """Compare a base64 tensor with its stated size. TVM would make room for that."""
     if len(text) % 4 or not _BASE64.fullmatch(text):
         raise ValueError("it is not in base64")
     # Only the head: the values themselves may be gigabytes, and TVM decodes them anyway.

@@ -1,4 +1,4 @@
-"""Relay programs, as text or as JSON -> Relax, with the program's own names."""
+"""Relay programs, as text or JSON -> Relax, with their names."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
     *,
     real_arithmetic: bool = False,
 ) -> ImportedModel:
-    """Read the text or the JSON of a Relay program; as `load`.
+    """Read a Relay program's text or JSON, as `load`.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
 def _arguments(
     program: RelayProgram, shapes: Shapes, constants: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], tuple[str, ...]]:
-    """Divide the parameters of ``@main`` into inputs of the model and constants, and say what was assumed of these."""
+    """Divide the parameters of ``@main`` into inputs and constants, with assumptions."""
     if "main" not in program.functions:
         raise ModelError(f"{program.file!r} has no function '@main'; it has {', '.join(program.functions) or 'none'}")
     parameters = {parameter.name: parameter for parameter in program.functions["main"].parameters}

@@ -1,4 +1,4 @@
-"""Arrays as TVM writes them, in ``.params`` files and in base64."""
+"""Arrays in TVM's ``.params`` files and base64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_AXES = 32
 
 
 class ArrayReader:
-    """Reads a buffer piece by piece; each piece must be there.
+    """Reader of a buffer, piece by checked piece.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class ArrayReader:
         return self._data[self._offset - count : self._offset]
 
     def unpack(self, form: str) -> tuple[int, ...]:
-        """Return the numbers that follow."""
+        """Return the next numbers."""
         return struct.unpack(form, self.take(struct.calcsize(form)))
 
     def array(self) -> np.ndarray:
-        """Return the array that follows, without a copy.
+        """Return the next array, without a copy.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Attributes of one operator call: read by name and kind, with Relay's default where the program has none."""
+"""Attributes of an operator call, by name and kind, with Relay's defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 2**62
 
 
 class Attributes:
-    """Attributes of a call, which remember which of them were read.
+    """Attributes of a call that note their reading.
 
     Parameters
     ----------
@@ -31,25 +31,25 @@ class Attributes:
         self._read = set(_IDLE)
 
     def replace_values(self, **values: object) -> Attributes:
-        """Return attributes some of which say something else; who reads them reads these."""
+        """Return attributes with other values, sharing the notes of reading."""
         # The set is shared, not copied: what the copy's reader asks for counts as read for the original as well.
         attributes = Attributes({**self._values, **values})
         attributes._read = self._read
         return attributes
 
     def unread(self) -> list[str]:
-        """Return the names of attributes that say something, which nobody has asked for."""
+        """Return the names of meaningful attributes nobody read."""
         # An attribute that nobody knows might change the result, so that it is refused unless it says nothing.
         unread_values = {name: value for name, value in self._values.items() if name not in self._read}
         return [name for name, value in unread_values.items() if isinstance(value, np.ndarray) or value not in _NOTHING]
 
     def get(self, name: str) -> object:
-        """Return an attribute as it is, None where there is none."""
+        """Return an attribute unchanged, or None."""
         self._read.add(name)
         return self._values.get(name)
 
     def has(self, name: str) -> bool:
-        """Check whether an attribute is there and not None."""
+        """Check for an attribute other than None."""
         return self.get(name) is not None
 
     def integer(self, name: str, default: int | None = None) -> int:
@@ -86,7 +86,7 @@ class Attributes:
         raise ModelError(f"expected a text in {name!r}, found {_describe(value)}")
 
     def choice(self, name: str, *choices: str) -> str:
-        """Return one of `choices`, the first one where none is given."""
+        """Return one of `choices`, by default the first."""
         value = self.text(name, choices[0])
         if value not in choices:
             raise ModelError(f"{name}={value!r} is not supported; supported are {', '.join(choices)}")
@@ -100,13 +100,13 @@ class Attributes:
         return value
 
     def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
-        """Return a list of whole numbers; a single number is a list of one."""
+        """Return a list of integers; a single one makes a list."""
         value = self._value_or_default(name, default)
         items = value if isinstance(value, list | tuple) else [value]
         return [_integer(name, item) for item in items]
 
     def positive(self, name: str, count: int, default: int = 1) -> list[int]:
-        """Return `count` numbers of at least 1; one for all may stand for them."""
+        """Return `count` numbers of at least 1; one may stand for all."""
         numbers = self.integers(name, [default])
         numbers = numbers * count if len(numbers) == 1 else numbers
         if len(numbers) != count or min(numbers) < 1:
@@ -114,7 +114,10 @@ class Attributes:
         return numbers
 
     def padding(self, axes: int, name: str = "padding") -> list[int]:
-        """Return the padding before each axis, then behind each, from 1, `axes` or twice as many numbers."""
+        """Return the paddings before all axes, then after them.
+
+        The attribute has 1, `axes` or twice as many numbers.
+        """
         numbers = self.integers(name, [0])
         widths = {1: numbers * 2 * axes, axes: numbers * 2, 2 * axes: numbers}.get(len(numbers))
         if widths is None or min(widths) < 0:

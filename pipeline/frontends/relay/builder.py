@@ -1,4 +1,4 @@
-"""BindingBuilder: collects the Relax bindings that operators are converted to; what is constant is computed at once."""
+"""BindingBuilder: Relax bindings of converted operators, constants computed at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_TENSOR = 2**33
 """Bytes; a larger one is taken for a mistake in the program."""
 
 _LARGEST_COMPUTED = 2**26
-"""Bytes that a computed constant may always have; a larger one only if its operands are large too."""
+"""Bytes allowed for any computed constant; a larger one needs large operands."""
 
 MOST_BINDINGS = 50_000
 """Inlined functions may call each other twice each, and so grow without bound."""
@@ -52,13 +52,13 @@ class BindingBuilder:
         self._relax = relax.BlockBuilder()
 
     def kernel(self, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
-        """Bind a call of a kernel that Relax has no operator for, written by one of TVM's functions; as `emit`."""
+        """Bind a call of a kernel written by TVM's function; as `emit`."""
         call = self._relax.call_te(function, *operands, primfunc_name_hint=function.__name__, **options)
         self.kernels.update(kernels(self._relax.get()))
         return self.emit(call)
 
     def emit(self, call: Any) -> Any:
-        """Bind a call of operands that are variables or constants, and return what stands for its result.
+        """Bind a call of variables and constants; return its result.
 
         Returns
         -------
@@ -98,11 +98,11 @@ class BindingBuilder:
         return var
 
     def place(self, value: Any, device: str) -> None:
-        """Want a tensor, or each of a tuple, to be computed on a device."""
+        """Place a tensor, or each of a tuple, on a device."""
         self.placements += [(tensor, device) for tensor in _variables(value)]
 
     def read_on(self, value: Any, device: str) -> Any:
-        """Return a tensor, or a tuple of these, such that what reads it is wanted on a device."""
+        """Return a tensor or tuple whose readers go to a device."""
         if isinstance(value, tuple):
             return tuple(self.read_on(tensor, device) for tensor in value)
         # A constant has no device: it goes wherever it is read.
@@ -115,7 +115,7 @@ class BindingBuilder:
         return var
 
     def place_by_operands(self, result: Any, operands: Any) -> None:
-        """Want a result where its operands are wanted to be read."""
+        """Place a result where its operands are read."""
         for operand in _variables(operands):
             if operand in self._read_on:
                 self.place(result, self._read_on[operand])
@@ -138,7 +138,7 @@ class BindingBuilder:
 
 
 def _variables(value: Any) -> Iterator[Any]:
-    """Yield the variables in what an expression stands for."""
+    """Yield the variables of an expression."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from _variables(item)
@@ -152,7 +152,7 @@ def _check_computed(result_bytes: int, operand_bytes: int) -> None:
 
 
 def _bytes(ty: Any) -> int:
-    """Return the bytes of a tensor, after checking that its shape is reasonable."""
+    """Return a tensor's bytes, once its shape is checked."""
     # No stage can be planned without the bytes of its tensors.
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         raise ModelError(f"its result has no fixed shape ({ty}), which is not supported")
@@ -172,7 +172,7 @@ def nbytes(constant: Any) -> int:
 
 
 def shape(tensor: Any) -> tuple[Any, ...]:
-    """Return a tensor's extents; one that is symbolic as an expression of TVM.
+    """Return a tensor's extents, symbolic ones as TVM's expressions.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The tree of a Relay program -> a Relax module with the program's names."""
+"""Tree of a Relay program -> a Relax module with its names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DEEPEST = 32
 
 @dataclass(frozen=True)
 class Closure:
-    """A function, and what its body sees of the place where it stands."""
+    """A function with the scope of its definition."""
 
     function: RelayFunction
     scope: Mapping[str, Any]
@@ -118,7 +118,7 @@ class _ProgramConverter:
     depth: int = 0
 
     def value(self, expression: syntax.Expression, scope: Mapping[str, Any], prefix: str = "") -> Any:
-        """Convert an expression to a Relax expression, a tuple of these, or a closure."""
+        """Convert an expression to Relax, a tuple, or a closure."""
         kinds: dict[type, Callable[..., Any]] = {
             syntax.Reference: self._reference,
             syntax.GlobalReference: self._global,
@@ -166,7 +166,7 @@ class _ProgramConverter:
         return fields[expression.index]
 
     def _branch(self, expression: syntax.If, scope: Mapping[str, Any], prefix: str) -> Any:
-        """Return the branch that a constant chooses."""
+        """Return the branch of a constant condition."""
         condition = self.value(expression.condition, scope, prefix)
         try:
             # A condition that depends on values is refused: a pipeline runs the same stages for each frame.

@@ -41,20 +41,20 @@ class Cursor:
 
     @property
     def end(self) -> int:
-        """Offset of the metadata, or of the end of the text."""
+        """Offset of the metadata, or of the text's end."""
         return self._tokens[-1].offset
 
     def error(self, offset: int, message: str) -> ModelError:
-        """Return an error that begins with the file, the line and the column."""
+        """Return an error at file, line and column."""
         return ModelError(f"{self.file!r}, {self.locate(offset)}: {message}")
 
     def expectation_error(self, expectation: str) -> ModelError:
-        """Return an error that says what should be here."""
+        """Return an error that names the expected token."""
         token = self.peek()
         return self.error(token.offset, f"expected {expectation}, found {token}")
 
     def peek(self, ahead: int = 0) -> Lexeme:
-        """Return the next token, or one behind it, without taking it."""
+        """Return the next token, or a later one, without taking it."""
         # The last token is the end, however far somebody looks ahead.
         return self._tokens[min(self._position + ahead, len(self._tokens) - 1)]
 
@@ -65,7 +65,7 @@ class Cursor:
         return token
 
     def at(self, *texts: str) -> bool:
-        """Check whether the next token is one of these."""
+        """Check the next token against some texts."""
         token = self.peek()
         # The text of a string in quotes may look like any symbol.
         return token.text in texts and token.kind != "string"
@@ -77,19 +77,19 @@ class Cursor:
         return is_next
 
     def expect(self, text: str, expectation: str = "") -> Lexeme:
-        """Take the next token, which must be `text`; `instead` names all that may stand here."""
+        """Take the next token, `text`; `expectation` names all alternatives."""
         if not self.at(text):
             raise self.expectation_error(expectation or repr(text))
         return self.next()
 
     def take(self, kind: str, expectation: str) -> Lexeme:
-        """Take the next token, which must be of this kind."""
+        """Take the next token, of one kind."""
         if self.peek().kind != kind:
             raise self.expectation_error(expectation)
         return self.next()
 
     def read_list(self, close: str, item: Callable[[], Item]) -> Sequence[Item]:
-        """Read items with commas between them up to `close`, and take that too."""
+        """Read items between commas through `close`."""
         items: list[Item] = []
         while not self.at(close):
             items.append(item())
@@ -100,7 +100,7 @@ class Cursor:
 
     @contextlib.contextmanager
     def nesting(self) -> Iterator[None]:
-        """Count the depth of what is read inside, and refuse what is too deep."""
+        """Count the nesting of the block, up to a limit."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise self.error(self.peek().offset, f"brackets nest more than {DEEPEST} deep, which is not supported")

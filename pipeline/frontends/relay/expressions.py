@@ -1,4 +1,4 @@
-"""Expressions of Relay text; a recursive descent, with loops where programs are long."""
+"""Expressions of Relay text by recursive descent, loops for long programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BINARY = (
 )
 _UNSUPPORTED = ("match", "ref", "ref_read", "ref_write")
 _LONGEST_CHAIN = 48
-"""Of operators or calls in one expression; TVM prints one."""
+"""Longest chain of operators or calls in one expression; TVM prints one."""
 
 
 class Expressions:
@@ -55,7 +55,7 @@ class Expressions:
         return RelayFunction(tuple(parameter for parameter in parameters if parameter), self._braces(), position)
 
     def _parameter(self) -> syntax.Parameter | None:
-        """Read a parameter; a function's attribute, which stands in the same list, is skipped."""
+        """Read a parameter, skipping a function's attributes in the same list."""
         cursor = self._cursor
         token = cursor.peek()
         # TVM prints a function's attributes, such as global_symbol, behind its parameters.
@@ -206,7 +206,7 @@ class Expressions:
         return syntax.If(condition, consequence, alternative, token.offset)
 
     def _variable(self, token: Lexeme) -> Expression:
-        """Read a variable; a name with dots may also be a variable and projections."""
+        """Read a variable, dotted, or with projections behind dots."""
         self._cursor.next()
         name, indices = token.text if token.text[1:].isdecimal() else token.text[1:], []
         # The lexer cannot tell %x.0, a field of %x, from a variable of that name; the names defined so far can.

@@ -1,4 +1,4 @@
-"""Extents that are numbers or symbolic: compared, multiplied and divided as far as can be proved."""
+"""Numeric or symbolic extents: compared, multiplied, divided where provable."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def plain(extent: Any) -> Any:
 
 
 def numbers(extents: Iterable[Any]) -> list[int]:
-    """Return those extents that are numbers."""
+    """Return the numeric extents."""
     return [extent for extent in extents if isinstance(extent, int)]
 
 
 def are_equal_shapes(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """Check whether two shapes are equal whatever is symbolic in them."""
+    """Check two shapes for equality, symbols included."""
     return len(first) == len(second) and all(map(_equal, first, second))
 
 
@@ -39,7 +39,7 @@ def product(extents: Iterable[Any]) -> Any:
 
 
 def quotient(total: Any, part: Any) -> Any:
-    """Divide `total` by `part`; None where that leaves a rest, or cannot be proved."""
+    """Divide `total` by `part`; None without proof of an exact result."""
     if isinstance(total, int) and isinstance(part, int):
         # Codes of a reshape may hold 0 and below, which divide nothing.
         return total // part if part > 0 and total % part == 0 else None

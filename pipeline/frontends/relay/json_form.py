@@ -1,4 +1,4 @@
-"""The JSON of ``tvm.ir.save_json`` -> the same tree that the text gives, with the names that TVM would print."""
+"""JSON of ``tvm.ir.save_json`` -> the text's tree, under TVM's printed names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ _COMPUTED = ("relay.Call", "relay.Tuple", "relay.TupleGetItem", "relay.If", "rel
 
 
 def parse(text: str, file: str) -> RelayProgram:
-    """Read the JSON of a Relay module, or of a single function, which is then called ``main``.
+    """Read the JSON of a Relay module or function.
+
+    A single function is called ``main``.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def parse(text: str, file: str) -> RelayProgram:
 
 
 class _NodeScope:
-    """Names of the variables and intermediates of a block and of those around it."""
+    """Names of variables and intermediates in nested blocks."""
 
     def __init__(self, enclosing: _NodeScope | None) -> None:
         self.depth: int = enclosing.depth + 1 if enclosing else 0
@@ -91,7 +93,7 @@ class _FunctionReader:
         return RelayFunction(parameters, self._block(objects.follow(number, "body"), scope), number)
 
     def _variable(self, number: int, scope: _NodeScope) -> str:
-        """Give a variable a name that no other one has, as TVM's printer does."""
+        """Give a variable a unique name, as TVM's printer does."""
         objects = self._objects
         objects.node(number, "relay.Var")
         identity = objects.follow(number, "vid")
@@ -118,7 +120,7 @@ class _FunctionReader:
         return TensorType(extents, node.attributes.get("dtype", ""))
 
     def _block(self, number: int, enclosing: _NodeScope) -> Expression:
-        """Read a chain of `let` and what follows it."""
+        """Read a chain of `let` and its body."""
         objects, scope, start = self._objects, _NodeScope(enclosing), number
         if scope.depth > _DEEPEST:
             raise objects.error(
@@ -138,7 +140,7 @@ class _FunctionReader:
         return LetBlock(tuple(bindings), result, start) if bindings else result
 
     def _value(self, number: int, scope: _NodeScope, bindings: list[LetBinding]) -> Expression:
-        """Bind all that `number` is computed from, and return it.
+        """Bind everything `number` depends on, and return it.
 
         TVM's printer gives a number to an operand when all operands beside it have been visited.
         """
@@ -176,7 +178,7 @@ class _FunctionReader:
         return [follow(number, single)] if single else []
 
     def _operand(self, number: int, scope: _NodeScope) -> Expression:
-        """Return an atom, or a reference to what has a name."""
+        """Return an atom, or a reference by name."""
         objects = self._objects
         node = objects.node(number)
         if node.kind == "Op":

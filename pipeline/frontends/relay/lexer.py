@@ -57,7 +57,7 @@ class Lexeme(NamedTuple):
 
 
 def tokens(text: str, error: Callable[[int, str], ModelError]) -> Iterator[Lexeme]:
-    """Yield the tokens of `text` up to its metadata or its end, then one of kind ``"end"``.
+    """Yield the tokens of `text` before its metadata, then ``"end"``.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def _word(kind: str, match: re.Match[str]) -> str:
 
 
 def _comment_end(text: str, offset: int) -> int:
-    """Find the end of a comment, in which others may stand; -1 if there is none."""
+    """Return the end of a nested comment, or -1."""
     depth = 0
     for edge in _COMMENT_EDGES.finditer(text, offset):
         depth += 1 if edge[0] == "/*" else -1

@@ -1,4 +1,4 @@
-"""The objects of TVM's old JSON (0.7 to 0.17): nodes that refer to each other by number, and arrays in base64."""
+"""Objects of TVM's old JSON (0.7 to 0.17): numbered nodes, base64 arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.errors import ModelError
 from pipeline.frontends.relay.arrays import decode
 
 Metadata: TypeAlias = Mapping[str, Sequence[object]]
-"""From a key such as ``relay.Constant`` to the values that ``meta[key][index]`` stands for."""
+"""Values of ``meta[key][index]``, by keys such as ``relay.Constant``."""
 
 _DEEPEST = 16
 """How far lists may nest in attributes."""
@@ -137,21 +137,21 @@ class JsonObjects:
         return number
 
     def node(self, number: int, *kinds: str) -> JsonNode:
-        """Return a node, which must be of one of these kinds if any are given."""
+        """Return a node of one of these kinds, or of any."""
         node = self.nodes[self._check_index(number, "something")]
         if kinds and node.kind not in kinds:
             raise self.error(number, f"expected {' or '.join(kinds)}, found {node.kind or 'nothing'}")
         return node
 
     def follow(self, number: int, attribute: str) -> int:
-        """Return the number of the node that an attribute refers to."""
+        """Return the node number in an attribute."""
         text = self.node(number).attributes.get(attribute, "")
         if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
             raise self.error(number, f"expected the number of a node in {attribute!r}, found {text!r}")
         return self._check_index(int(text), f"{attribute!r} of node {number}")
 
     def items(self, number: int) -> tuple[int, ...]:
-        """Return the nodes in a list; nothing for an absent one."""
+        """Return the nodes in a list; none without it."""
         return self.node(number, "Array", "").data
 
     def entries(self, number: int) -> list[tuple[str, int]]:
@@ -180,7 +180,7 @@ class JsonObjects:
         return self._arrays[index]
 
     def plain(self, number: int, depth: int = 0) -> object:
-        """Return an object as a number, a text, a list, a mapping, an array or None; other kinds by their name."""
+        """Return an object as a plain value, unknown kinds by name."""
         if depth > _DEEPEST:
             raise self.error(number, f"lists nest more than {_DEEPEST} deep")
         if number not in self._values:
@@ -202,7 +202,7 @@ class JsonObjects:
         return self.constant(number) if node.kind == "relay.Constant" else node.kind or None
 
     def attributes(self, number: int) -> dict[str, object]:
-        """Return the attributes of an operator, each as `plain` has it."""
+        """Return an operator's attributes as plain values."""
         node = self.node(number)
         family = node.kind.removeprefix("relay.attrs.").removesuffix("Attrs")
         return {name: self._attribute(family, name, text) for name, text in node.attributes.items()}
@@ -214,7 +214,7 @@ class JsonObjects:
 
 
 def _number(text: str) -> object:
-    """Return a text as the number that it is, or itself."""
+    """Return a text's number, or itself."""
     try:
         return int(text) if re.fullmatch(r"-?\d{1,19}", text, re.ASCII) else float(text[:400])
     except ValueError:
@@ -222,7 +222,7 @@ def _number(text: str) -> object:
 
 
 def read_metadata(text: str, source: str) -> Metadata:
-    """Read the section that follows ``#[metadata]`` in a Relay text.
+    """Read the section after ``#[metadata]`` in a Relay text.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from tvm import relax
 
 
 class ProgramNames:
-    """Remembers which variable holds which tensor of the program.
+    """Names of the program's tensors, with their variables.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class ProgramNames:
         self._tuples: dict[Any, str] = {}
 
     def prefix(self, function: str) -> str:
-        """Return the prefix of the names of one call of a function."""
+        """Return the name prefix of one call of a function."""
         self._calls[function] += 1
         count = self._calls[function]
         # The first call has no number: most functions are called once, and their names stay what people know.
@@ -56,11 +56,11 @@ class ProgramNames:
             self.aliases[name] = self.tensors[value]
 
     def _is_new(self, value: Any) -> bool:
-        """Check whether a value is a variable of no name yet."""
+        """Check for a still unnamed variable."""
         return isinstance(value, relax.Var) and value not in self.tensors
 
     def outputs(self, results: Sequence[Any]) -> dict[str, Any]:
-        """Return the results of the program by name; those that have none yet get one."""
+        """Return the program's results by name, inventing missing ones."""
         outputs_by_name: dict[str, Any] = {}
         for number, value in enumerate(results):
             default = "output" if len(results) == 1 else f"output{number}"

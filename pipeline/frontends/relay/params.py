@@ -1,4 +1,4 @@
-"""Parameters of a Relay program: a file of ``relay.save_param_dict``, a NumPy archive, or a mapping."""
+"""Parameters of a Relay program: ``relay.save_param_dict``, NumPy archive, or mapping."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _read_saved(data: mmap.mmap) -> dict[str, np.ndarray]:
 
 
 def _check_count(count: int, data: mmap.mmap) -> int:
-    """Return a number of things that the file says it holds, if there is room for so many."""
+    """Return a stated count, if the file has room for it."""
     if count > len(data) // 8:
         raise ValueError(f"{count} parameters do not fit into {len(data)} bytes")
     return count

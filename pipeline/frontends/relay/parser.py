@@ -11,11 +11,13 @@ from pipeline.frontends.relay.metadata import read_metadata
 from pipeline.frontends.relay.syntax import RelayFunction, RelayProgram
 
 VERSION = "0.0.5"
-"""The version of Relay's text that TVM 0.7 to 0.17 write."""
+"""Version of Relay's text written by TVM 0.7 to 0.17."""
 
 
 def parse(text: str, file: str) -> RelayProgram:
-    """Read the text of a Relay module, or of a single function, which is then called ``main``.
+    """Read the text of a Relay module or function.
+
+    A single function is called ``main``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Scalars of Relay text, and the dtypes that a program may name."""
+"""Scalars of Relay text, and dtypes of programs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _WORDS = {"True": True, "False": False, "None": None, "inf": np.inf, "inff": np.
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 WORDS = frozenset(_WORDS)
-"""Names that stand for a value."""
+"""Names with values."""
 
 DTYPES = frozenset(
     ["bool", "float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
 )
-"""What a tensor may hold."""
+"""Dtypes of tensors."""
 
 
 def number(text: str) -> tuple[int | float, str]:
-    """Return the value of a number such as ``5``, ``1e-05f`` or ``3i64``, and its dtype.
+    """Return value and dtype of ``5``, ``1e-05f`` or ``3i64``.
 
     Raises
     ------

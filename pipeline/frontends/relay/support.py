@@ -1,4 +1,4 @@
-"""Operators of a program that cannot be converted; all are found before the first one is converted."""
+"""Unconvertible operators of a program, all before the first conversion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.frontends.relay.syntax import RelayProgram
 
 
 def find_unsupported(program: RelayProgram) -> list[str]:
-    """Return one text per operator that cannot be converted, with the places where ``@main`` comes to it."""
+    """Return a text per unconvertible operator, with places under ``@main``."""
     positions: dict[str, list[int]] = {}
     functions: set[str] = set()
     # From main on, so that functions that nobody calls may hold anything.

@@ -1,4 +1,4 @@
-"""The tree of a Relay program, as plain values; what the text and the JSON form have in common.
+"""Tree of a Relay program as plain values, from text or JSON.
 
 A position is a number that `Program.locate` turns into words: an offset into the text, or a node of the JSON.
 """
@@ -17,7 +17,7 @@ from pipeline.errors import ModelError
 
 @dataclass(frozen=True)
 class TensorType:
-    """``Tensor[(1, 3, ?), float32]``; an extent that the program leaves open is None."""
+    """``Tensor[(1, 3, ?), float32]``; an open extent is None."""
 
     shape: tuple[int | None, ...]
     dtype: str
@@ -25,7 +25,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class OtherType:
-    """A type that no tensor has: a tuple, a function, or none given."""
+    """A type of no tensor: a tuple, a function, or none given."""
 
     text: str
 
@@ -35,7 +35,7 @@ Type: TypeAlias = TensorType | OtherType
 
 @dataclass(frozen=True)
 class Reference:
-    """A local variable: ``%conv1`` is called ``conv1``, the numbered ``%12`` keeps its sign."""
+    """A local variable: ``%conv1`` is ``conv1``, ``%12`` keeps its sign."""
 
     name: str
     position: int
@@ -67,7 +67,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator or function, what it is applied to, and its attributes as numbers, texts, lists and None."""
+    """Operator or function with operands and plain attributes."""
 
     function: Expression
     arguments: tuple[Expression, ...]
@@ -113,7 +113,7 @@ class LetBinding:
 
 @dataclass(frozen=True)
 class LetBlock:
-    """Bindings, then the expression that the block stands for."""
+    """Bindings, then the block's value."""
 
     bindings: tuple[LetBinding, ...]
     result: Expression
@@ -170,12 +170,12 @@ class RelayProgram:
     locate: Callable[[int], str] = field(repr=False, compare=False)
 
     def error(self, position: int, message: str) -> ModelError:
-        """Return an error that begins with the file and the position."""
+        """Return an error at file and position."""
         return ModelError(f"{self.file!r}, {self.locate(position)}: {message}")
 
 
 def children(expression: Expression) -> Sequence[Expression]:
-    """Return the parts of an expression, in the order in which they are computed."""
+    """Return an expression's parts in order of computation."""
     if isinstance(expression, Call):
         return (expression.function, *expression.arguments)
     if isinstance(expression, TupleOf):
@@ -190,7 +190,7 @@ def children(expression: Expression) -> Sequence[Expression]:
 
 
 def make_line_finder(text: str) -> Callable[[int], str]:
-    """Make a function that turns an offset into `text` into its line and column, both counted from 1."""
+    """Return a function from offset to line and column, from 1."""
     # The text is searched once, not again for each position.
     starts = [0]
     while (end := text.find("\n", starts[-1])) >= 0:

@@ -10,7 +10,7 @@ from pipeline.frontends.relay.scalars import WORDS, number, string, word
 from pipeline.frontends.relay.syntax import OtherType, TensorType, Type
 
 Meta = Callable[[], object]
-"""Reads ``meta[key][index]`` at the cursor and returns what the metadata has there."""
+"""Reader of ``meta[key][index]`` at the cursor, from the metadata."""
 
 
 def read_type(cursor: Cursor, meta: Meta) -> Type:
@@ -68,7 +68,7 @@ def _extent(cursor: Cursor, meta: Meta) -> int | None:
 
 
 def read_attribute(cursor: Cursor, meta: Meta) -> object:
-    """Read the value of an attribute: numbers, strings, None, and lists of these."""
+    """Read an attribute's value: numbers, strings, None, lists of these."""
     with cursor.nesting():
         for opening, close in (("[", "]"), ("(", ")")):
             if cursor.accept(opening):
@@ -117,7 +117,7 @@ def read_number(cursor: Cursor) -> tuple[int | float, str]:
 
 
 def read_meta(cursor: Cursor, metadata: Metadata) -> object:
-    """Read ``meta[key][index]`` and return what the metadata has there."""
+    """Read ``meta[key][index]``; return the metadata's value."""
     offset = cursor.expect("meta").offset
     cursor.expect("[")
     key = cursor.take("name", "a name, such as relay.Constant").text

@@ -34,7 +34,7 @@ _BLOCKWISE = 2
 
 
 def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
-    """Read a TFLite file; `shapes` may state the extents of inputs.
+    """Read a TFLite file; `shapes` may state the inputs' extents.
 
     What is not converted to just what LiteRT computes is left to LiteRT if `fallback` says so and that is installed.
 
@@ -51,7 +51,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
 
 
 def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]]:
-    """Return a file's graph as it is imported, with the shapes of its tensors, and what was assumed of these.
+    """Return a file's shaped graph, and the assumptions.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what reading a damaged file raises into a `ModelError`: each field may point beside the buffer."""
+    """Turn errors of damaged files into `ModelError`. Each field may point beside the buffer."""
     try:
         yield
     except ModelError:
@@ -92,7 +92,10 @@ def _check_types(path: Path, graph: TfliteGraph) -> None:
 
 
 def _check_order(path: Path, graph: TfliteGraph) -> None:
-    """Raise `ModelError` for what is read before it is made, as in a cycle; LiteRT runs operators as they stand."""
+    """Raise `ModelError` for reads before their making, as in cycles.
+
+    LiteRT runs operators as they stand.
+    """
     results = [tensor for operator in graph.operators for tensor in operator.outputs]
     pending = {tensor.number for tensor in results if not tensor.is_variable and not tensor.is_constant}
     for operator in graph.operators:
@@ -105,7 +108,7 @@ def _check_order(path: Path, graph: TfliteGraph) -> None:
 
 
 def _check_blocks(path: Path, graph: TfliteGraph) -> None:
-    """Raise `ModelError` for bytes in blocks where LiteRT takes none: some of its kernels end the process."""
+    """Raise `ModelError` for block sizes that end LiteRT's process."""
     tables = [graph.subgraph.Tensors(tensor.number).Quantization() for tensor in graph.tensors]
     for operator in graph.operators:
         for tensor in operator.operands:
@@ -119,7 +122,7 @@ def _check_blocks(path: Path, graph: TfliteGraph) -> None:
 
 
 def _input_shapes(path: Path, graph: TfliteGraph, shapes: Shapes) -> InputShapes:
-    """Return the shapes of the inputs, and what was assumed of them."""
+    """Return the inputs' shapes with assumptions."""
     patterns = {tensor.name: _pattern(graph, tensor) for tensor in graph.inputs}
     # The file has 1 for an extent that it leaves open, and that is what LiteRT takes.
     file_shapes = {
@@ -137,7 +140,7 @@ def _input_shapes(path: Path, graph: TfliteGraph, shapes: Shapes) -> InputShapes
 
 
 def _pattern(graph: TfliteGraph, tensor: TfliteTensor) -> list[int | None]:
-    """Return an input's extents, None for those that the file leaves open."""
+    """Return an input's extents, None for open ones."""
     table = graph.subgraph.Tensors(tensor.number)
     if table.ShapeSignatureLength() != len(tensor.shape):
         return list(tensor.shape)

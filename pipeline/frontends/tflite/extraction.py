@@ -1,4 +1,4 @@
-"""The part of a TFLite model between some of its tensors, as a file of its own."""
+"""Part of a TFLite model between tensors, as its own file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class TfliteExtractor:
         return tensor
 
     def _advice(self, region: Region, name: str) -> str:
-        """Name the nearest tensor in front that the model has; quantised operators are taken apart into dozens."""
+        """Name the nearest tensor of the model in front.
+
+        Quantised operators are taken apart into dozens.
+        """
         earlier_names = region.order[: region.order.index(name)]
         own_name = next((each for each in reversed(earlier_names) if each in self._tensors), None)
         return "" if own_name is None else f"; cut behind {own_name!r} instead, if need be with --allow-unfused"
@@ -100,5 +103,5 @@ class TfliteExtractor:
 
     @functools.cached_property
     def _groups(self) -> dict[int, set[int]]:
-        """Operators that share what they keep from one frame to the next, also where nothing reads their results."""
+        """Groups of operators that share state, read or not."""
         return {number: set(group) for group in find_ties(self._graph.operators) for number in group}

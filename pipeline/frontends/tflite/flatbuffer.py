@@ -1,4 +1,4 @@
-"""Operators and tensors of a TFLite file, as the rest of this folder sees them."""
+"""Operators and tensors of a TFLite file for this folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.errors import ModelError
 from pipeline.model.passes.naming import unique
 
 IDENTIFIER = b"TFL3"
-"""Of the file format, behind the offset of its root."""
+"""Identifier of the file format, behind the offset of its root."""
 
 
 def _names(enumeration: Any) -> dict[int, str]:
@@ -45,7 +45,7 @@ _WEIGHT_DTYPES = {"int2", "int4", "int8", "uint8"}
 
 @dataclass(frozen=True)
 class TensorScale:
-    """Quantisation of a tensor: a real number is the scale times the difference of a stored one and the zero point.
+    """Quantisation of a tensor: a real number is the scale times the integer minus the zero point.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class TensorScale:
 
     @property
     def per_channel(self) -> bool:
-        """Whether there are several scales."""
+        """True with several scales."""
         return self.scales.size > 1
 
 
@@ -108,12 +108,12 @@ class TfliteTensor:
 
     @property
     def frame_type(self) -> tuple[tuple[int, ...], str]:
-        """The shape and dtype that it has in frames."""
+        """Shape and dtype in frames."""
         return ((CAPACITY,), PACKED_DTYPE) if self.packed_because else (self.shape, self.dtype)
 
     @property
     def quantization(self) -> Quantization | None:
-        """The numbers that it stands for, if those are others than it holds."""
+        """Quantisation of a tensor of quantised numbers, else None."""
         if self.scale is None or not self.is_quantized or self.packed_because:
             return None
         scales, zero_points = self.scale.scales.tolist(), self.scale.zero_points.tolist()
@@ -121,19 +121,19 @@ class TfliteTensor:
 
     @property
     def in_frames(self) -> bool:
-        """Whether it may travel between stages."""
+        """True if it may travel between stages."""
         return self.dtype in _ARRAY_DTYPES and not self.is_open
 
     @property
     def constant(self) -> np.ndarray:
-        """The values of a constant; raises `ValueError` if it is none."""
+        """Values of a constant; `ValueError` for other tensors."""
         if self.values is None:
             raise ValueError(f"{self.name!r} is no constant")
         return self.values
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it stands for real numbers by whole ones."""
+        """True for integers with the meaning of real numbers."""
         return self.scale is not None and self.dtype not in ("float16", "float32", "float64")
 
 
@@ -162,7 +162,7 @@ class TfliteOperator:
 
     @functools.cached_property
     def options(self) -> Any:
-        """Its options, such as a ``tflite.Conv2DOptions``; None if it has none."""
+        """Options, such as a ``tflite.Conv2DOptions``, or None."""
         name = _OPTIONS.get(self.table.BuiltinOptionsType(), "NONE")
         if name == "NONE" or self.table.BuiltinOptions() is None:
             return None
@@ -172,17 +172,17 @@ class TfliteOperator:
 
     @property
     def operands(self) -> tuple[TfliteTensor, ...]:
-        """The inputs that are there."""
+        """Present inputs."""
         return tuple(tensor for tensor in self.inputs if tensor is not None)
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it reads or makes a tensor that stands for real numbers by whole ones."""
+        """True with a quantised input or output."""
         return any(tensor.is_quantized for tensor in (*self.operands, *self.outputs))
 
     @property
     def quantizes_anew(self) -> bool:
-        """Whether it quantises real numbers, with a scale of each frame, since only its weights are quantised."""
+        """True if only weights are quantised: data get each frame's scale."""
         if not self.operands or self.kind in {"DEQUANTIZE", "EMBEDDING_LOOKUP", "GATHER"}:
             return False
         data, *others = self.operands
@@ -235,7 +235,7 @@ class TfliteGraph:
         self.output_names = [unique(tensor.name, used_names) for tensor in self.outputs]
 
     def _mark_empty_constants(self) -> None:
-        """Give constants without elements their values; their buffers are those of tensors that operators make."""
+        """Give empty constants their values. Their buffers look like those of computed tensors."""
         made = {tensor.number for operator in self.operators for tensor in operator.outputs}
         made |= {tensor.number for tensor in self.inputs}
         for tensor in self.tensors:
@@ -243,11 +243,11 @@ class TfliteGraph:
                 tensor.values, tensor.is_constant = np.empty(tensor.shape, _ARRAY_DTYPES[tensor.dtype]), True
 
     def stored_bytes(self, tensor: TfliteTensor) -> np.ndarray:
-        """Return the bytes of a constant as they are in the file."""
+        """Return a constant's bytes in the file."""
         return np.asarray(self._data(self.model.Buffers(self.subgraph.Tensors(tensor.number).Buffer())), np.uint8)
 
     def stored_values(self, tensor: TfliteTensor) -> np.ndarray:
-        """Return the elements of a constant that are in the file: of a sparse one those that are no zeros."""
+        """Return a constant's stored elements, without a sparse one's zeros."""
         return np.frombuffer(self.stored_bytes(tensor), _ARRAY_DTYPES[tensor.dtype])
 
     def _data(self, buffer: Any) -> Any:

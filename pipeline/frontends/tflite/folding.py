@@ -1,4 +1,4 @@
-"""Operators of constants only, computed when a model is read: weights that are stored in fewer bytes."""
+"""Folding of operators on constants: restored weights of fewer bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VECTORS = {1: number_types.Int32Flags, 2: number_types.Uint16Flags, 3: number_t
 
 
 def fold(graph: TfliteGraph) -> None:
-    """Make constants of the tensors that operators restore of constants, in place."""
+    """Fold restored constants in place."""
     for operator in graph.operators:
         if operator.kind in {"DENSIFY", "DEQUANTIZE"} and len(operator.operands) == 1:
             values = _restore(graph, operator.operands[0])
@@ -24,7 +24,10 @@ def fold(graph: TfliteGraph) -> None:
 
 
 def _restore(graph: TfliteGraph, tensor: TfliteTensor) -> np.ndarray | None:
-    """Return a constant with its zeros; of quantised ones nothing, since others round in a way of their own."""
+    """Return a dense real constant, or None.
+
+    Others round quantised ones in a way of their own.
+    """
     if tensor.is_quantized:
         return None
     if tensor.is_sparse and tensor.is_constant and tensor.in_frames:
@@ -33,7 +36,7 @@ def _restore(graph: TfliteGraph, tensor: TfliteTensor) -> np.ndarray | None:
 
 
 def densify(graph: TfliteGraph, tensor: TfliteTensor) -> np.ndarray:
-    """Return the values of a constant that is stored without its zeros, or without its blocks of zeros.
+    """Return a sparse constant's dense values, from elements or blocks.
 
     The stored axes are those of the tensor and then those of its blocks, in an order of their own.  Each of them is
     either dense, or has a list of the positions that there are, as a compressed sparse row has its columns.

@@ -1,4 +1,4 @@
-"""TFLite graph -> Relax, operator by operator, by our converters and TVM's."""
+"""TFLite graph -> Relax, by our converters and TVM's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.model.passes.bindings import call_island, constant
 
 
 class OperatorRefused(Exception):
-    """Raised when an operator cannot be imported, or would make another type than the model states.
+    """Raised when an operator cannot be imported with its stated type.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class OperatorRefused(Exception):
 
 
 class IslandNode:
-    """Operators that LiteRT computes, in the place of one.
+    """Operators for LiteRT as one node.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class IslandNode:
 
 
 class TfliteImporter(OperatorConverter):  # type: ignore[misc]
-    """Imports a graph and remembers which variable holds which tensor.
+    """Importer of a graph, with the variable of each tensor.
 
     TVM's converters are this class's methods, and find tensors by its functions, not by their names.
 
@@ -74,7 +74,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         self._made: set[int] = set()
 
     def run(self, nodes: Sequence[TfliteOperator | IslandNode], *, approximate: bool = False) -> Any:
-        """Import all of `nodes`, each behind those that it reads of, and return the module.
+        """Import `nodes` in topological order; return the module.
 
         Parameters
         ----------
@@ -100,12 +100,12 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         return self._values[tensor.number]
 
     def real_value(self, tensor: TfliteTensor) -> Any:
-        """Return the real numbers of a tensor, which may be quantised."""
+        """Return the real numbers of a tensor, quantised or not."""
         value = self.value(tensor)
         return self.dequantize(value, self._wrapper(tensor)) if tensor.is_quantized else value
 
     def store(self, value: Any, tensor: TfliteTensor) -> Any:
-        """Return real numbers as they are stored in a tensor, which may be quantised."""
+        """Return real numbers as stored in a tensor, quantised or not."""
         return self.quantize(value, self._wrapper(tensor)) if tensor.is_quantized else value
 
     def _wrapper(self, tensor: TfliteTensor) -> Any:
@@ -137,7 +137,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         return call_island(packed_model.LITERT, node.model, operands, types)
 
     def _bind(self, tensors: Sequence[TfliteTensor], value: Any) -> None:
-        """Hold a result in variables; raise `ValueError` if it is of another type than the model states."""
+        """Bind a result to variables; `ValueError` for another type."""
         variable = self.bb.emit(self.bb.normalize(value))
         parts = [variable] if len(tensors) == 1 else [self.bb.emit(variable[place]) for place in range(len(tensors))]
         for tensor, part in zip(tensors, parts, strict=True):
@@ -149,7 +149,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
             self._made.add(tensor.number)
 
     def get_tensors(self, tensors_idx_list: Any) -> list[Any]:
-        """Return TVM's wrappers of tensors, with the shapes that the graph has."""
+        """Return TVM's wrappers of tensors with the graph's shapes."""
         wrappers: list[Any] = super().get_tensors(tensors_idx_list)
         for wrapper in wrappers:
             if wrapper.tensor_idx >= 0:
@@ -159,11 +159,11 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
     # What TVM's converters call; by numbers, since names need not be unique.
 
     def get_expr(self, input_tensor_idx: int) -> Any:
-        """Return the expression of a tensor or, other than TVM's, of a constant."""
+        """Return the expression of a tensor, of constants too. TVM's has no constants."""
         return self.value(self._graph.tensors[int(input_tensor_idx)])
 
     def has_expr(self, input_tensor_idx: int) -> bool:
-        """Return whether an operator makes a tensor, or it is an input."""
+        """Check for a computed tensor or an input."""
         return int(input_tensor_idx) in self._made
 
     def get_tensor_expr(self, tensor: Any, is_sparse: bool = False) -> Any:
@@ -177,7 +177,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
 
 
 class _ShapedTable(tflite.Tensor):  # type: ignore[misc]
-    """A tensor's part of the flatbuffer, of another shape than it states."""
+    """Flatbuffer table of a tensor under another shape."""
 
     def ShapeAsNumpy(self) -> np.ndarray:  # noqa: N802 - the package's name
         """Return the shape."""

@@ -53,7 +53,7 @@ class IslandWriter:
         return model
 
     def keeps_state(self, operators: Sequence[TfliteOperator]) -> bool:
-        """Return whether operators keep something from one frame for the next."""
+        """Check for state between frames."""
         if any(tensor.is_variable for operator in operators for tensor in operator.operands):
             return True
         # CALL_ONCE assigns values as well, before the first frame.
@@ -65,7 +65,7 @@ class IslandWriter:
         return any(self._model.operatorCodes[code].builtinCode == assign for code in codes)
 
     def write(self, operators: Sequence[TfliteOperator], read_elsewhere: Collection[int]) -> IslandNode:
-        """Return the node that stands for operators, of which others read some tensors, by number."""
+        """Return the island of operators with the tensors read elsewhere."""
         operators = self._with_constant_makers(operators)
         made = {tensor.number: tensor for operator in operators for tensor in operator.outputs}
         read = {tensor.number: tensor for operator in operators for tensor in operator.operands}
@@ -84,7 +84,7 @@ class IslandWriter:
         outputs: Sequence[TfliteTensor],
         names: Mapping[int, str] | None = None,
     ) -> bytes:
-        """Return a file of operators, with those that make their constants, whose ends are in this order.
+        """Return a file of operators and their constants' makers.
 
         `names` are those that some tensors, by number, have in the file instead of their own.
         """
@@ -99,7 +99,7 @@ class IslandWriter:
         return self._file(operators, [*inputs, *tensors.values(), *inner_tensors], inputs, outputs, names or {})
 
     def _with_constant_makers(self, operators: Sequence[TfliteOperator]) -> list[TfliteOperator]:
-        """Return operators with those that make their folded constants of others, in order.
+        """Return operators and the makers of their folded constants.
 
         LiteRT may compute an operator otherwise if it finds another constant than the file has.
         """
@@ -150,7 +150,7 @@ class IslandWriter:
         return bytes(builder.Output())
 
     def _block_tensors(self, tensor: TfliteTensor) -> list[int]:
-        """Return the tensors that hold the scales and zero points of a tensor's blocks, by number."""
+        """Return the numbers of tensors with a tensor's block scales."""
         blocks = _blocks(self._model.subgraphs[0].tensors[tensor.number])
         # The tensor 0, which is an input, stands for none.
         if not blocks:
@@ -180,7 +180,7 @@ class IslandWriter:
         return copy
 
     def _add_codes(self, model: Any, graph: Any) -> None:
-        """Give the file the codes of its operators, and the graphs that they run, if they run some."""
+        """Add operators' codes and subgraphs to the file."""
         if any(_runs_graphs(operator) for operator in graph.operators):
             # As they are: they name each other by their places.
             first = len(model.buffers)
@@ -201,20 +201,20 @@ class IslandWriter:
 
 
 def copy_table(table: Any) -> Any:
-    """Return a copy of a table of the object interface, which shares what the table holds."""
+    """Return a shallow copy of an object-interface table."""
     copy = type(table)()
     copy.__dict__.update(table.__dict__)
     return copy
 
 
 def _blocks(table: Any) -> Any:
-    """Return the quantisation by blocks of a tensor, None if it has none."""
+    """Return a tensor's quantisation by blocks, or None."""
     details = None if table.quantization is None else table.quantization.details
     return details if hasattr(details, "blockSize") else None
 
 
 def renumber_blocks(tensor: Any, numbers: Mapping[int, int]) -> None:
-    """Have a tensor that is quantised by blocks name the tensors of these by other numbers."""
+    """Renumber the tensors of a tensor's block scales."""
     if blocks := _blocks(tensor):
         tensor.quantization = copy_table(tensor.quantization)
         tensor.quantization.details = details = copy_table(blocks)
@@ -222,7 +222,7 @@ def renumber_blocks(tensor: Any, numbers: Mapping[int, int]) -> None:
 
 
 def renumber(operator: Any, numbers: Mapping[int, int]) -> Any:
-    """Return a copy of an operator that names its tensors by other numbers."""
+    """Return a copy of an operator with renumbered tensors."""
     copy = copy_table(operator)
     # An optional operand that is missing has the number -1.
     copy.inputs = [numbers.get(int(number), -1) for number in ([] if operator.inputs is None else operator.inputs)]
@@ -232,7 +232,7 @@ def renumber(operator: Any, numbers: Mapping[int, int]) -> Any:
 
 
 def _intermediates(operator: Any) -> Iterable[int]:
-    """Return the tensors inside of an operator, whose quantisation the file states."""
+    """Return the inner tensors of an operator with stated quantisation."""
     return [] if operator.intermediates is None else operator.intermediates
 
 

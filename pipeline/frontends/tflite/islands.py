@@ -1,4 +1,4 @@
-"""Islands: operators that LiteRT computes, each group of them a TFLite file of its own."""
+"""Islands: groups of operators for LiteRT, one TFLite file each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATE_KINDS = frozenset({
     "ASSIGN_VARIABLE", "CALL_ONCE", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE",
     "READ_VARIABLE", "VAR_HANDLE",
 })  # fmt: skip
-"""They name what they share, so that all of a model's are in one island."""
+"""Kinds with named shared state, all in one island."""
 
 
 def replace_by_islands(
@@ -24,7 +24,7 @@ def replace_by_islands(
     operators: Sequence[TfliteOperator],
     reasons: Mapping[int, str],
 ) -> tuple[list[TfliteOperator | IslandNode], list[Island]]:
-    """Return the nodes to import, in order, and the islands among them.
+    """Return the nodes to import in order, and their islands.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def replace_by_islands(
 
 
 def find_ties(operators: Sequence[TfliteOperator]) -> Iterator[list[int]]:
-    """Yield the places of operators that share what they keep."""
+    """Yield the positions of operators with shared state."""
     if states := [place for place, operator in enumerate(operators) if operator.kind in STATE_KINDS]:
         yield states
     readers: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Shapes and values of a TFLite model's tensors, as LiteRT has them.
+"""Shapes and values of a TFLite model's tensors from LiteRT.
 
 Run as a program, in a process of its own, it reads a line of JSON and a model from the standard input, and writes
 NumPy's archive to the standard output: LiteRT is C++ that aborts on some models, and would take the caller along.  So
@@ -26,7 +26,7 @@ MOST_THREADS = 4
 
 
 def probe(model: bytes, shapes: list[list[int]], values: list[int], frames: int) -> dict[str, np.ndarray]:
-    """Return the shapes of all tensors, and the values of some."""
+    """Return all tensors' shapes, and some values."""
     interpreter, is_delegated = open_model(model, shapes)
     if is_delegated:
         values = []
@@ -50,7 +50,7 @@ def probe(model: bytes, shapes: list[list[int]], values: list[int], frames: int)
 
 
 def check(models: bytes, sizes: list[int]) -> dict[str, np.ndarray]:
-    """Make models ready that lie one behind the other; return nothing of them."""
+    """Prepare concatenated models, and return nothing of them."""
     begin = 0
     for size in sizes:
         open_model(models[begin : begin + size], [])
@@ -59,7 +59,7 @@ def check(models: bytes, sizes: list[int]) -> dict[str, np.ndarray]:
 
 
 def open_model(model: bytes, shapes: list[list[int]]) -> tuple[Any, bool]:
-    """Return an interpreter that is ready to run, and whether a delegate may have taken operators together."""
+    """Return a ready interpreter; True if a delegate may have fused operators."""
     try:
         # Their inner tensors would be missing.
         return open_with(model, shapes, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES), False
@@ -69,7 +69,7 @@ def open_model(model: bytes, shapes: list[list[int]]) -> tuple[Any, bool]:
 
 
 def open_with(model: bytes, shapes: list[list[int]], resolver: OpResolverType) -> Any:
-    """Return an interpreter that is ready to run, with these kernels."""
+    """Return a ready interpreter with certain kernels."""
     interpreter = Interpreter(
         model_content=model,
         experimental_op_resolver_type=resolver,
@@ -102,7 +102,7 @@ def shapes_of(interpreter: Any) -> dict[int, np.ndarray | None]:
 
 
 def common(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
-    """Return a shape with -1 where two differ; None if they have not as many axes."""
+    """Return a shape with -1 for differences; None for unequal ranks."""
     if first is None or second is None or first.size != second.size:
         return None
     return np.where(first == second, first, -1)

@@ -12,7 +12,9 @@ from pipeline.system.optional import require
 
 
 def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[int]) -> bytes | None:
-    """Return one file of `parts`; None if one runs graphs of its own, which know each other by their places.
+    """Return one file of `parts`; None with subgraphs.
+
+    Graphs know each other by their positions.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[
 
 
 def _append(target: Any, model: Any, part: PackedPart, places: dict[int, int]) -> None:
-    """Add a part's operators; `places` has the tensors, by the numbers of their values, that are there already."""
+    """Add a part's operators; `places` has the existing tensors."""
     graph, source = target.subgraphs[0], model.subgraphs[0]
     ends = dict(zip(map(int, source.inputs), part.inputs, strict=True))
     ends.update(zip(map(int, source.outputs), part.outputs, strict=True))

@@ -1,4 +1,4 @@
-"""Questions to LiteRT about a model, answered by a process of its own: it may abort."""
+"""Questions to LiteRT, answered by another process: it may abort."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_S = 300
 
 
 class ProbeFailed(Exception):
-    """Raised when LiteRT does not run a model; the text says why.
+    """Raised when LiteRT does not run a model; says why.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class ProbeFailed(Exception):
 def probe(
     content: bytes, shapes: Sequence[Sequence[Any]] = (), values: Sequence[int] = (), *, frames: int = 0
 ) -> Mapping[str, np.ndarray]:
-    """Return what LiteRT says of a model's tensors, see `pipeline.frontends.tflite.litert_probe`.
+    """Return LiteRT's answers on a model's tensors. See `pipeline.frontends.tflite.litert_probe`.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def probe(
 
 
 def check_models(models: Sequence[bytes]) -> None:
-    """Raise `ProbeFailed` if LiteRT cannot lay out the memory of one of these models, with its number."""
+    """Raise `ProbeFailed` with the number of an unpreparable model."""
     # A process takes longer to start than to check a hundred models.
     with contextlib.suppress(ProbeFailed):
         _check(models)
@@ -76,7 +76,7 @@ def _check(models: Sequence[bytes], number: int = 0) -> None:
 
 
 def _ask(request: Mapping[str, Any], content: bytes) -> bytes:
-    """Return what the process writes."""
+    """Return the process's output."""
     command = [sys.executable, str(Path(__file__).with_name("litert_probe.py"))]
     question = json.dumps(request).encode() + b"\n" + content
     try:

@@ -1,4 +1,4 @@
-"""TFLite files run by LiteRT, the library that TensorFlow Lite has become."""
+"""TFLite files run by LiteRT, formerly TensorFlow Lite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALTERNATIVE = "LiteRT's reference kernels"
 def evaluate(
     model: str | Path, frame: Mapping[str, np.ndarray], *, alternative: bool = False, runs: int = 1
 ) -> list[np.ndarray]:
-    """Return the outputs that LiteRT computes of a frame in the last of some runs.
+    """Return LiteRT's outputs of the last of some runs.
 
     It does so by its fast kernels, or by those that define the format.
     """
@@ -34,7 +34,7 @@ def evaluate(
 
 
 def intermediates(model: str | Path, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
-    """Return those tensors inside of a model that have these names."""
+    """Return named inner tensors of a model."""
     # A delegate computes many operators as one, and keeps what lies between them to itself.
     interpreter = _run(model, frame, "BUILTIN_WITHOUT_DEFAULT_DELEGATES", experimental_preserve_all_tensors=True)
     operators = TfliteGraph(Path(model).read_bytes()).operators
@@ -43,7 +43,7 @@ def intermediates(model: str | Path, frame: Mapping[str, np.ndarray], names: Col
 
 
 def _run(model: str | Path, frame: Mapping[str, np.ndarray], kernels: str, **options: Any) -> Any:
-    """Return an interpreter that has computed a frame; it tells everybody of the delegate that it has chosen."""
+    """Return an interpreter after a frame, its delegate notice silenced."""
     return quietly(functools.partial(_run_aloud, model, frame, kernels, **options))
 
 
@@ -64,7 +64,7 @@ def _run_aloud(model: str | Path, frame: Mapping[str, np.ndarray], kernels: str,
 
 
 def open_interpreter(shapes: Sequence[Sequence[int]] = (), **options: Any) -> Any:
-    """Return LiteRT's interpreter of a model, ready to be run; `shapes` are those of its inputs, in order."""
+    """Return LiteRT's ready interpreter; `shapes` are its inputs'."""
     litert = require("ai_edge_litert.interpreter", "verify", "running TFLite models")
     resolver = options.pop("experimental_op_resolver_type", litert.OpResolverType.AUTO)
     try:

@@ -1,4 +1,4 @@
-"""Shapes of tensors that a TFLite file leaves open, and constants that follow from shapes, as LiteRT computes them."""
+"""Open shapes of a TFLite file, and constants from shapes, by LiteRT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.system.distribution import install_command
 from pipeline.system.optional import is_installed
 
 MOST_ELEMENTS = 1 << 20
-"""Of a constant that is computed when a model is read and is larger than all that it is made of."""
+"""Most elements of a computed constant above all its operands."""
 
 # By kind: the places of the operands whose values the shape of a result follows from.
 _SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
@@ -43,7 +43,7 @@ _UNSTEADY = ("CALL", "CUSTOM", "HASHTABLE", "IF", "MULTINOMIAL", "RANDOM_", "REA
 
 
 def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> None:
-    """Give the tensors of a graph their shapes, and make constants of what follows from shapes and constants, in place.
+    """Set a graph's shapes, and fold shape-dependent constants, in place.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
 
 
 def _frames(graph: TfliteGraph, unstated: Collection[Any], pending: Collection[int]) -> int:
-    """Return how many frames LiteRT has to compute: a large model takes seconds for one.
+    """Return the frames LiteRT must compute. One takes seconds for a large model.
 
     Two show whether shapes differ, and one has the values and shapes that the file does not state.  All other shapes
     are known when memory is laid out.
@@ -107,7 +107,7 @@ def _has_unsteady(graph: TfliteGraph) -> bool:
 
 
 def _analyse(graph: TfliteGraph) -> tuple[list[int], set[int]]:
-    """Return the tensors whose values follow from shapes and constants, and those whose shapes follow from others."""
+    """Return tensors with values from shapes, and tensors with derived shapes."""
     fixed: set[int] = set()
     pending: set[int] = set()
     open_tensors: set[int] = set()
@@ -133,14 +133,14 @@ def _analyse(graph: TfliteGraph) -> tuple[list[int], set[int]]:
 
 
 def _states_shape(operator: TfliteOperator) -> bool:
-    """Return whether a constant operand says the shape of the result, whatever that of the others."""
+    """Check if a constant operand alone states the result's shape."""
     place = _STATED_SHAPES.get(operator.kind)
     tensor = None if place is None or place >= len(operator.inputs) else operator.inputs[place]
     return tensor is not None and tensor.values is not None and bool((tensor.values >= 0).all())
 
 
 def _leaves_open(graph: TfliteGraph) -> bool:
-    """Return whether the file may not state the shapes that its tensors have."""
+    """Check for unstated shapes in a file."""
     made = [tensor for operator in graph.operators for tensor in operator.outputs]
     tables = (graph.subgraph.Tensors(tensor.number) for tensor in graph.tensors)
     return (
@@ -151,7 +151,7 @@ def _leaves_open(graph: TfliteGraph) -> bool:
 
 
 def _mark_open(graph: TfliteGraph, pending: Collection[int], varying: Collection[int]) -> None:
-    """Mark the tensors whose shape depends on values.
+    """Mark the tensors with value-dependent shapes.
 
     What an operator makes of an open tensor is open as well, unless it states the shape, or it made the same of two
     frames though what it reads was of two shapes.
@@ -165,7 +165,7 @@ def _mark_open(graph: TfliteGraph, pending: Collection[int], varying: Collection
 
 
 def _fold(graph: TfliteGraph, tensor: TfliteTensor, values: np.ndarray | None) -> None:
-    """Make a constant of a tensor, unless that would be much larger than what it is made of."""
+    """Fold a tensor, unless it outgrows its operands."""
     operator = next(each for each in graph.operators if tensor in each.outputs)
     limit = max(MOST_ELEMENTS, sum(each.values.size for each in operator.operands if each.values is not None))
     if values is not None and tensor.in_frames and values.size <= limit:

@@ -1,4 +1,4 @@
-"""PyTorch programs, exported by ``torch.export`` -> Relax, with the names of modules and of the exported graph."""
+"""PyTorch programs of ``torch.export`` -> Relax, with names of modules and graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipeline.frontends.torch.decompose import decompose
 
 
 def load(path: Path, shapes: Mapping[str, Sequence[int]], *, fallback: bool = True) -> ImportedModel:
-    """Read a file of ``torch.export.save``; what cannot be imported is left to PyTorch if `fallback` says so.
+    """Read a file of ``torch.export.save``, with islands if `fallback` allows.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def load(path: Path, shapes: Mapping[str, Sequence[int]], *, fallback: bool = Tr
 def from_object(
     program: Any, shapes: Mapping[str, Sequence[int]], name: str = "", *, fallback: bool = True
 ) -> ImportedModel:
-    """Import an ``ExportedProgram``; `shapes` gives extents to inputs that it leaves open.
+    """Import an ``ExportedProgram``; `shapes` has the open inputs' extents.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Archives of exported programs -> copies of them that hold plain tensors only, so that reading one runs no code.
+"""Archives of exported programs, copied as plain tensors: no code runs.
 
 PyTorch unpickles some members of such an archive without any restriction, evaluates its symbolic expressions, and
 makes Python code of its names.  It never sees the file itself, but a copy of those members that a program needs:
@@ -40,7 +40,9 @@ _OLD_EXAMPLES = "serialized_example_inputs.pt"
 
 
 def open_program(path: Path) -> Any:
-    """Return the ``ExportedProgram`` in a file, of which no code is run; it has lost its examples and extra files.
+    """Return a file's ``ExportedProgram``, without running code.
+
+    It has lost its examples and extra files.
 
     Raises
     ------
@@ -66,7 +68,7 @@ def open_program(path: Path) -> Any:
 
 
 class _Complaint(logging.Filter):
-    """Keeps the error that PyTorch logs with its traceback, before it raises one without a reason."""
+    """PyTorch's logged error. It later raises one without a reason."""
 
     error: BaseException | None = None
 
@@ -78,7 +80,7 @@ class _Complaint(logging.Filter):
 
     @contextmanager
     def catch(self) -> Iterator[None]:
-        """Take what is logged inside of the block."""
+        """Take logged messages inside the block."""
         logger = logging.getLogger("torch.export")
         logger.addFilter(self)
         try:
@@ -89,7 +91,7 @@ class _Complaint(logging.Filter):
 
 @contextmanager
 def plain_copy(path: Path) -> Iterator[IO[bytes]]:
-    """Copy the archive at `path`, without what could run code, into a file that is removed in the end.
+    """Copy an archive without possible code into a temporary file.
 
     Raises
     ------
@@ -107,7 +109,7 @@ def plain_copy(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _PlainCopy:
-    """One archive that is read, and the one that is written of it."""
+    """An archive read, and its copy."""
 
     def __init__(self, path: Path, source: zipfile.ZipFile, target: zipfile.ZipFile) -> None:
         self._path, self._source, self._target = path, source, target
@@ -121,7 +123,7 @@ class _PlainCopy:
         self._root = program.removesuffix(_PROGRAM)
 
     def write(self) -> None:
-        """Copy what a program needs, and nothing else."""
+        """Copy the needed parts of a program."""
         # These archives have no folders.
         if _OLD_PROGRAM in self._members:
             self._move("version")
@@ -142,7 +144,7 @@ class _PlainCopy:
         self._put(self._root + _EXAMPLES, b"")
 
     def _tensors(self, folder: str, configuration: str, prefix: str) -> None:
-        """Copy the tensors of a folder; those of PyTorch 2.8 are one pickle."""
+        """Copy the tensors of a folder; PyTorch 2.8 has one pickle."""
         if (single_pickle := folder + "model.pt") in self._members:
             self._copy_pickle(single_pickle)
             return
@@ -161,7 +163,7 @@ class _PlainCopy:
         self._put(folder + configuration, json.dumps({"config": entries}).encode())
 
     def _copy_pickle(self, name: str) -> None:
-        """Copy a pickle that holds nothing but tensors by their names."""
+        """Copy a pickle of nothing but tensors by name."""
         content = self._read(name)
         try:
             # PyTorch tries the same first, and only where that fails its unrestricted reader.

@@ -1,4 +1,4 @@
-"""The arguments of a node of an exported program, by the names of its operator's schema."""
+"""Arguments of a program's node, by its operator's schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def arguments(importer: Any, node: Any) -> dict[str, Any]:
-    """Return all arguments, defaults included; nodes are replaced by what they were imported as."""
+    """Return all arguments, defaults included, nodes replaced by their imports."""
     defaults = {
         argument.name: argument.default_value if argument.has_default_value() else None
         for argument in node.target._schema.arguments  # noqa: SLF001 - there is no public one

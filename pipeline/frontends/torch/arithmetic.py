@@ -1,4 +1,4 @@
-"""Arithmetic of tensors and numbers, in the dtype that PyTorch promotes them to."""
+"""Arithmetic of tensors and numbers in PyTorch's promoted dtype."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Binary = Callable[[Any, Any], Any]
 
 
 def promote(importer: Any, node: Any, *values: Any) -> list[Any]:
-    """Return the operands as tensors of the dtype of the result."""
+    """Return the operands as tensors of the result's dtype."""
     # PyTorch has inferred it on export; its rules of promotion, also for bare numbers, need not be written again.
     dtype = _name(node.meta["val"].dtype)
     return [_as(importer, each, dtype) for each in values]
@@ -38,14 +38,14 @@ def _of_two(operator: Binary, importer: Any, node: Any) -> Any:
 
 
 def _compare(operator: Binary, importer: Any, node: Any) -> Any:
-    """Return a comparison; its result is a truth value, so that the operands say the dtype themselves."""
+    """Return a comparison in its operands' promoted dtype."""
     dtype = _name(torch.result_type(*(getattr(each, "meta", {}).get("val", each) for each in node.args[:2])))
     operands = list(arguments(importer, node).values())[:2]
     return operator(*(_as(importer, each, dtype) for each in operands))
 
 
 def _sum(operator: Binary, importer: Any, node: Any) -> Any:
-    """Return a sum with the factor that TVM leaves out."""
+    """Return a sum with its factor, missing in TVM."""
     operands = arguments(importer, node)
     first, second = promote(importer, node, operands["self"], operands["other"])
     # TVM's converter of add and sub reads two operands only.
@@ -74,7 +74,7 @@ def _power(importer: Any, node: Any) -> Any:
 
 
 def _clamp(importer: Any, node: Any) -> Any:
-    """Return ``clamp``, which TVM writes with infinities that whole numbers have not."""
+    """Return ``clamp`` with an integer's own limits for infinities."""
     operands = arguments(importer, node)
     (data,) = promote(importer, node, operands["self"])
     # The lower bound first: where it is above the upper one, PyTorch returns the upper one.
@@ -86,7 +86,7 @@ def _clamp(importer: Any, node: Any) -> Any:
 
 
 def _of_one(importer: Any, node: Any) -> Any:
-    """Return a function whose result is a fraction also of whole numbers, which TVM computes in whole numbers."""
+    """Return a function in fractions, also of integers. TVM computes it in integers."""
     # TVM's converter reads its operand from the table of values, where it is exchanged for the moment.
     argument, operand = node.args[0], importer.env[node.args[0]]
     importer.env[argument] = promote(importer, node, operand)[0]

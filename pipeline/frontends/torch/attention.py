@@ -1,4 +1,7 @@
-"""Attention as two products and a softmax, which fuse and are scheduled, with each kind of mask that PyTorch knows."""
+"""Attention as two products and a softmax, under any PyTorch mask.
+
+These fuse and are scheduled.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def _causal(rows: int, columns: int) -> Any:
 
 
 def _masked_softmax(emit: Any, scores: Any, mask: Any, dtype: str) -> Any:
-    """Return the softmax, with zeros in a row of which all is masked, as PyTorch has it, instead of NaN."""
+    """Return the softmax with zeros, not NaN, in masked rows."""
     # Not infinity, of which softmax subtracts two; half of the lowest number, so that a sum with it does not overflow.
     lowest = relax.const(float(np.finfo(dtype).min) / 2, dtype)
     zero = relax.const(0.0, dtype)

@@ -1,4 +1,4 @@
-"""Nodes of an exported program -> the calls that `pipeline.executor.torch_program` runs."""
+"""Nodes of an exported program -> calls for `pipeline.executor.torch_program`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.core.packed_model import FAMILIES
 from pipeline.errors import ModelError
 
 Numbers = Callable[[Any], Any]
-"""From a node that computes an extent to its value; None where that depends on values of tensors."""
+"""Values of nodes on extents; None where tensors' values decide."""
 
 # Promises on extents, which the values keep or not; the rest runs all the same.
 _PROMISES = {"sym_constrain_range_for_size.default", "sym_constrain_range.default", "_assert_scalar.default"}
@@ -60,12 +60,12 @@ def _program(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
 
 
 def is_promise(node: Any) -> bool:
-    """Check whether a node computes nothing, but says something of values."""
+    """Check for a node that only asserts something of values."""
     return node.op == "call_function" and node.target.__name__ in _PROMISES
 
 
 def operator_name(node: Any) -> str:
-    """Return the name under which the operator of a node is found again."""
+    """Return an operator's name, to be found again."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001 - there is no public class
         if target.namespace not in FAMILIES:

@@ -1,4 +1,4 @@
-"""Decomposition: from the operators that PyTorch exports to those that TVM imports, and no further."""
+"""Decomposition: PyTorch's exported operators to those of TVM, no further."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _WHOLE_OPERATORS = (
 RECURRENT_LAYERS = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 
 MOST_STEPS = 64
-"""Of recurrent layers, times their weights: each step is a dozen operators, and takes a second to compile."""
+"""Bound on recurrent steps times weights: each step is a dozen operators, and takes a second to compile."""
 
 
 def decompose(program: Any, *, fallback: bool) -> Any:
-    """Return the program in PyTorch's core operators and a few more; long recurrent layers stay for PyTorch."""
+    """Return the program in core operators, long recurrent layers excepted."""
     table = torch.export.default_decompositions()
     for operator in (*_WHOLE_OPERATORS, *(RECURRENT_LAYERS if fallback and _is_long(program) else ())):
         packet, _, overload = operator.partition(".")
@@ -38,7 +38,7 @@ def decompose(program: Any, *, fallback: bool) -> Any:
 
 
 def _is_long(program: Any) -> bool:
-    """Check whether recurrent layers have many steps."""
+    """Check for recurrent layers with many steps."""
     steps = 0
     for node in program.graph.nodes:
         if getattr(node.target, "__name__", "") in RECURRENT_LAYERS:

@@ -1,4 +1,4 @@
-"""Descriptions of exported programs, checked: their operators, names and expressions, of which PyTorch makes code.
+"""Descriptions of exported programs, checked: PyTorch makes code of them.
 
 PyTorch evaluates each expression, imports the classes that are named in the structure of inputs and outputs, takes
 operators by their names from Python modules, and writes the names of values into Python code that it executes.
@@ -44,7 +44,7 @@ _TARGET = re.compile(
 
 
 def check_description(program: Any) -> dict[str, Any]:
-    """Program's description, without what importing it does not need.
+    """Return a program's description, without parts unused by the import.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def check_description(program: Any) -> dict[str, Any]:
 
 
 def _check(key: str, value: Any) -> Any:
-    """Check what stands under `key`, and return it."""
+    """Check a value by its key, and return it."""
     # Python code that PyTorch would compile.
     if key == "guards_code":
         return []
@@ -98,7 +98,7 @@ def _check_operator(target: str) -> None:
 
 
 def _check_structure(text: str) -> None:
-    """Refuse structures of other classes than Python's own and registered ones, and code in place of keys."""
+    """Refuse foreign classes in structures, and code as keys."""
     try:
         _check_node(json.loads(text) if text else None)
     except ModelError:
@@ -127,7 +127,7 @@ def _check_node(node: Any) -> None:
 
 
 def _plain_structure(text: str) -> str:
-    """Return a structure with mappings and lists in place of classes that only another library knows."""
+    """Return a structure with plain mappings and lists for foreign classes."""
     content = json.loads(text)
     # PyTorch writes a version in front of it.
     if isinstance(content, list) and len(content) == 2:

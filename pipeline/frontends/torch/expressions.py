@@ -1,4 +1,4 @@
-"""Symbolic expressions of exported programs, checked before SymPy evaluates them as Python code."""
+"""Symbolic expressions of programs, checked before SymPy evaluates them as Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NODES = (
 
 
 def check_expression(text: str) -> None:
-    """Check that `text` is arithmetic of symbols and numbers.
+    """Check `text` for arithmetic of symbols and numbers only.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _is_arithmetic(node: ast.AST) -> bool:
 
 
 def _is_small(exponents: list[ast.expr]) -> bool:
-    """Check whether exponents are numbers that make no giants."""
+    """Check exponents for small numbers."""
     numbers = [node.value for each in exponents for node in ast.walk(each) if isinstance(node, ast.Constant)]
     symbols = any(isinstance(node, ast.BinOp) for each in exponents for node in ast.walk(each))
     return bool(numbers) and not symbols and all(isinstance(each, int | float) and each <= _POWER for each in numbers)

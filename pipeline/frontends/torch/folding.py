@@ -1,4 +1,4 @@
-"""Folding by PyTorch: what a program computes of its constants alone, such as positions and masks."""
+"""Folding by PyTorch: values of constants alone, such as positions and masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.frontends.torch import signature
 from pipeline.frontends.torch.calls import is_promise
 
 MOST_ELEMENTS = 1 << 20
-"""Of a result that is larger than all that it is made of; larger ones are made anew for each frame."""
+"""Most elements of a result above all its operands; larger ones are made anew for each frame."""
 
 # Different each time that they are computed.
 _RANDOM = torch.Tag.nondeterministic_seeded
@@ -21,7 +21,7 @@ _RANDOM = torch.Tag.nondeterministic_seeded
 def fold(
     nodes: Iterable[Any], constants: Mapping[Any, Any], symbols: Mapping[Any, int], refused: Mapping[Any, str]
 ) -> dict[Any, Any]:
-    """Return the values of nodes that follow from constants.
+    """Return the values of constant nodes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""TVM's importer of exported programs, with the program's own names, and checked against its shapes and dtypes."""
+"""TVM's importer of exported programs, with their names, shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.model.passes.bindings import call_island
 
 
 def find_unsupported(nodes: Iterable[Any]) -> dict[Any, str]:
-    """Return the nodes that cannot be imported, with the reasons."""
+    """Return the unimportable nodes with reasons."""
     converter_names = TorchImporter().convert_map
     reasons: dict[Any, str] = {}
     for node in nodes:
@@ -35,7 +35,7 @@ def find_unsupported(nodes: Iterable[Any]) -> dict[Any, str]:
 
 
 def describe_unsupported(reasons: Mapping[Any, str]) -> str:
-    """Name each kind of operator that cannot be imported, with the first node of that kind."""
+    """Name each unimportable kind with its first node."""
     complaints: dict[str, str] = {}
     for node, cause in reasons.items():
         kind = node.target.__name__
@@ -44,7 +44,7 @@ def describe_unsupported(reasons: Mapping[Any, str]) -> str:
 
 
 class NodeRefused(Exception):
-    """Raised when a node cannot be imported, or would be with another type than PyTorch gives its result.
+    """Raised when a node cannot be imported with PyTorch's type.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ def _where(node: Any) -> str:
 
 
 class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
-    """Imports a program and remembers which variable holds the value of which node.
+    """Importer of a program, with the variable of each node.
 
     Attributes
     ----------
@@ -92,12 +92,12 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         self._symbols: Mapping[Any, int] = {}
 
     def create_convert_map(self) -> dict[str, Any]:
-        """Return TVM's converters, and ours where those are wrong."""
+        """Return TVM's converters, the wrong ones replaced."""
         self.tvm_converters = super().create_convert_map()
         return {**self.tvm_converters, **converters(self)}
 
     def values(self, arguments: list[Any]) -> list[Any]:
-        """Return the values that stand for the arguments of a node."""
+        """Return the imported arguments of a node."""
         values: list[Any] = self._retrieve_args(arguments)
         return values
 
@@ -203,7 +203,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         return name
 
     def _check_type(self, node: Any, value: Any) -> Any:
-        """Refuse a converter's result that has not the shape and the dtype that PyTorch gives to the node."""
+        """Refuse a result with another shape or dtype than PyTorch's."""
         reference = node.meta.get("val")
         if not isinstance(reference, torch.Tensor) or not isinstance(value, relax.Expr):
             return value

@@ -1,4 +1,4 @@
-"""Indexing by tensors, as PyTorch and NumPy have it: along several axes at once, also apart, also from the end."""
+"""Indexing by tensors along several axes, as PyTorch and NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.frontends.torch.arguments import arguments, extents
 
 
 def index(importer: Any, node: Any) -> Any:
-    """Return ``index.Tensor``: one ``gather_nd`` along the indexed axes, which are brought to the front."""
+    """Return ``index.Tensor``: ``gather_nd`` with the indexed axes in front."""
     operands = arguments(importer, node)
     data, emit = operands["self"], importer.block_builder.emit
     # None stands for an axis that is not indexed, as ":" in NumPy.
@@ -47,7 +47,10 @@ def take(importer: Any, node: Any) -> Any:
 
 
 def scatter(importer: Any, node: Any) -> Any:
-    """Return ``scatter``, in which TVM would count a negative index from the end, and PyTorch refuses it."""
+    """Return ``scatter``, checked for negative indices.
+
+    PyTorch refuses them, TVM would count from the end.
+    """
     operands, emit = arguments(importer, node), importer.block_builder.emit
     data, index = operands["self"], emit(relax.op.astype(operands["index"], "int64"))
     axis = operands["dim"] % data.ty.ndim
@@ -63,7 +66,7 @@ def scatter(importer: Any, node: Any) -> Any:
 
 
 def _corner(shape: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """Return the axes, starts and ends of the part of a tensor from its first element on."""
+    """Return axes, starts and ends of a tensor's first part."""
     return list(range(len(shape))), [0] * len(shape), shape
 
 
@@ -80,6 +83,6 @@ def _from_start(emit: Any, indices: list[Any], extents: list[int]) -> list[Any]:
 
 
 def _move_axes(elements: Any, width: int, target: int) -> Any:
-    """Return `elements` with its first `width` axes at the position `target`."""
+    """Return `elements`, its first `width` axes moved to `target`."""
     remaining_axes = list(range(width, elements.ty.ndim))
     return relax.op.permute_dims(elements, [*remaining_axes[:target], *range(width), *remaining_axes[target:]])

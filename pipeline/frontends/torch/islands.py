@@ -1,4 +1,4 @@
-"""Islands: nodes of an exported program that PyTorch computes, each group of them one operator of the model."""
+"""Islands: groups of an exported program's nodes for PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.frontends.torch.calls import is_promise
 
 
 class NodeIsland(NamedTuple):
-    """Nodes that become one operator.
+    """Nodes of one island operator.
 
     Attributes
     ----------
@@ -30,19 +30,22 @@ class NodeIsland(NamedTuple):
     reason: str
 
     def describe_operators(self) -> tuple[str, ...]:
-        """Return the operators' names with those of their nodes."""
+        """Return the operators with their nodes."""
         nodes = [node for node in self.nodes if getattr(node.target, "__name__", "") != "getitem"]
         kinds = [getattr(node.target, "__name__", "constant").removesuffix(".default") for node in nodes]
         return tuple(f"{kind} ({names.of_node(node)})" for kind, node in zip(kinds, nodes, strict=True))
 
 
 def constant_island(output: Any, model_input: Any) -> NodeIsland:
-    """Return an island that hands out a constant, since a stage makes its outputs of its inputs."""
+    """Return an island for a constant output.
+
+    A stage makes its outputs of its inputs.
+    """
     return NodeIsland((output,), (model_input, output), (output,), "it depends on no input")
 
 
 def is_open(node: Any, symbols: Mapping[Any, int]) -> bool:
-    """Check whether the value of a node may not leave an island: no tensor of a fixed shape that kernels know."""
+    """Check for a value confined to islands: no fixed known tensor."""
     value = node.meta.get("val")
     if signature.is_number(node):
         return signature.fixed_number(value, symbols) is None
@@ -55,7 +58,7 @@ def is_open(node: Any, symbols: Mapping[Any, int]) -> bool:
 def units(
     nodes: Sequence[Any], reasons: Mapping[Any, str], values: Mapping[Any, Any], symbols: Mapping[Any, int]
 ) -> list[Any]:
-    """Return nodes and islands in an order in which they can be computed.
+    """Return nodes and islands in topological order.
 
     Parameters
     ----------

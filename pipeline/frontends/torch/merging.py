@@ -40,7 +40,7 @@ def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[
 
 
 def _renumber(argument: Any, number: Callable[[int], int]) -> Any:
-    """Return an argument with other numbers of values; those of branches and bodies are their own."""
+    """Return an argument with renumbered values, subgraphs' excepted."""
     if isinstance(argument, list):
         return [_renumber(item, number) for item in argument]
     return {"value": number(argument["value"])} if isinstance(argument, dict) and "value" in argument else argument

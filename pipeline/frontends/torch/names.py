@@ -1,4 +1,4 @@
-"""Names that the parts of an exported program have for those who wrote the model."""
+"""Names in an exported program, as its authors know them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.utils import _pytree as pytree
 from pipeline.model.passes.naming import unique
 
 Tensors = Mapping[str, str]
-"""From nodes of the program to the tensors that hold their values."""
+"""Tensors of the program's nodes."""
 
 
 def of_model(program: Any) -> str:
-    """Return the class of the module that was exported."""
+    """Return the class of the exported module."""
     # The first module of any node's stack is the one that was exported.
     for node in program.graph.nodes:
         if stack := node.meta.get("nn_module_stack"):
@@ -24,13 +24,13 @@ def of_model(program: Any) -> str:
 
 
 def of_node(node: Any) -> str:
-    """Return the name that a node, or what it is a part of, has in the program as it was exported."""
+    """Return a node's name, or its origin's, in the exported program."""
     source = node.meta.get("from_node")
     return str(source[-1].name if source else node.name)
 
 
 def of_outputs(program: Any) -> list[str]:
-    """Return a name for each output: its keys where the model returns a mapping, else that of its node."""
+    """Return the outputs' names: a returned mapping's keys, or the nodes'."""
     specs = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     # Numbers in place of tensors: the path of each number is the path of that output.
     structure = pytree.tree_unflatten(list(range(len(specs))), program.call_spec.out_spec)
@@ -51,14 +51,14 @@ def _key(path: Any) -> str:
 
 
 def of_operators(modules: Tensors) -> dict[str, str]:
-    """Name what makes the result of a module that has no others inside after that module."""
+    """Name the results of innermost modules after these."""
     # A module that has others is made of several operators, none of which is the module.
     parents = {path.rpartition(".")[0] for path in modules}
     return {tensor: path for path, tensor in modules.items() if path not in parents}
 
 
 def of_modules(program: Any, tensors: Tensors) -> dict[str, str]:
-    """Return for each module the tensor that is computed last inside it; not where a tensor is called the same."""
+    """Return each module's last tensor, without names of tensors."""
     tensor_names = set(tensors.values())
     ends: dict[str, str] = {}
     for node in program.graph.nodes:

@@ -1,4 +1,4 @@
-"""Operators that TVM's importer of PyTorch programs gets wrong or has not: ours instead, or refused."""
+"""Operators wrong or missing in TVM's importer: replaced or refused."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _RANDOM = "random numbers"
 _TRAINING = "only in training: call module.eval() before torch.export.export"
 
 UNKNOWN = "not supported"
-"""Why a node cannot be imported whose kind has no converter."""
+"""Reason for a kind of node without a converter."""
 
 NEVER = (_RANDOM, _TRAINING)
-"""Reasons for which PyTorch is not asked either: stages are compared, and an answer has to be the same twice."""
+"""Reasons against PyTorch itself: stages are compared, and an answer has to be the same twice."""
 
 _REFUSED: dict[str, str] = {
     **dict.fromkeys(("native_dropout.default", "_native_batch_norm_legit_functional.default"), _TRAINING),
@@ -34,11 +34,11 @@ _REFUSED: dict[str, str] = {
     # Left whole only where they are so long that their steps would be thousands of operators.
     **dict.fromkeys(RECURRENT_LAYERS, "a recurrent layer of many steps"),
 }
-"""Operators that TVM would import as something else, with the reason to give; some it does not know."""
+"""Operators that TVM would import as something else or not know, with reasons."""
 
 
 def why_refused(target: Any) -> str:
-    """Return why an operator is never imported; empty if it may be."""
+    """Return the reason for never importing an operator, or ""."""
     if (cause := _REFUSED.get(target.__name__)) is not None:
         return cause
     if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
@@ -57,7 +57,7 @@ _WITH_AXES = frozenset(_ALONG_AXES.split())
 
 
 def check_operands(node: Any) -> None:
-    """Raise `ValueError` for tensors that TVM's operators do not take: without elements, and some without axes."""
+    """Raise `ValueError` for tensors unfit for TVM: empty, some scalar."""
     packet = node.target.__name__.partition(".")[0]
     for other in (*node.all_input_nodes, node):
         value = other.meta.get("val")
@@ -158,7 +158,7 @@ def _skip_assertion(_: Any, __: Any) -> Any:
 
 
 def _average_windows(importer: Any, data: Any, extents_in: Sequence[int], extents_out: Sequence[int]) -> Any:
-    """Return the averages of windows of different sizes, as products with the shares of rows and of columns."""
+    """Return averages over unequal windows, as two products with shares."""
     # A mean over rectangles is a product of a mean over rows and one over columns.
     rows, columns = (
         relax.const(_shares(extent_in, extent_out).astype(str(data.ty.dtype)))
@@ -211,7 +211,10 @@ def _any(importer: Any, node: Any) -> Any:
 
 
 def _select(importer: Any, node: Any) -> Any:
-    """Return one place of an axis; TVM would read in front of the tensor for one that is counted from the end."""
+    """Return one index of an axis, negative ones resolved.
+
+    TVM would read in front of the tensor.
+    """
     operands = arguments(importer, node)
     data, axis = operands["self"], operands["dim"] % operands["self"].ty.ndim
     position = int(operands["index"]) % extents(data)[axis]

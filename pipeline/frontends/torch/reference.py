@@ -22,7 +22,7 @@ ALTERNATIVE = ""
 def evaluate(
     model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool = False, runs: int = 1
 ) -> list[np.ndarray]:
-    """Return the tensors that a program computes of a frame.
+    """Return a program's outputs for a frame.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def evaluate(
 
 
 def intermediates(model: Any, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
-    """Return the values of those nodes of a program that have these names."""
+    """Return the values of named nodes."""
     program, positional, keywords = _arguments(model, frame)
     recorder = _Recorder(program.module(), names)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def intermediates(model: Any, frame: Mapping[str, np.ndarray], names: Collection
 
 
 class _Recorder(torch.fx.Interpreter):  # type: ignore[misc]
-    """Computes a program node by node, and keeps the values of some."""
+    """Interpreter of a program that keeps some nodes' values."""
 
     def __init__(self, module: torch.fx.GraphModule, names: Collection[str]) -> None:
         super().__init__(module)
@@ -69,7 +69,7 @@ class _Recorder(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 def _arguments(model: Any, frame: Mapping[str, np.ndarray]) -> tuple[Any, Any, Any]:
-    """Return a program and a frame as its arguments, by position and by name."""
+    """Return the program, and a frame as positional and named arguments."""
     program = open_program(Path(model)) if isinstance(model, str | Path) else model
     fixed_values = signature.values(program)
     leaves = [

@@ -1,4 +1,4 @@
-"""Resizing of images where the sizes decide which pixels are read: as PyTorch rounds, not as TVM does."""
+"""Resizing of images with PyTorch's rounding of positions, not TVM's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.frontends.torch.arguments import arguments, extents
 
 
 def nearest(importer: Any, node: Any) -> Any:
-    """Return ``upsample_nearest2d``: by whole numbers as an operator, else by picking rows and columns."""
+    """Return ``upsample_nearest2d``, as an operator for whole factors, else gathers."""
     operands = arguments(importer, node)
     data = operands["input"]
     extents_in, extents_out = extents(data)[2:], [int(extent) for extent in node.meta["val"].shape[2:]]

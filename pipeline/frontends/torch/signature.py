@@ -1,4 +1,4 @@
-"""The signature of an exported program: its inputs, its constants, and effects that it may not have."""
+"""Signature of an exported program: inputs, constants, forbidden effects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONSTANTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def check(program: Any, name: str) -> None:
-    """Refuse a program that does more than compute outputs from inputs.
+    """Refuse a program with effects beyond its outputs.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def check(program: Any, name: str) -> None:
 
 
 def inputs(program: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> tuple[dict[str, Any], dict[Any, int]]:
-    """Return a variable for each tensor that the caller gives, and the extent that each symbol stands for.
+    """Return a variable per input tensor, and each symbol's extent.
 
     Raises
     ------
@@ -76,12 +76,12 @@ def inputs(program: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> tupl
 
 
 def is_number(node: Any) -> bool:
-    """Check whether a node computes an extent, or what follows from extents, instead of a tensor."""
+    """Check for a node on extents instead of tensors."""
     return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
 
 
 def number(value: Any, symbols: Mapping[Any, int]) -> Any:
-    """Return the value of an extent of the program: a number, unless it depends on the values of tensors."""
+    """Return an extent's number, unless values of tensors decide."""
     fixed_value = fixed_number(value, symbols)
     if fixed_value is None:
         raise ModelError(f"the program has an extent {value}, which depends on values; not supported")
@@ -89,7 +89,7 @@ def number(value: Any, symbols: Mapping[Any, int]) -> Any:
 
 
 def fixed_number(value: Any, symbols: Mapping[Any, int]) -> Any:
-    """Return the value of an extent of the program; None where it depends on the values of tensors."""
+    """Return an extent's number; None where values of tensors decide."""
     if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return value
     # What remains free depends on the values of tensors, as the number of elements of nonzero does.
@@ -100,7 +100,7 @@ def fixed_number(value: Any, symbols: Mapping[Any, int]) -> Any:
 
 
 def values(program: Any) -> dict[str, Any]:
-    """Return the inputs that are no tensors, but were fixed when the program was exported."""
+    """Return the non-tensor inputs, fixed by the export."""
     specs = {spec.arg.name: spec.arg for spec in program.graph_signature.input_specs}
     return {
         node.name: getattr(specs.get(node.name), "value", None) for node in user_inputs(program) if not _is_tensor(node)
@@ -136,7 +136,7 @@ def constant(value: Any, name: str) -> Any:
 
 
 def is_dtype(kind: Any) -> bool:
-    """Check whether kernels and files know a dtype of PyTorch."""
+    """Check a PyTorch dtype for kernels and files."""
     return str(kind).removeprefix("torch.") in _DTYPES
 
 
@@ -155,7 +155,7 @@ def dtype(kind: Any, tensor: str) -> str:
 
 
 def user_inputs(program: Any) -> Iterator[Any]:
-    """Yield the placeholders of what the caller gives, tensors and others."""
+    """Yield the placeholders of the caller's inputs, tensors or not."""
     names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT}
     return (node for node in program.graph.nodes if node.op == "placeholder" and node.name in names)
 

@@ -1,4 +1,4 @@
-"""Conversions that the families of operators share."""
+"""Conversions common to families of operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Converter: TypeAlias = Callable[..., Any]
 
 
 def make_unary(operator: Callable[..., Any]) -> Converter:
-    """Convert to a Relax operator with the same operands and no attributes."""
+    """Convert to a Relax operator of equal operands, without attributes."""
 
     def unary(builder: BindingBuilder, _: object, x: Any) -> Any:
         shape(x)
@@ -45,12 +45,12 @@ def transpose(builder: BindingBuilder, x: Any, order: Sequence[int]) -> Any:
 
 
 def change_layout(builder: BindingBuilder, x: Any, have: str, want: str) -> Any:
-    """Return `x` of the layout `have` in the layout `want`, both of one letter per axis."""
+    """Return `x` moved from layout `have` to `want`, a letter per axis."""
     return transpose(builder, x, [have.index(letter) for letter in want])
 
 
 def align_with_axis(builder: BindingBuilder, vector: Any, x: Any, number: int) -> Any:
-    """Return a vector shaped so that it runs along one axis of `x` when the two are combined."""
+    """Return a vector reshaped along one axis of `x`."""
     # Broadcasting aligns shapes at their ends, so that axes of 1 go behind the vector only.
     behind = len(shape(x)) - axis(x, number) - 1
     return reshape(builder, vector, (*shape(vector), *[1] * behind)) if shape(vector) else vector

@@ -18,7 +18,7 @@ _SPACE = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def check_layout(name: str, layout: str, letters: str) -> str:
-    """Return a layout, which must name each of these letters once."""
+    """Return a layout with each of `letters` once."""
     if sorted(layout) != sorted(letters):
         raise ModelError(f"{name} {layout!r} is not supported; expected the letters of {letters!r} in some order")
     return layout
@@ -27,7 +27,7 @@ def check_layout(name: str, layout: str, letters: str) -> str:
 def convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
     builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any, axes: int, default: str = ""
 ) -> Any:
-    """Convert a convolution over `axes` axes; the result is of the dtype `default` where no other one is given."""
+    """Convert a convolution over `axes` axes; `default` is the result's dtype."""
     space = _SPACE[axes]
     layout = check_layout("data layout", attrs.text("data_layout", f"NC{space}"), f"NC{space}")
     kernel_layout = check_layout("kernel layout", attrs.text("kernel_layout", f"OI{space}"), f"OI{space}")
@@ -58,7 +58,7 @@ def convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
 
 
 def _depthwise(builder: BindingBuilder, weight: Any, layout: str, channels: int, groups: int) -> Any:
-    """Return the weight as Relax has it: of a depthwise convolution it may hold (channels, multiplier) instead."""
+    """Return depthwise weights from (channels, multiplier) in Relax's shape."""
     extents = shape(weight)
     output_channels, input_channels = (extents[layout.index(letter)] for letter in "OI")
     if not groups == channels == output_channels or input_channels == 1:
@@ -76,7 +76,10 @@ def _depthwise(builder: BindingBuilder, weight: Any, layout: str, channels: int,
 def transpose_convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
     builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any, axes: int, default: str = ""
 ) -> Any:
-    """Convert a transposed convolution over `axes` axes; Relax has kernels for one order of the axes only."""
+    """Convert a transposed convolution over `axes` axes.
+
+    Relax has kernels for one order of the axes only.
+    """
     space = _SPACE[axes]
     layout = check_layout("data layout", attrs.text("data_layout", f"NC{space}"), f"NC{space}")
     if len(shape(x)) != axes + 2 or len(shape(weight)) != axes + 2:

@@ -1,4 +1,4 @@
-"""Operators that make constants."""
+"""Operators without tensor inputs: constants."""
 
 from __future__ import annotations
 

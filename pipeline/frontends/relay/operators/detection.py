@@ -1,4 +1,4 @@
-"""Operators of object detectors; their results have fixed shapes, with -1 where there is no box."""
+"""Operators of detectors, with fixed shapes and -1 for missing boxes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ op = relax.op
 
 
 def _scalar(attrs: Attributes, name: str, operand: Any, default: float) -> float:
-    """Return a number that old versions have as an attribute and new ones as an operand."""
+    """Return a number from an old attribute or a new operand."""
     if operand is None:
         return attrs.number(name, default)
     return float(constant_values(operand, name).reshape(-1)[0])
@@ -36,7 +36,7 @@ def _get_valid_counts(builder: BindingBuilder, attrs: Attributes, data: Any, thr
 def _all_class_nms(  # noqa: PLR0913, PLR0917 - Relay's operands
     builder: BindingBuilder, attrs: Attributes, boxes: Any, scores: Any, limit: Any, overlap: Any, threshold: Any
 ) -> Any:
-    """Return rows of image, class and box, as ONNX has them, and how many of them count."""
+    """Return rows of image, class and box as in ONNX, and their count."""
     attrs.choice("output_format", "onnx")
     if len(shape(boxes)) != 3 or shape(boxes)[2] != 4 or shape(scores)[::2] != shape(boxes)[:2]:
         raise ModelError(f"boxes of the shape {shape(boxes)} do not fit scores of the shape {shape(scores)}")
@@ -48,7 +48,7 @@ def _all_class_nms(  # noqa: PLR0913, PLR0917 - Relay's operands
 
 
 def _column(attrs: Attributes, data: Any, name: str, default: int) -> int:
-    """Return the position of one thing in a box; kernels do not check it."""
+    """Return a component's position in a box; kernels do not check it."""
     column = attrs.integer(name, default)
     if len(shape(data)) != 3 or not -1 <= column < shape(data)[2]:
         raise ModelError(f"{name}={column} does not fit boxes of the shape {shape(data)}")
@@ -96,7 +96,7 @@ def _roi(builder: BindingBuilder, attrs: Attributes, data: Any, rois: Any, align
 
 
 def _of_images(builder: BindingBuilder, data: Any, rois: Any) -> Any:
-    """Return regions each of which is in an image that there is; kernels would read foreign memory."""
+    """Return regions with checked images; kernels would read foreign memory."""
     if len(shape(data)) != 4 or len(shape(rois)) != 2 or shape(rois)[1] != 5:
         raise ModelError(f"regions of the shape {shape(rois)} do not fit the shape {shape(data)}")
     owners, corners = (builder.emit(op.strided_slice(rois, [1], [first], [end])) for first, end in ((0, 1), (1, 5)))
@@ -112,7 +112,7 @@ def _roi_pool(builder: BindingBuilder, attrs: Attributes, data: Any, rois: Any) 
 
 
 def _multibox_prior(builder: BindingBuilder, attrs: Attributes, data: Any) -> Any:
-    """Return the anchor boxes, which only depend on shapes: one per size, and one per ratio behind the first."""
+    """Return the constant anchor boxes: one per size and later ratio."""
     height, width = shape(data)[-2:] if len(shape(data)) == 4 else (0, 0)
     sizes, ratios = _numbers(attrs, "sizes", [1.0]), _numbers(attrs, "ratios", [1.0])
     steps, offsets = _numbers(attrs, "steps", [-1.0, -1.0]), _numbers(attrs, "offsets", [0.5, 0.5])

@@ -1,4 +1,4 @@
-"""Operators whose attributes are operands: with constants there, they are the ones that have attributes."""
+"""Operators with attributes as operands, converted for constants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.frontends.relay.operators.common import Converter
 
 
 def _with_constants(convert: Converter, *operands: str) -> Converter:
-    """Convert with constants as the attributes `operands`; an empty name stands for one that stays an operand."""
+    """Convert with constants as attributes; an empty name stays an operand."""
 
     def converter(builder: BindingBuilder, attrs: Attributes, *arguments: Any) -> Any:
         values = {

@@ -29,7 +29,7 @@ _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_
 
 
 def round_away_from_zero(builder: BindingBuilder, x: Any) -> Any:
-    """Round halves away from zero, as Relay's kernels do; Relax rounds them to the even neighbour."""
+    """Round halves away from zero as Relay, not to even."""
     # trunc(x + trunc(2 * frac(x))): x + 0.5 would round up 0.49999997 in 32 bits.
     integral = builder.emit(op.trunc(x))
     fraction = builder.emit(op.subtract(x, integral))
@@ -37,7 +37,7 @@ def round_away_from_zero(builder: BindingBuilder, x: Any) -> Any:
 
 
 def clip(builder: BindingBuilder, x: Any, low: float, high: float) -> Any:
-    """Return `x` between two bounds, which become of its dtype as in C."""
+    """Return `x` between two bounds, cast to its dtype as in C."""
     if dtype(x).startswith(("int", "uint")):
         # Relay's bounds are doubles, and 1e9 or infinity cast to int8 is undefined in C.
         limits = np.iinfo(dtype(x))
@@ -80,7 +80,7 @@ def _remainder(operator: Callable[..., Any]) -> Converter:
 
 
 def _refuse_zeros(divisor: Any) -> None:
-    """Refuse a constant with a zero: folding such a division of whole numbers would end the process."""
+    """Refuse a constant zero divisor: folding would end the process."""
     try:
         # A divisor that is computed is the model's own matter; only folding happens in this process.
         values = constant_values(divisor, "")
@@ -91,7 +91,7 @@ def _refuse_zeros(divisor: Any) -> None:
 
 
 def _compare(operator: Callable[..., Any]) -> Converter:
-    """Convert by way of small numbers where truth values are compared, for which TVM makes no code."""
+    """Convert by small integers: TVM has no code to compare booleans."""
 
     def convert(builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
         x, y = (cast(builder, each, "int8") if dtype(each) == "bool" else each for each in (x, y))
@@ -150,7 +150,7 @@ def _identity(_: BindingBuilder, attrs: Attributes, x: Any) -> Any:
 
 
 def _dropout(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Only training drops anything; the mask of an inference is all ones."""
+    """Return the input and a mask of ones: only training drops."""
     attrs.number("rate", 0.5)
     return x, builder.emit(op.ones(shape(x), dtype(x)))
 

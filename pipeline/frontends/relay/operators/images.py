@@ -37,7 +37,7 @@ def resize(builder: BindingBuilder, x: Any, layout: str, size: list[int], **opti
 
 
 def _rounding(method: str, coordinates: str, rounding: str) -> str:
-    """Return the rounding to the nearest neighbour; Relay's default depends on the coordinates.
+    """Return the rounding to a neighbour; defaults depend on the coordinates.
 
     Relay rounds exact halves up, where Relax rounds them to the even neighbour.
     """
@@ -118,7 +118,7 @@ def _scale_extent(attrs: Attributes, letter: str, extent: int) -> int:
 
 
 def _grid_sample(builder: BindingBuilder, attrs: Attributes, x: Any, grid: Any) -> Any:
-    """Sample at given points; the pair of coordinates is Relay's second axis."""
+    """Sample at points; coordinates are Relay's second axis."""
     method = attrs.choice("method", "bilinear", "nearest", "bicubic")
     _layout(attrs, x, 2)
     padding = attrs.choice("padding_mode", "zeros", "border", "reflection")

@@ -17,7 +17,7 @@ op = relax.op
 
 
 def slice_axis(builder: BindingBuilder, x: Any, number: int, start: int, end: int) -> Any:
-    """Return a slice along one axis, whose bounds lie inside."""
+    """Return a slice along one axis, within its bounds."""
     # A slice of everything would cost a copy.
     if (start, end) == (0, shape(x)[number]):
         return x
@@ -25,7 +25,7 @@ def slice_axis(builder: BindingBuilder, x: Any, number: int, start: int, end: in
 
 
 def _strided_slice(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Slice axis by axis, all in one operator; backward ones turn their axis first."""
+    """Slice all axes in one operator, backward ones after a flip."""
     begin, end = attrs.integers("begin"), attrs.integers("end")
     axes = [axis(x, each) for each in attrs.integers("axes")] if attrs.has("axes") else list(range(len(begin)))
     strides = attrs.integers("strides", [1])
@@ -76,7 +76,7 @@ def _take(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) -> A
 
 
 def _inside(indices: Any, extents: tuple[int, ...]) -> None:
-    """Check constant indices, which are used at once; `extents` belong to the entries of their first axis."""
+    """Check constant indices, which are used at once, against `extents`."""
     values = array(indices)
     if values is None:
         return
@@ -94,7 +94,7 @@ def _gather(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) ->
 
 
 def _check_elementwise(x: Any, indices: Any, number: int) -> None:
-    """Check that no index but that of the axis itself can lie outside."""
+    """Check indices on the axis, and shapes off it."""
     pairs = list(zip(shape(x), shape(indices), strict=False))
     fits = all(there <= here for axis_number, (here, there) in enumerate(pairs) if axis_number != number)
     if len(shape(x)) != len(shape(indices)) or not fits:
@@ -103,7 +103,7 @@ def _check_elementwise(x: Any, indices: Any, number: int) -> None:
 
 
 def _by_rows(builder: BindingBuilder, x: Any, indices: Any, batch_rank: int = 0) -> Any:
-    """Return the indices with their first axis, which Relay puts in front, at the end, where Relax has it."""
+    """Return indices with Relay's first axis at Relax's place, the end."""
     count = shape(indices)[0] if shape(indices) else 0
     if not 1 <= count <= len(shape(x)) - batch_rank:
         raise ModelError(f"indices of the shape {shape(indices)} do not fit the shape {shape(x)}")
@@ -135,7 +135,7 @@ def _scatter_nd(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any
 
 
 def _one_hot(builder: BindingBuilder, attrs: Attributes, indices: Any, on_value: Any, off_value: Any) -> Any:
-    """Compare with 0, 1, 2, ...; indices outside give the off value everywhere."""
+    """Compare with 0, 1, 2, ...; foreign indices are off everywhere."""
     depth, rank = attrs.integer("depth"), len(shape(indices))
     number, target = attrs.integer("axis", -1), attrs.dtype(default="float32")
     # 2**20 classes: a vocabulary has some hundred thousand, and the comparison holds all of them.

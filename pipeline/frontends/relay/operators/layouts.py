@@ -1,4 +1,4 @@
-"""Operators that move elements between axes: layouts, and blocks of pixels to channels."""
+"""Operators between axes: layouts, and pixel blocks to channels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.frontends.relay.operators.convolution import check_layout
 
 
 def _parse_layout(layout: str) -> dict[str, int]:
-    """Return the axes of a layout in order, with the size of each block: ``NCHW16c`` has c: 16."""
+    """Return a layout's axes in order, with block sizes: ``NCHW16c`` has c: 16."""
     parts = re.findall(r"(\d*)([A-Za-z])", layout)
     # Nine digits: Python refuses to convert thousands of them, and no block is as large.
     axes = {letter: int(size[:9]) if size else 0 for size, letter in parts}
@@ -30,7 +30,7 @@ def _parse_layout(layout: str) -> dict[str, int]:
 
 
 def _layout_transform(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Merge the blocks of the source, change the order of its axes, and split those of the destination."""
+    """Merge the source's blocks, reorder axes, split the destination's."""
     have, want = _parse_layout(attrs.text("src_layout")), _parse_layout(attrs.text("dst_layout"))
     order, target = _axis_letters(have), _axis_letters(want)
     if sorted(order) != sorted(target) or len(have) != len(shape(x)):

@@ -1,4 +1,4 @@
-"""Functions of eight-bit numbers as tables, and the other activations and poolings of quantised networks."""
+"""8-bit functions as tables, and quantised activations and poolings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _single(value: Any, description: str) -> float:
 
 
 def _table(function: Callable[[np.ndarray], np.ndarray]) -> Converter:
-    """Convert to a table of what the function makes of each of the 256 values, as TVM does."""
+    """Convert to a table of a function's 256 values, as TVM."""
 
     def convert(  # noqa: PLR0913, PLR0917 - Relay's operands
         builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any, out_scale: Any, out_zero: Any
@@ -74,7 +74,7 @@ def _table(function: Callable[[np.ndarray], np.ndarray]) -> Converter:
 def _leaky_relu(  # noqa: PLR0913, PLR0917 - Relay's operands
     builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any, out_scale: Any, out_zero: Any
 ) -> Any:
-    """Convert to whole numbers in the scale of the result, of which the negative ones are multiplied."""
+    """Convert to integers in the result's scale, negative ones multiplied."""
     alpha = attrs.number("alpha", 0.25)
     # Both alpha and 1 - alpha become factors in fixed point, which are positive.
     if not 0 <= alpha <= 1:
@@ -92,7 +92,10 @@ def _leaky_relu(  # noqa: PLR0913, PLR0917 - Relay's operands
 def _avg_pool2d(  # noqa: PLR0913, PLR0917 - Relay's operands
     builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any, out_scale: Any, out_zero: Any
 ) -> Any:
-    """Convert to an average of whole numbers less their zero point, which padding stands for."""
+    """Convert to an integer average less the zero point.
+
+    Padding counts as the zero point.
+    """
     differences = cast(builder, subtract_zero_point(builder, x, zero), "int32")
     average = pooling.TABLE["nn.avg_pool2d"](builder, attrs, differences)
     # Zero points were subtracted before, so that padding with zeros is padding with them.
@@ -103,7 +106,10 @@ def _avg_pool2d(  # noqa: PLR0913, PLR0917 - Relay's operands
 def _softmax(  # noqa: PLR0913, PLR0917 - Relay's operands
     builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any, out_scale: Any, out_zero: Any
 ) -> Any:
-    """Convert by way of real numbers: TVM's whole ones approximate these to a step of the result."""
+    """Convert by real numbers.
+
+    TVM's whole ones approximate these to a step of the result.
+    """
     number = axis(x, attrs.integer("axis", -1))
     value = cast(builder, subtract_zero_point(builder, x, zero), "float32")
     value = builder.emit(op.multiply(value, builder.constant(_single(scale, "a scale"), "float32")))

@@ -18,7 +18,7 @@ _LARGEST_WINDOW = 255
 
 
 def _batch_norm(builder: BindingBuilder, attrs: Attributes, x: Any, *parameters: Any) -> Any:
-    """Return the normalized tensor; an inference leaves the mean and the variance as they are."""
+    """Return the normalised tensor; inference keeps mean and variance."""
     if len(parameters) != 4:
         raise ModelError(f"expected gamma, beta, mean and variance, found {len(parameters)} parameters")
     call = op.nn.batch_norm(
@@ -34,7 +34,10 @@ def _batch_norm(builder: BindingBuilder, attrs: Attributes, x: Any, *parameters:
 
 
 def _affine(builder: BindingBuilder, attrs: Attributes, gamma: Any, beta: Any) -> tuple[Any, Any]:
-    """Return the scale and the shift, neutral where the attributes switch one off; Relax's kernels use them always."""
+    """Return scale and shift, neutral where an attribute disables them.
+
+    Relax's kernels use them always.
+    """
     if not attrs.flag("scale", True):
         gamma = builder.fill(1, shape(gamma), dtype(gamma))
     if not attrs.flag("center", True):
@@ -75,7 +78,7 @@ def _l2_normalize(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
 
 
 def _lrn(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Divide by a power of the squares summed over neighbouring channels."""
+    """Divide by a power of squares summed over neighbouring channels."""
     number, size = axis(x, attrs.integer("axis", 1)), attrs.integer("size", 5)
     if not 1 <= size <= _LARGEST_WINDOW or size % 2 == 0:
         raise ModelError(f"size={size} is not supported; expected an odd number up to {_LARGEST_WINDOW}")

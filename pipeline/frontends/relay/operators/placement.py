@@ -1,4 +1,4 @@
-"""Annotations that say on which device a tensor is computed, or read; they compute nothing themselves."""
+"""Annotations of devices for tensors and readers. They compute nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 4: "opencl", 7: "vulkan", 8: "metal", 1
 
 
 def _device(attrs: Attributes, virtual: str, number: str) -> str | None:
-    """Return the device that an annotation names: by a virtual device, or in old versions by a number alone."""
+    """Return an annotation's device: virtual, or an old version's number."""
     virtual_device = attrs.get(virtual)
     kind: object = attrs.integer(number, -1)
     index: object = -1
@@ -32,7 +32,7 @@ def _device(attrs: Attributes, virtual: str, number: str) -> str | None:
 
 
 def _on_device(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Want `x` on a device, and if the result is constrained as well, what reads it."""
+    """Place `x` on a device, and if constrained, its readers."""
     device = _device(attrs, "virtual_device", "device_type")
     body = attrs.flag("constrain_body", True)
     # Older versions say is_fixed for constrain_result.

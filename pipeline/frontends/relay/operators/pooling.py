@@ -29,7 +29,7 @@ def _layout(attrs: Attributes, x: Any, axes: int) -> str:
 
 
 def _windows(kind: str, axes: int) -> Converter:
-    """Convert pooling with windows; it takes place in the usual order of the axes."""
+    """Convert pooling with windows, in the usual axis order."""
     operator = getattr(op.nn, f"{kind}_pool{axes}d")
 
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
@@ -59,7 +59,7 @@ def _pool_globally(operator: Callable[..., Any], axes: int) -> Converter:
 
 
 def _adaptive(kind: str, axes: int) -> Converter:
-    """Convert pooling to a given size: windows of equal size where they fit, else one by one."""
+    """Convert pooling to a size: equal windows, else one by one."""
 
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         layout, channels_first = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"

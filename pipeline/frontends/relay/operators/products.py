@@ -15,7 +15,7 @@ op = relax.op
 
 
 def product(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any, default: str = "") -> Any:
-    """Return the matrix product of `x` and `y` in the dtype that the attributes ask for."""
+    """Return the product of `x` and `y` in the attributes' dtype."""
     out_dtype = attrs.dtype("out_dtype", default or dtype(x))
     return builder.emit(op.matmul(x, y, out_dtype=None if out_dtype == dtype(x) else out_dtype))
 
@@ -39,7 +39,10 @@ def _matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
 
 
 def _batch_matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
-    """Convert a product; up to TVM 0.7 the second operand was turned, and there was no attribute that says so."""
+    """Convert a product.
+
+    Up to TVM 0.7 the second operand was turned, without an attribute for it.
+    """
     # The shapes tell which it is, unless the matrix is square: then the newer meaning wins.
     if not attrs.has("transpose_b") and len(shape(x)) == len(shape(y)) == 3:
         depth = shape(x)[1 if attrs.flag("transpose_a") else 2]

@@ -1,4 +1,4 @@
-"""Operands of the qnn operators: which scale and zero point belong to which tensor, and to which of its axes."""
+"""Operands of qnn operators: scales and zero points by tensor and axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.frontends.relay.operators.products import product, transpose_matri
 
 
 def quantization_axis(attrs: Attributes, x: Any, name: str = "axis") -> int:
-    """Return the axis along which scales of `x` lie, if there are several; a scalar has but one."""
+    """Return the axis of several scales of `x`."""
     return axis(x, attrs.integer(name, -1)) if shape(x) else 0
 
 
@@ -31,14 +31,14 @@ def pair_scales(operands: Sequence[Any], count: int) -> list[tuple[Any, Any]]:
 
 
 def check_product_scales(scales: Sequence[Any]) -> None:
-    """Check that a product has one scale for each of its two operands; its zero points come before these."""
+    """Check for one scale per operand of a product; zero points precede."""
     # They are named in the operator, but only a requantize behind it uses them.
     if len(scales) != 2:
         raise ModelError(f"expected 2 scales, found {len(scales)}")
 
 
 def split_terms(attrs: Attributes, x: Any, y: Any, operands: Sequence[Any]) -> list[tuple[Any, Any, Any, int]]:
-    """Return the two terms of a sum, each with its scale, its zero point and the axis of these."""
+    """Return a sum's two terms with scale, zero point and axis."""
     (x_scale, x_zero), (y_scale, y_zero), _ = pair_scales(operands, 3)
     return [
         (x, x_scale, x_zero, quantization_axis(attrs, x, "lhs_axis")),
@@ -47,12 +47,12 @@ def split_terms(attrs: Attributes, x: Any, y: Any, operands: Sequence[Any]) -> l
 
 
 def split_parts(data: Any, scales: Any, zeros: Any) -> list[tuple[Any, Any, Any]]:
-    """Return the parts of a concatenation, each with its scale and its zero point."""
+    """Return a concatenation's parts with scale and zero point."""
     return list(zip(fields(data), fields(scales), fields(zeros), strict=True))
 
 
 def output_channel_axis(attrs: Attributes) -> int:
-    """Return the axis of a product's weights along which the channels of its results lie."""
+    """Return the output-channel axis of a product's weights."""
     # A dense operator has no layout; its weights are (outputs, inputs).
     layout = attrs.get("kernel_layout")
     return layout.index("O") if isinstance(layout, str) and "O" in layout else 0

@@ -1,4 +1,4 @@
-"""The qnn operators in real numbers between bytes, the meaning of a program whose scales shall be changed."""
+"""The qnn operators in reals between bytes, for changed scales."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ op = relax.op
 
 _BYTES = ("int8", "uint8")
 _BESIDES = ("nn.relu", "clip", "nn.max_pool2d", "reshape", "permute_dims", "squeeze", "expand_dims")
-"""What may stand between bytes, or sums, and the operator that knows their scale."""
+"""Operators allowed between bytes or sums and the operator with their scale."""
 
 
 def to_real(builder: BindingBuilder, x: Any, scale: Any, zero: Any, number: int = 0) -> Any:
-    """Return the real numbers that whole ones stand for.
+    """Return the real numbers of integers.
 
     Sums of products were real numbers already, and what lies between becomes real as well, so that nothing is rounded.
     """
@@ -62,7 +62,7 @@ def to_real(builder: BindingBuilder, x: Any, scale: Any, zero: Any, number: int 
 
 
 def _sums(builder: BindingBuilder, sums: Any, factor: Any) -> Any:
-    """Return sums times their unit, which they were divided by."""
+    """Return sums times their unit, after division by it."""
     value = next(binding.value for binding in builder.bindings if binding.var == sums)
     unit, expected_unit = array(value.args[1]) if calls(value, "divide") else None, np.asarray(array(factor))
     # Multiplying by what was divided by would leave two roundings between equal numbers.
@@ -142,7 +142,10 @@ def _requantize(builder: BindingBuilder, attrs: Attributes, x: Any, *scales: Any
 
 
 def _convert_product(compute: Callable[..., Any]) -> Converter:
-    """Convert a product; its sums are real numbers, and divided by their unit for those who read whole ones."""
+    """Convert a product to real sums, divided by their unit.
+
+    Readers of integers expect the division.
+    """
 
     def convert(  # noqa: PLR0913, PLR0917 - Relay's operands
         builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any, zero: Any, weight_zero: Any, *scales: Any
@@ -190,4 +193,4 @@ TABLE: dict[str, Converter] = {
     "qnn.mul": _convert_pair(op.multiply),
     "qnn.concatenate": _concatenate,
 }
-"""Instead of those that compute in whole numbers; what has none here keeps its own."""
+"""Converters in real numbers; missing ones keep their integer form."""

@@ -1,4 +1,4 @@
-"""Operators that move elements about: blocks, sequences, triangles, grids, masks."""
+"""Operators that rearrange: blocks, sequences, triangles, grids, masks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _blocks(attrs: Attributes, x: Any) -> list[int]:
 
 
 def _space_to_batch_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Move each place inside of a block to the batch: reshape, bring the places in front, reshape."""
+    """Move block positions to the batch: reshape, transpose, reshape."""
     blocks = _blocks(attrs, x)
     count = len(blocks)
     widths = [(0, 0), *_pairs(attrs, "paddings", count), *[(0, 0)] * (len(shape(x)) - count - 1)]
@@ -75,7 +75,7 @@ def _batch_to_space_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> An
 
 
 def _reverse_sequence(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:
-    """Pick the elements by their places, which are counted from the sequence's end up to there."""
+    """Pick elements counted back from the sequence's end."""
     time_axis, batch = axis(x, attrs.integer("seq_axis", 1)), axis(x, attrs.integer("batch_axis", 0))
     if time_axis == batch or shape(lengths) != (shape(x)[batch],):
         raise ModelError(f"lengths of the shape {shape(lengths)} do not fit the axes {time_axis} and {batch}")
@@ -115,7 +115,7 @@ def _meshgrid(builder: BindingBuilder, attrs: Attributes, tensors: Any) -> Any:
 
 
 def _adv_index(builder: BindingBuilder, _: Attributes, tensors: Any) -> Any:
-    """Pick elements by one tensor of indices for each of the first axes, which broadcast, as NumPy does."""
+    """Pick elements by broadcast indices of the first axes, as NumPy."""
     data, *indices = fields(tensors)
     if not 1 <= len(indices) <= len(shape(data)):
         raise ModelError(f"{len(indices)} tensors of indices do not fit the shape {shape(data)}")
@@ -134,7 +134,10 @@ def _adv_index(builder: BindingBuilder, _: Attributes, tensors: Any) -> Any:
 
 
 def _sequence_mask(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:
-    """Fill what lies behind a sequence's end; the sequences lie along axis 0 or 1, the batch along the other."""
+    """Fill past sequences' ends, along axis 0 or 1.
+
+    The batch lies along the other.
+    """
     time_axis = axis(x, attrs.integer("axis", 0))
     rank = len(shape(x))
     if time_axis > 1 or rank < 2 or shape(lengths) != (shape(x)[1 - time_axis],):
@@ -152,7 +155,7 @@ def _sequence_mask(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: 
 
 
 def _dilate(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Put equal values between neighbours: a padded axis beside each, without the last ones."""
+    """Put equal values between neighbours, by padded axes."""
     fill = attrs.number("dilation_value", 0.0)
     for number, stride in enumerate(attrs.positive("strides", len(shape(x)))):
         if stride > 1:
@@ -215,7 +218,7 @@ def _invert_permutation(builder: BindingBuilder, _: Attributes, order: Any) -> A
 
 
 def _search_sorted(builder: BindingBuilder, attrs: Attributes, sequence: Any, values: Any) -> Any:
-    """Find the positions at which values belong in rows in ascending order."""
+    """Return the insertion positions of values in ascending rows."""
     if len(shape(sequence)) != 1 and shape(sequence)[:-1] != shape(values)[:-1]:
         raise ModelError(f"values of the shape {shape(values)} do not fit rows of the shape {shape(sequence)}")
     side, kind = attrs.flag("right"), attrs.dtype(default="int32")
@@ -223,7 +226,7 @@ def _search_sorted(builder: BindingBuilder, attrs: Attributes, sequence: Any, va
 
 
 def _fifo_buffer(builder: BindingBuilder, attrs: Attributes, x: Any, buffer: Any) -> Any:
-    """Append to a buffer, whose oldest elements go."""
+    """Append to a buffer, dropping its oldest elements."""
     number = axis(buffer, attrs.integer("axis"))
     extent, count = shape(buffer)[number], shape(x)[number]
     # More new elements than the buffer holds: only their last ones stay.

@@ -1,4 +1,4 @@
-"""Reductions, and what searches or sorts."""
+"""Reductions, searches and sorts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ op = relax.op
 
 
 def axes_to_reduce(attrs: Attributes, x: Any) -> list[int]:
-    """Return the axes that a reduction removes."""
+    """Return the removed axes of a reduction."""
     rank = len(shape(x))
     # No axes mean all of them, as an absent attribute does.
     axes = {axis(x, number) for number in attrs.integers("axis", [])} or set(range(rank))
@@ -35,7 +35,7 @@ def _reduce(operator: Callable[..., Any]) -> Converter:
 
 
 def _logical(operator: Callable[..., Any]) -> Converter:
-    """Convert by way of small numbers: Relax does not reduce truth values."""
+    """Convert by small integers: Relax does not reduce booleans."""
     reduce = _reduce(operator)
 
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whole numbers in another scale, as TVM computes them: fixed point, halves rounded upward by default."""
+"""Integers rescaled as in TVM: fixed point, halves up by default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FRACTION_BITS = 31
 
 
 def multiplier_and_shift(factor: float) -> tuple[int, int]:
-    """Return a factor as a whole number of 31 bits and the power of two that belongs to it."""
+    """Return a factor as 31-bit integer and power of two."""
     fraction, exponent = math.frexp(factor)
     # C rounds halves away from zero; the factor is positive.
     multiplier = math.floor(fraction * 2**_FRACTION_BITS + 0.5)
@@ -65,7 +65,7 @@ def fixed_point(  # noqa: PLR0913, PLR0917 - what belongs to the factor stays to
 
 
 def align_scales(builder: BindingBuilder, x: Any, values: Any, number: int, kind: str) -> Any:
-    """Return scales or zero points, one or one per channel, so that they combine with `x`."""
+    """Return scales or zero points, shaped to combine with `x`."""
     if len(shape(values)) > 1:
         raise ModelError(f"expected one value, or one per channel, found the shape {shape(values)}")
     # Exporters write a scale for all channels as a scalar or as a vector of one.
@@ -77,12 +77,12 @@ def align_scales(builder: BindingBuilder, x: Any, values: Any, number: int, kind
 
 
 def is_zero(zero_point: Any) -> bool:
-    """Check whether all zero points are 0."""
+    """Check for zero points of 0."""
     return not constant_values(zero_point, "a zero point").any()
 
 
 def subtract_zero_point(builder: BindingBuilder, x: Any, zero_point: Any, number: int = 0) -> Any:
-    """Return `x` less its zero point, as int32 unless there is nothing to subtract."""
+    """Return `x` less its zero point, as int32 if any."""
     if is_zero(zero_point):
         return x
     value = cast(builder, x, "int32")
@@ -90,7 +90,7 @@ def subtract_zero_point(builder: BindingBuilder, x: Any, zero_point: Any, number
 
 
 def saturate(builder: BindingBuilder, x: Any, target: str) -> Any:
-    """Return `x` in a smaller dtype; what does not fit becomes its bound."""
+    """Return `x` clipped to a smaller dtype."""
     if dtype(x) == target:
         return x
     # In the wide dtype first: a cast alone would keep the lower bits.
@@ -110,7 +110,7 @@ def requantize(  # noqa: PLR0913, PLR0917 - two pairs of scale and zero point, a
     rounding: str = "UPWARD",
     compute: str = "int64",
 ) -> Any:
-    """Return whole numbers in another scale, computed in whole numbers or in those of the dtype `compute`."""
+    """Return rescaled integers, computed in integers or `compute`."""
     # In 64 bits: TVM divides doubles, and a quotient of floats would choose another multiplier now and then.
     factors = constant_values(scale, "a scale").astype(np.float64) / float(single_scale(out_scale))
     # Before the factor: the zero point belongs to the scale of the operand.
@@ -125,7 +125,7 @@ def requantize(  # noqa: PLR0913, PLR0917 - two pairs of scale and zero point, a
 def _rescale_by_fixed_point(  # noqa: PLR0913, PLR0917 - all of a scale
     builder: BindingBuilder, x: Any, factors: np.ndarray, zero_point: Any, number: int, rounding: str
 ) -> Any:
-    """Multiply in 64 bits, as TVM does by default, so that results agree to the last bit."""
+    """Multiply in 64 bits, bit for bit as TVM's default."""
     if np.any(factors <= 0) or not np.all(np.isfinite(factors)):
         raise ModelError("scales must be positive")
     x = cast(builder, x, "int32")
@@ -140,7 +140,7 @@ def _rescale_by_fixed_point(  # noqa: PLR0913, PLR0917 - all of a scale
 def _rescale_by_float(  # noqa: PLR0913, PLR0917 - all of a scale
     builder: BindingBuilder, x: Any, factors: np.ndarray, zero_point: Any, number: int, rounding: str
 ) -> Any:
-    """Multiply in the dtype of the factors; the zero point is added before the only rounding, as TVM does."""
+    """Multiply in the factors' dtype, zero point before the only rounding."""
     compute = str(factors.dtype)
     value = cast(builder, x, compute)
     value = builder.emit(op.multiply(value, align_scales(builder, x, builder.constant(factors), number, compute)))

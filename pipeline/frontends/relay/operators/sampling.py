@@ -1,4 +1,4 @@
-"""Operators that read images at places which tensors say: crops, deformed windows, grids; and SSD's boxes."""
+"""Samples of images at computed positions: crops, windows, grids, SSD's boxes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ op = relax.op
 
 
 def _crop_and_resize(builder: BindingBuilder, attrs: Attributes, x: Any, boxes: Any, owners: Any) -> Any:
-    """Crop boxes, given as shares of the image, and resize them; each box names the image that it is in."""
+    """Crop boxes, in shares of their images, and resize them."""
     method = attrs.choice("method", "bilinear", "nearest_neighbor")
     layout = attrs.choice("layout", "NCHW", "NHWC")
     if len(shape(x)) != 4 or len(shape(boxes)) != 2 or shape(boxes)[1] != 4 or shape(owners) != shape(boxes)[:1]:
@@ -46,7 +46,10 @@ def _crop_and_resize(builder: BindingBuilder, attrs: Attributes, x: Any, boxes: 
 def _nearest_crops(  # noqa: PLR0913, PLR0917 - all of a crop
     builder: BindingBuilder, x: Any, boxes: Any, owners: Any, size: list[int], fill: float
 ) -> Any:
-    """Pick pixels by their places; TVM's kernel rounds halves to even ones, Relay's away from zero."""
+    """Pick pixels by position.
+
+    TVM's kernel rounds halves to even ones, Relay's away from zero.
+    """
     boxes_count, kind = shape(boxes)[0], dtype(boxes)
     rows, masks = [reshape(builder, cast(builder, owners, "int64"), (boxes_count, 1, 1, 1))], []
     for number, extent in enumerate(size):
@@ -109,12 +112,15 @@ def _deformable_conv2d(builder: BindingBuilder, attrs: Attributes, x: Any, offse
 
 
 def _sum_dtype(kind: str) -> str:
-    """Return the dtype that numbers are summed in; a sum of float16 stands still at 2,048 times an addend."""
+    """Return the dtype of sums.
+
+    A sum of float16 stands still at 2,048 times an addend.
+    """
     return "float32" if kind == "float16" else kind
 
 
 def _dilation2d(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
-    """Return the largest sum of a window's pixels and the weights, channel by channel."""
+    """Return the largest sum of pixels and weights per channel."""
     layout, kernel_layout = attrs.choice("data_layout", "NCHW", "NHWC"), attrs.choice("kernel_layout", "IHW", "HWI")
     x, weight = change_layout(builder, x, layout, "NCHW"), change_layout(builder, weight, kernel_layout, "IHW")
     if len(shape(x)) != 4 or len(shape(weight)) != 3 or shape(x)[1] != shape(weight)[0]:
@@ -139,7 +145,7 @@ def _affine_grid(builder: BindingBuilder, attrs: Attributes, matrices: Any) -> A
 
 
 def _multibox_transform_loc(builder: BindingBuilder, attrs: Attributes, classes: Any, moves: Any, anchors: Any) -> Any:
-    """Return rows of class, score and box, those above the threshold in front, and how many these are."""
+    """Return rows of class, score and box above the threshold, counted."""
     batch, kinds, count = shape(classes)
     if shape(moves) != (batch, 4 * count) or shape(anchors) != (1, count, 4) or kinds < 2:
         raise ModelError(f"the shapes {shape(classes)}, {shape(moves)} and {shape(anchors)} do not fit")
@@ -157,7 +163,7 @@ def _multibox_transform_loc(builder: BindingBuilder, attrs: Attributes, classes:
 
 
 def _decode_boxes(builder: BindingBuilder, attrs: Attributes, moves: Any, anchors: Any) -> Any:
-    """Return boxes by their corners: anchors, moved and stretched by shares of their size."""
+    """Return boxes by corners: anchors moved and stretched by shares."""
     attribute = attrs.get("variances")
     variances = np.array(attribute if isinstance(attribute, list) else [0.1, 0.1, 0.2, 0.2], np.float64)
     if variances.shape != (4,):
@@ -179,7 +185,7 @@ def _decode_boxes(builder: BindingBuilder, attrs: Attributes, moves: Any, anchor
 
 
 def _move_to_front(builder: BindingBuilder, rows: Any, keep: Any, counts: Any) -> Any:
-    """Return the rows that are kept, in order, and -1 behind them."""
+    """Return the kept rows in order, then -1."""
     batch, count, width = shape(rows)
     positions = builder.constant(np.arange(count).reshape(1, count), "int32")
     # A stable sort without one: rows that are kept have keys below the count, the others above.

@@ -1,4 +1,4 @@
-"""Operators that change a shape: reshape with Relay's codes, concatenation, splitting, padding, repetition."""
+"""Shape operators: reshape by Relay's codes, concatenation, splits, padding, repetition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_PARTS = 2**14
 
 
 def decode_shape(extents: Sequence[Any], codes: Sequence[int], zero_is_zero: bool = False) -> tuple[Any, ...]:
-    """Return the shape that Relay's codes stand for.
+    """Return the shape of Relay's codes.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def _split(extent: Any, first: int, second: int) -> list[Any]:
 
 
 def _fill_gap(result: list[Any], total: Any, complaint: ModelError) -> tuple[Any, ...]:
-    """Put what is left over in place of -1."""
+    """Replace -1 by the remaining extent."""
     # Only numbers are looked for, since a comparison with what is symbolic is no truth value.
     gaps = [position for position, extent in enumerate(result) if isinstance(extent, int) and extent == -1]
     if len(gaps) == 1:
@@ -155,7 +155,7 @@ def _concatenate(builder: BindingBuilder, attrs: Attributes, tensors: Any) -> An
 
 
 def _stack(builder: BindingBuilder, attrs: Attributes, tensors: Any) -> Any:
-    """Stack as a concatenation, which the compiler can fuse."""
+    """Stack as a concatenation, fusible by the compiler."""
     parts, number = fields(tensors), attrs.integer("axis", 0)
     rank = len(shape(parts[0]))
     if not -rank - 1 <= number <= rank or len({shape(part) for part in parts}) > 1:
@@ -217,7 +217,7 @@ def _pad(builder: BindingBuilder, attrs: Attributes, x: Any, value: Any = None) 
 
 
 def _mirror_pad(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Pad with what lies at the other side of the border; ``SYMMETRIC`` repeats the border itself."""
+    """Pad by reflection; ``SYMMETRIC`` repeats the border itself."""
     gap = {"SYMMETRIC": 0, "REFLECT": 1}[attrs.choice("mode", "SYMMETRIC", "REFLECT")]
     for number, (pad_before, pad_behind) in enumerate(_widths(attrs, x)):
         extent = shape(x)[number]

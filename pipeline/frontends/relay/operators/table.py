@@ -30,4 +30,4 @@ _FAMILIES = (
 )  # fmt: skip
 
 TABLE: dict[str, Converter] = {name: convert for family in _FAMILIES for name, convert in family.TABLE.items()}
-"""From Relay's name of an operator to what converts a call of it."""
+"""Converters by Relay's operator names."""

@@ -1,4 +1,4 @@
-"""Operators of TFLite in Relax: families of converters, each a file with its table ``CONVERTERS`` by kind.
+"""Operators of TFLite in Relax: families of converters, one file each.
 
 A `Converter` (see `converter`) has two functions of the importer and an operator.  ``convert`` returns the operator's
 result as a Relax expression; a tuple, or a call with several results, if it makes several tensors.  ``why_not`` says
@@ -60,11 +60,11 @@ FAMILIES: tuple[dict[str, Converter], ...] = (
     # The last, for what none of ours converts.
     tvm_kinds.CONVERTERS,
 )
-"""Tables of converters by kind, in the order in which they are asked."""
+"""Tables of converters by kind, in the order of preference."""
 
 
 def choose(importer: Any, operator: TfliteOperator, *, approximate: bool = False) -> Converter | str:
-    """Return the converter of an operator, or why there is none.
+    """Return the converter of an operator, or the reason without one.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def choose(importer: Any, operator: TfliteOperator, *, approximate: bool = False
 
 
 def convert(importer: Any, operator: TfliteOperator, *, approximate: bool = False) -> Any:
-    """Return the result of an operator in Relax, or raise `ValueError` if no converter takes it; see `choose`."""
+    """Return an operator's result in Relax; see `choose` for refusals."""
     converter = choose(importer, operator, approximate=approximate)
     if isinstance(converter, Converter):
         return converter.convert(importer, operator)

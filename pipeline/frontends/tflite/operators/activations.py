@@ -23,7 +23,10 @@ def prelu(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def _why_no_prelu(importer: Any, operator: TfliteOperator) -> str:
-    """Object to slopes that differ between the pixels of a channel, for which TVM stores one for each element."""
+    """Object to slopes that differ between the pixels of a channel.
+
+    TVM stores one for each element.
+    """
     if objection := _constant_slopes(importer, operator):
         return objection
     data, slopes = operator.operands
@@ -32,4 +35,4 @@ def _why_no_prelu(importer: Any, operator: TfliteOperator) -> str:
 
 
 CONVERTERS: dict[str, Converter] = {"PRELU": Converter(prelu, _why_no_prelu, approximates=True)}
-"""By kind."""
+"""Converters by kind."""

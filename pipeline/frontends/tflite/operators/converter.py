@@ -1,4 +1,4 @@
-"""Converter of one kind of operators, and objections that several kinds share."""
+"""Converter of one kind of operators, and common objections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
 
 UNKNOWN = "not supported"
-"""Why an operator cannot be imported whose kind has no converter."""
+"""Reason for a kind of operator without a converter."""
 
 STATE = "it keeps state between frames"
 """Why no converter takes an operator."""
@@ -26,7 +26,10 @@ def quantized(_importer: Any, operator: TfliteOperator) -> str:
 
 
 def clamping(importer: Any, operator: TfliteOperator) -> str:
-    """Object to activations that are no clamping, which LiteRT's kernels leave out, and to quantised tensors."""
+    """Object to non-clamping activations and quantised tensors.
+
+    LiteRT's kernels leave other activations out.
+    """
     activation = getattr(operator.options, "FusedActivationFunction", lambda: 0)()
     # None, RELU, RELU_N1_TO_1 and RELU6 in the schema's enumeration.
     return quantized(importer, operator) if activation in range(4) else "its activation is no clamping"
@@ -51,7 +54,7 @@ class Converter(NamedTuple):
 
 
 def constant_operands(*places: int) -> Callable[[Any, TfliteOperator], str]:
-    """Return the objection to operands at these places that are no constants, and to quantised tensors."""
+    """Return the objection to computed operands and quantised tensors."""
 
     def why_not(importer: Any, operator: TfliteOperator) -> str:
         for place in places:

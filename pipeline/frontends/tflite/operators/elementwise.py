@@ -1,4 +1,4 @@
-"""Operators on real numbers, element by element or along one axis, of which TVM makes something else than LiteRT."""
+"""Element-wise and axis operators in reals, where TVM and LiteRT differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.model.passes.bindings import constant
 
 
 def cast(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``CAST``: real numbers beyond a whole dtype become its largest or smallest, and NaN its largest."""
+    """Return ``CAST`` that saturates; NaN becomes the largest integer."""
     (data,), (result,) = operator.operands, operator.outputs
     value = importer.value(data)
     if not (data.dtype.startswith("float") and result.dtype.startswith(("int", "uint"))):
@@ -29,7 +29,7 @@ def cast(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def softmax(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``SOFTMAX`` of its multiple of the input, which TVM leaves out."""
+    """Return ``SOFTMAX`` with the factor `beta`, missing in TVM."""
     (data,) = operator.operands
     value = importer.value(data)
     beta = operator.options.Beta() if operator.options else 1.0
@@ -38,7 +38,7 @@ def softmax(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def squared_difference(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``SQUARED_DIFFERENCE`` as a product, since TVM's power is one of real numbers only."""
+    """Return ``SQUARED_DIFFERENCE`` as a product: TVM's power is real."""
     difference = importer.bb.emit(relax.op.subtract(*map(importer.value, operator.operands)))
     return relax.op.multiply(difference, difference)
 
@@ -48,4 +48,4 @@ CONVERTERS: dict[str, Converter] = {
     "SOFTMAX": Converter(softmax),
     "SQUARED_DIFFERENCE": Converter(squared_difference),
 }
-"""By kind."""
+"""Converters by kind."""

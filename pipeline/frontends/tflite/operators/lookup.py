@@ -1,4 +1,4 @@
-"""Activations of quantised tensors as tables, with an entry for each integer that there is."""
+"""Activations of quantised tensors as tables of all integers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.model.passes.bindings import constant
 op = relax.op
 
 Table = Callable[[TfliteTensor, TfliteTensor], np.ndarray]
-"""From an operator's input and output to the integer that each of the input's becomes, from the lowest on."""
+"""Maker of a table from input and output: an integer for each of the input's, from the lowest on."""
 
 
 def look_up(importer: Any, operator: TfliteOperator, table: Table) -> Any:
@@ -32,7 +32,7 @@ def look_up(importer: Any, operator: TfliteOperator, table: Table) -> Any:
 
 
 def _integers(tensor: TfliteTensor) -> np.ndarray:
-    """Return all integers of a tensor's dtype, from the lowest on."""
+    """Return all integers of a tensor's dtype, ascending."""
     limits = np.iinfo(tensor.dtype)
     return np.arange(limits.min, limits.max + 1, dtype=np.int64)
 
@@ -44,7 +44,7 @@ def _round(values: np.ndarray) -> np.ndarray:
 
 
 def real_table(source: TfliteTensor, output: TfliteTensor, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the table of a function of real numbers, computed in float32 as LiteRT does."""
+    """Return the table of a real function, in float32 like LiteRT."""
     numbers = scale_of(source) * (_integers(source) - zero_of(source)).astype(np.float32)
     with np.errstate(all="ignore"):
         results = _round(function(numbers) * (np.float32(1) / scale_of(output)))
@@ -72,7 +72,10 @@ _SIGMOID = (_round(65536 / (1 + np.exp(-np.arange(256) / 24))) + np.isin(np.aran
 
 
 def wide_table(source: TfliteTensor, _output: TfliteTensor, *, tanh: bool) -> np.ndarray:
-    """Return the table of a sigmoid, or of a hyperbolic tangent, which is one twice as steep, for 16 bits."""
+    """Return the 16-bit table of a sigmoid or tanh.
+
+    The second is one twice as steep.
+    """
     multiplier, shift = _wide_multiplier(source, tanh=tanh)
     x = (_integers(source) * multiplier + ((1 << shift) >> 1)) >> shift
     bits = 8 if tanh else 9
@@ -89,7 +92,7 @@ def wide_table(source: TfliteTensor, _output: TfliteTensor, *, tanh: bool) -> np
 
 
 def _wide_multiplier(source: TfliteTensor, *, tanh: bool) -> tuple[int, int]:
-    """Return the factor to steps of 1 / (3 * 4096), and by how many bits to shift afterwards."""
+    """Return the factor to steps of 1 / (3 * 4096), and the shift."""
     fraction, exponent = math.frexp(float(scale_of(source)))
     left = 12 + exponent - 1
     if fraction == 0.5 and left in ((0, 1) if tanh else (0,)):
@@ -101,7 +104,7 @@ def _wide_multiplier(source: TfliteTensor, *, tanh: bool) -> tuple[int, int]:
 
 
 def hard_swish_table(source: TfliteTensor, output: TfliteTensor) -> np.ndarray:
-    """Return the table of ``HARD_SWISH``, computed with 16 bits as LiteRT does."""
+    """Return the table of ``HARD_SWISH`` in LiteRT's 16 bits."""
     hires_scale = np.float32(1 / 128) * scale_of(source)
     output_mantissa, output_exponent = _short_multiplier(hires_scale / scale_of(output))
     unit_mantissa, unit_exponent = _short_multiplier(hires_scale / np.float32(3 / 32768))
@@ -165,4 +168,4 @@ CONVERTERS: dict[str, Converter] = {
     "LOGISTIC": _by_width(_logistic, tanh=False),
     "TANH": _by_width(np.tanh, tanh=True),
 }
-"""By kind."""
+"""Converters by kind."""

@@ -1,4 +1,4 @@
-"""Operators that move elements, or say where they are."""
+"""Operators that move or locate elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _place(function: Any) -> Any:
 
 
 def extreme_place(importer: Any, operator: TfliteOperator, function: Any) -> Any:
-    """Return ``ARG_MAX`` or ``ARG_MIN`` in the dtype that the model states."""
+    """Return ``ARG_MAX`` or ``ARG_MIN`` in the stated dtype."""
     data, axis = operator.operands
     # TVM returns int64 whatever the model states.
     positions = function(importer.value(data), int(axis.constant.item()))
@@ -27,19 +27,19 @@ def extreme_place(importer: Any, operator: TfliteOperator, function: Any) -> Any
 
 
 def expand_dims(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``EXPAND_DIMS`` or ``SQUEEZE`` as a reshape: the result's shape says all."""
+    """Return ``EXPAND_DIMS`` or ``SQUEEZE`` as a reshape."""
     # TVM's converters give an operator one argument too many, or ask for a list of axes that need not be there.
     return relax.op.reshape(importer.value(operator.operands[0]), operator.outputs[0].shape)
 
 
 def joined(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``CONCATENATION``, whose activation LiteRT leaves out."""
+    """Return ``CONCATENATION`` without its activation, as LiteRT."""
     axis = operator.options.Axis() if operator.options else 0
     return relax.op.concat([importer.value(tensor) for tensor in operator.operands], axis)
 
 
 def mirror_pad(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``MIRROR_PAD``; what is added are places of the input."""
+    """Return ``MIRROR_PAD`` as a gather."""
     data, widths = operator.operands
     # The numbers of the schema's enumeration MirrorPadMode; TVM refuses the second.
     mode: Any = ("reflect", "symmetric")[operator.options.Mode()]
@@ -51,14 +51,14 @@ def mirror_pad(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def take_positions(data: Any, positions: Mapping[int, np.ndarray]) -> Any:
-    """Return the elements of `data` at these positions along each of the axes."""
+    """Return the elements of `data` at positions along axes."""
     for axis, indices in positions.items():
         data = relax.op.take(data, constant(indices.astype(np.int64)), axis)
     return data
 
 
 def reverse_sequence(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``REVERSE_SEQUENCE``; LiteRT moves foreign memory where a length is negative."""
+    """Return ``REVERSE_SEQUENCE``, safe for negative lengths. LiteRT moves foreign memory there."""
     along, batch = operator.options.SeqDim(), operator.options.BatchDim()
 
     def reverse(data: Any, lengths: Any) -> Any:
@@ -82,4 +82,4 @@ CONVERTERS: dict[str, Converter] = {
     "MIRROR_PAD": Converter(mirror_pad, constant_operands(1), approximates=True),
     "REVERSE_SEQUENCE": Converter(reverse_sequence),
 }
-"""By kind."""
+"""Converters by kind."""

@@ -11,7 +11,7 @@ from pipeline.frontends.tflite.operators.converter import Converter, clamping
 
 
 def matrix_product(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``BATCH_MATMUL``, of which either operand may be a constant."""
+    """Return ``BATCH_MATMUL``, either operand maybe constant."""
     options, operands = operator.options, []
     is_transposed = (options.AdjX(), options.AdjY()) if options else (False, False)
     # TVM's converter reshapes by way of get_expr, which a constant operand has not.
@@ -23,7 +23,7 @@ def matrix_product(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def dense(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``FULLY_CONNECTED`` in the shape that the model states; TVM keeps that of the input.
+    """Return ``FULLY_CONNECTED`` in the stated shape; TVM keeps the input's.
 
     What the input has is taken in rows of as many elements as a row of weights, whatever its axes.
     """
@@ -44,4 +44,4 @@ CONVERTERS: dict[str, Converter] = {
     "BATCH_MATMUL": Converter(matrix_product, approximates=True),
     "FULLY_CONNECTED": Converter(dense, clamping, approximates=True),
 }
-"""By kind."""
+"""Converters by kind."""

@@ -1,4 +1,4 @@
-"""Operators that resize images."""
+"""Resizing of images."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def nearest(importer: Any, operator: TfliteOperator) -> Any:
 CONVERTERS: dict[str, Converter] = {
     "RESIZE_NEAREST_NEIGHBOR": Converter(nearest, constant_operands(1), approximates=True),
 }
-"""By kind."""
+"""Converters by kind."""

@@ -1,4 +1,4 @@
-"""Operators on images: transposed convolutions, and those that move blocks of pixels into the batch and back."""
+"""Transposed convolutions, and pixel blocks moved to the batch and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.frontends.tflite.operators.converter import Converter, constant_op
 
 
 def transpose_convolution(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``TRANSPOSE_CONV`` with channels first, the only layout for which TVM has one.
+    """Return ``TRANSPOSE_CONV`` with channels first, TVM's only layout.
 
     The output's extents are stated: what the convolution makes beyond them is cut off on both sides, and what it lacks
     is added at the end.
@@ -45,7 +45,7 @@ def transpose_convolution(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def transposed_padding(extent: int, window: int, output_extent: int, stride: int) -> tuple[int, int, int]:
-    """Return the widths to cut off before and behind, and to add behind, along one axis."""
+    """Return widths to cut before, cut after, and add after."""
     # A transposed convolution makes (extent - 1) * stride + window elements of each row.
     surplus = (extent - 1) * stride + window - output_extent
     # SAME padding of TensorFlow: where the surplus is odd, the end loses one more than the beginning.
@@ -53,7 +53,7 @@ def transposed_padding(extent: int, window: int, output_extent: int, stride: int
 
 
 def space_to_batch(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``SPACE_TO_BATCH_ND``, which stands around dilated convolutions."""
+    """Return ``SPACE_TO_BATCH_ND``, found around dilated convolutions."""
     data, blocks, padding = operator.operands
     shape, size = data.shape, blocks.constant.tolist()
     # TVM calls a packed function that a bundle has not; reshape and transpose fuse with what is around them.
@@ -96,4 +96,4 @@ CONVERTERS: dict[str, Converter] = {
     "SPACE_TO_BATCH_ND": Converter(space_to_batch, constant_operands(1, 2), approximates=True),
     "TRANSPOSE_CONV": Converter(transpose_convolution, constant_operands(0), approximates=True),
 }
-"""By kind."""
+"""Converters by kind."""

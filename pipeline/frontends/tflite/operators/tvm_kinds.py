@@ -1,4 +1,4 @@
-"""Operators on real numbers that TVM's importer gets right."""
+"""Real operators of TVM's importer, where it is right."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _NAMES = {"CUSTOM TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS"}
 
 
 def convert(importer: Any, operator: TfliteOperator) -> Any:
-    """Return what TVM's importer makes of an operator."""
+    """Return the result of TVM's importer."""
     return importer.convert_map[_NAMES.get(operator.kind, operator.kind)](op=operator.table)
 
 
 CONVERTER = Converter(convert, approximates=True)
-"""Of any kind that TVM has."""
+"""Converter of all TVM's kinds."""
 
 
 def _why_not(importer: Any, operator: TfliteOperator) -> str:
-    """Object to the forms of operators that TVM gets wrong."""
+    """Object to forms of operators wrong in TVM."""
     if operator.kind in {"MEAN", "POW"} and not operator.operands[0].dtype.startswith("float"):
         return "its tensors are of whole numbers"
     if operator.kind == "RESIZE_BILINEAR" and operator.options.AlignCorners() and 1 in operator.outputs[0].shape[1:3]:
@@ -45,11 +45,11 @@ def _why_not(importer: Any, operator: TfliteOperator) -> str:
 
 
 CONVERTERS: dict[str, Converter] = dict.fromkeys(_KINDS, Converter(convert, _why_not, approximates=True))
-"""By kind."""
+"""Converters by kind."""
 
 
 def why_refused(importer: Any, operator: TfliteOperator) -> str:
-    """Describe why TVM does not even approximate an operator; empty if it does."""
+    """Describe an operator refused even as an approximation, else ""."""
     kind = _NAMES.get(operator.kind, operator.kind)
     if kind not in importer.convert_map:
         return UNKNOWN

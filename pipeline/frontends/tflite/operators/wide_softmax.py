@@ -1,4 +1,4 @@
-"""Softmax of 16-bit tensors: exponentials and the reciprocal of their sum from interpolated tables."""
+"""Softmax of 16-bit tensors by interpolated tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEPS, _STEP_BITS = 512, 7
 
 
 def interpolated_table(function: Callable[[np.ndarray], np.ndarray], scale: float, zero: int) -> np.ndarray:
-    """Return a function of all 16-bit integers of a scale, as LiteRT interpolates it between 513 values.
+    """Return a function of all 16-bit integers, interpolated like LiteRT.
 
     Results are between -1 and 1, with 15 bits behind the point.
     """
@@ -85,4 +85,4 @@ def _why_not(_importer: Any, operator: TfliteOperator) -> str:
 
 
 CONVERTERS: dict[str, Converter] = {"SOFTMAX": Converter(softmax, _why_not)}
-"""By kind."""
+"""Converters by kind."""
