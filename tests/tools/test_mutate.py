@@ -71,7 +71,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_the_nearest_tests_bear_the_name_or_import_the_module(tree: Path) -> None:
-    assert nearest_tests(tree, "pipeline/room/larger.py") == ("tests/room/test_larger.py", "tests/hall/test_all.py")
+    assert nearest_tests(tree, "pipeline/room/larger.py") == ("tests/room/test_larger.py",)
+    (tree / "tests/room/test_larger.py").unlink()
+    assert nearest_tests(tree, "pipeline/room/larger.py") == ("tests/hall/test_all.py",)
     assert nearest_tests(tree, "pipeline/room/other.py") == ("tests/room",)
     assert nearest_tests(tree, "pipeline/attic/other.py") == ("tests",)
 
@@ -88,11 +90,10 @@ def test_a_gap_in_the_tests_shows(tree: Path) -> None:
     assert (tree / "pipeline/room/larger.py").read_bytes() == source
 
 
-def test_tests_that_fail_anyway_are_refused(tree: Path) -> None:
+def test_tests_that_fail_anyway_say_nothing(tree: Path) -> None:
     (tree / "tests/room/test_larger.py").write_text("def test() -> None:\n    assert False\n")
     change = sample(tree, ["pipeline"], 1, 0)[0]
-    with pytest.raises(SystemExit, match=r"without any fault, the result of tests/room/test_larger.py is: killed"):
-        Laboratory(tree, 60, ["tests/room/test_larger.py"]).try_out(change)
+    assert Laboratory(tree, 60, ["tests/room/test_larger.py"]).try_out(change).result == "no tests"
 
 
 def test_a_seed_makes_a_choice(tree: Path) -> None:
