@@ -1,1 +1,1 @@
-"""The demo: a small trained network, its images, and a comparison of both ways to stream them."""
+"""Demo: a small trained network, streamed unsplit and split for comparison."""

@@ -1,4 +1,4 @@
-"""The demo's images: scikit-learn's handwritten digits, enlarged to the network's input."""
+"""Demo images: scikit-learn's handwritten digits, enlarged for the network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Labels = NDArray[np.int64]
 
 
 def held_out() -> tuple[Images, Labels]:
-    """Return the 450 images that training never sees.
+    """Return the 450 images kept out of training.
 
     They are every fourth image of the data set, beginning with the first.  The same 13 writers occur on both
     sides, so accuracy on them says how well the network knows these writers' digits, not a stranger's.
@@ -41,14 +41,14 @@ def held_out() -> tuple[Images, Labels]:
 
 
 def training() -> tuple[Images, Labels]:
-    """Return the 1347 images that `held_out` leaves, in the same form."""
+    """Return the other 1347 images, like `held_out`."""
     images, labels = _load()
     training_rows = np.arange(len(labels)) % HOLD_OUT_EVERY != 0
     return images[training_rows], labels[training_rows]
 
 
 def prepare(images: NDArray[np.floating]) -> Images:
-    """Turn 8x8 images with values 0 to 16 into frames for the network.
+    """Turn 8x8 images of values 0 to 16 into frames.
 
     Values are divided by 16; each side is enlarged four times by bilinear interpolation between pixel
     centres, with the border repeated.
@@ -74,7 +74,7 @@ def _load() -> tuple[Images, Labels]:
 
 
 def _interpolation(source: int, target: int) -> NDArray[np.float64]:
-    """Return the (target, source) matrix whose rows hold each new pixel's weights of the old ones."""
+    """Return the (target, source) matrix of interpolation weights."""
     # Pixels are known at their middles, hence the halves; clipping repeats the border.
     centres = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
     return np.maximum(0.0, 1.0 - np.abs(centres[:, None] - np.arange(source)[None, :]))

@@ -1,4 +1,4 @@
-"""The demo's network as plain data: a table of operators, and its ONNX form.
+"""Demo network as plain data: an operator table, and its ONNX form.
 
 The table is the only description: training computes with it, and the ONNX file takes its names from it.
 An operator's name is also the name of its output tensor, except that the last one's output is ``logits``.
@@ -55,7 +55,7 @@ class NetworkOperator:
 
 
 def operators() -> tuple[NetworkOperator, ...]:
-    """Return the network in topological order: two halves of about equal work, around the second pooling."""
+    """Return the operators in order, halved evenly around the second pooling."""
     rows = [
         *_convolution("stem", 1, INPUT, (1, 16)),
         *_convolution("stem", 2, "stem.relu1", (16, 32)),
@@ -74,7 +74,7 @@ def operators() -> tuple[NetworkOperator, ...]:
 
 
 def weight_shapes(operator: NetworkOperator) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of an operator's weights, in ONNX's order of inputs."""
+    """Return an operator's weight names and shapes, in ONNX's order."""
     entering, leaving = operator.channels
     # Convolutions have no bias: that of the batch norm behind takes its place.
     shapes: dict[str, dict[str, tuple[int, ...]]] = {
@@ -86,7 +86,7 @@ def weight_shapes(operator: NetworkOperator) -> dict[str, tuple[int, ...]]:
 
 
 def flops() -> int:
-    """Return the floating-point operations of one frame in convolutions and the dense layer."""
+    """Count a frame's floating-point operations in convolutions and dense layer."""
     total, side = 0, SIDE
     for operator in operators():
         # Convolutions are padded, so that only pooling makes pictures smaller.
@@ -99,7 +99,7 @@ def flops() -> int:
 
 
 def save(weights: Weights, path: Path) -> None:
-    """Write the network with these weights as an ONNX file; equal weights give equal bytes.
+    """Write the network as ONNX, reproducibly for equal weights.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def save(weights: Weights, path: Path) -> None:
 
 
 def save_with_batch(path: Path, batch: int) -> None:
-    """Write the shipped network, taking `batch` images at once, to `path`.
+    """Write the shipped network with batch size `batch` to `path`.
 
     Raises
     ------

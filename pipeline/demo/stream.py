@@ -1,4 +1,4 @@
-"""The demo: streams the held-out images through the unsplit model and the pipeline, and compares them."""
+"""Demo: streams held-out images unsplit and pipelined, for comparison."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from pipeline.observe import timeline
 from pipeline.scheduler.trace import Trace
 
 OUTPUT = Path("demo-output/timeline.png")
-"""Where the picture goes unless the caller says otherwise."""
+"""Default file of the picture."""
 
 BATCH = 10
 """Images in a frame: one digit is too little work for the time of a stage to be seen beside that of a hop."""
 
 ROUNDS = 4
-"""How often the held-out images are streamed by default."""
+"""Default rounds over the held-out images."""
 
 CHUNKS = 6
-"""Turns of each variant, so that what disturbs the machine meets all of them."""
+"""Turns of a variant, so that what disturbs the machine meets all of them."""
 
 WARM_UP = 8
 """Frames before the first measured one, which first touch the memory that later ones use again."""
@@ -87,13 +87,13 @@ class DemoResult:
     picture: Path
 
     def ratio(self, variant: DemoVariantResult) -> float:
-        """Return the pipeline's rate as a multiple of a variant's."""
+        """Return the pipeline's rate relative to a variant's."""
         return self.pipelined.frames_per_s / variant.frames_per_s
 
 
 @dataclass
 class DemoVariant:
-    """One variant: a running pipeline, its answers so far, and the pace of each chunk."""
+    """Variant: a running pipeline, its answers, and its pace per chunk."""
 
     name: str
     running: Any
@@ -101,7 +101,7 @@ class DemoVariant:
     paces: list[float] = field(default_factory=list)
 
     def stream(self, images: Any) -> None:
-        """Stream one chunk, and note its answers and its frames per second."""
+        """Stream a chunk, recording answers and frames per second."""
         begin = time.perf_counter()
         answers = list(self.running.map(images))
         self.paces.append(len(images) / (time.perf_counter() - begin))
@@ -115,7 +115,7 @@ class DemoVariant:
 
 
 def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> DemoResult:
-    """Stream images through all variants, draw the timeline to `output`, and return the results.
+    """Stream images through all variants and draw the timeline to `output`.
 
     The variants take turns, chunk by chunk, so that whatever else the machine does meets all.
 
@@ -149,7 +149,7 @@ def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> De
 
 
 def show(result: DemoResult) -> None:
-    """Print the comparison as a table, and name the picture."""
+    """Print the comparison as a table, with the picture's path."""
     console = Console()
     title = f"{result.frames} frames of {BATCH} handwritten digits, held out in training"
     table = Table(title=title, title_justify="left")
@@ -185,7 +185,7 @@ def _graph() -> Any:
 
 
 def _stream(images: Any, stages: int, report: Report) -> tuple[list[DemoVariant], Trace]:
-    """Return all variants after the last chunk, the pipeline last, and its trace of that chunk."""
+    """Return the variants, pipeline last, and its trace of the last chunk."""
     report("reading and planning", 0.02)
     graph = _graph()
     plan = pipeline.plan(graph, board="host", stages=stages, measure=True)

@@ -1,4 +1,4 @@
-"""Trains the demo's network and writes its ONNX file: ``python -m pipeline.demo.train -o digits.onnx``.
+"""Trainer of the demo network: ``python -m pipeline.demo.train -o digits.onnx``.
 
 The held-out images are used once, at the end, to print the accuracy; nothing is chosen by them.  With one
 release of PyTorch, one kind of processor and one number of threads, the file comes out the same each time.
@@ -22,7 +22,7 @@ BATCH = 32
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 1e-3
 BUFFERS = (".mean", ".variance")
-"""Ends of the names of running moments, which are counted and not learnt by gradients."""
+"""Name endings of running moments, which are counted and not learnt by gradients."""
 
 Tensors = dict[str, Any]
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(output: Path, epochs: int, seed: int, threads: int) -> float:
-    """Train from seeded random weights, write the file, and return the accuracy on the held-out images."""
+    """Train from seeded weights, write the file, and return held-out accuracy."""
     torch = require("torch", "torch", "training the demo's network")
     torch.set_num_threads(threads)
     # With the seed and the number of threads, this makes equal runs give equal files.
@@ -60,7 +60,7 @@ def train(output: Path, epochs: int, seed: int, threads: int) -> float:
 
 
 def initial(torch: Any, random: Any) -> Tensors:
-    """Return He-normal weights and neutral batch norms; all but the running moments are to be trained."""
+    """Return He-normal weights and neutral batch norms, trainable but for running moments."""
     tensors: Tensors = {}
     for operator in network.operators():
         for name, shape in network.weight_shapes(operator).items():
@@ -76,7 +76,7 @@ def initial(torch: Any, random: Any) -> Tensors:
 
 
 def forward(torch: Any, tensors: Tensors, images: Any, training: bool) -> Any:
-    """Compute the logits of a batch as the table of operators says."""
+    """Compute a batch's logits by the operator table."""
     values = {network.INPUT: images}
     for operator in network.operators():
         inputs = [values[name] for name in operator.inputs]
@@ -123,7 +123,7 @@ def fit(torch: Any, random: Any, tensors: Tensors, epochs: int) -> None:
 
 
 def distort(torch: Any, random: Any, images: Any) -> Any:
-    """Return the images turned, scaled and shifted a little at random, as other hands might have written them."""
+    """Randomly turn, scale and shift images, like other handwriting."""
     # Four numbers per image, from -1 to 1.
     turn, scale, *shift = torch.rand((4, len(images)), generator=random) * 2 - 1
     # Up to 11 degrees, 12 percent in size, and 2 pixels of 32 in each direction.
@@ -136,7 +136,7 @@ def distort(torch: Any, random: Any, images: Any) -> Any:
 
 
 def evaluate(torch: Any, tensors: Tensors) -> float:
-    """Return the share of held-out images whose largest logit is the label's."""
+    """Return the share of correctly classified held-out images."""
     images, labels = digits.held_out()
     with torch.inference_mode():
         logits = forward(torch, tensors, torch.from_numpy(images[:, 0]), training=False)

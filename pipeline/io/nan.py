@@ -1,4 +1,4 @@
-"""NaN: frames with values that are no numbers, from which plausible results may come."""
+"""NaN: frames with NaN values, a source of plausible wrong results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class NanCount:
-    """Counts the frames with NaN in their inputs, or outputs, and warns of the first one.
+    """Counts frames with NaN in inputs or outputs, warning once.
 
     Kernels such as a ReLU or an argmax make numbers of it, so that results do not show it.
 
@@ -30,7 +30,7 @@ class NanCount:
         self._side, self.frames = side, 0
 
     def note(self, frame: str, arrays: Any) -> None:
-        """Look at the arrays of a frame, by name, or the only one."""
+        """Inspect a frame's arrays, by name, or its only one."""
         named_arrays = arrays if isinstance(arrays, Mapping) else {"": arrays}
         names = [name for name, array in named_arrays.items() if _has_nan(array)]
         if names and not self.frames:

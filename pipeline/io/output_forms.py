@@ -1,4 +1,4 @@
-"""Forms of outputs: those of detectors and classifiers that can be drawn or published."""
+"""Output forms: drawable or publishable outputs of detectors and classifiers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = ("left", "top", "right", "bottom", "score", "class")
 
 
 class OutputForm(NamedTuple):
-    """A form that outputs have.
+    """A form of outputs.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Frame: one input for the pipeline, with its name and the time it was captured."""
+"""Source frame: a pipeline input with name and capture time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class SourceFrame:
-    """One input for the pipeline, as a source yields it.
+    """A pipeline input, as yielded by a source.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class FrameResult:
-    """A frame and what the pipeline made of it.
+    """A frame with its outputs.
 
     Attributes
     ----------
@@ -79,5 +79,5 @@ class FrameResult:
 
     @property
     def numbers(self) -> Mapping[str, Any]:
-        """The outputs, quantised ones as the numbers that they stand for: scores as scores, pixels as pixels."""
+        """Outputs, dequantised to scores or pixels."""
         return numbers(self.outputs, self.quantization)

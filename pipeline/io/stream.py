@@ -16,7 +16,7 @@ from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.statistics import Durations, Percentiles
 
 POLICIES = {True: "latest", False: "block"}
-"""Whether a source is live -> the admission that suits it."""
+"""Admission policy for live and recorded sources."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class StreamSummary:
 
 
 class FrameStream:
-    """One stream.  The source is read in the caller's thread, the sink works in one of its own.
+    """A stream: the source runs in the caller's thread, the sink apart.
 
     Nothing piles up: while the sink is behind, a recording waits, and frames of a live source are passed over.
 
@@ -69,7 +69,7 @@ class FrameStream:
         self._nan_inputs, self._nan_outputs = NanCount("input"), NanCount("output")
 
     def run(self) -> StreamSummary:
-        """Stream until the source ends, the limit is reached, or the user interrupts a live source.
+        """Stream until the source's end, the limit, or an interrupt.
 
         The sink gets all frames that a source yielded before it failed.  No call of the sink runs any more when this
         returns or raises.
@@ -110,7 +110,7 @@ class FrameStream:
             self._loop.close()
 
     def _read(self) -> bool:
-        """Submit the frames; return whether the user ended it."""
+        """Submit the frames; return True after the user's interrupt."""
         try:
             for frame in islice(self._source, self._limit):
                 # Looked at before each frame, so that a full disk ends a recording at once.

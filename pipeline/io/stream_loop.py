@@ -1,4 +1,4 @@
-"""Stream loop: frames into a running pipeline, and their results out of it, in order."""
+"""Stream loop: frames into a running pipeline, ordered results out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SubmittedFrame:
-    """A frame in the pipeline, and when it ended there.
+    """A submitted frame and its end time.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ Outputs = Mapping[str, "np.ndarray"]
 
 
 class StreamLoop:
-    """Submits frames in the caller's thread, and hands their results over in a thread of its own, in order.
+    """Submits frames in the caller's thread, delivering results in another.
 
     Nothing piles up: while results are not taken, `submit` waits.  The thread begins with the first frame, so that
     nothing is left behind by whoever is interrupted before, and ends with `close`, whatever has happened.
@@ -85,11 +85,11 @@ class StreamLoop:
 
     @property
     def full(self) -> bool:
-        """True if the next frame would have to wait for results to be taken."""
+        """True if the next frame would wait for results' delivery."""
         return len(self._line) >= self._capacity
 
     def submit(self, inputs: Any, **options: Any) -> None:
-        """Submit a frame; `options` are those of `Pipeline.submit`."""
+        """Submit a frame, with the `options` of `Pipeline.submit`."""
         # By its number and no flag: an interrupt is raised behind the start, which has happened then.
         if self._thread.ident is None:
             uninterrupted(self._thread.start)()
@@ -102,7 +102,7 @@ class StreamLoop:
         self.error = self.error or error
 
     def close(self) -> None:
-        """Take no frame any more, hand over the results of those that were taken, and return."""
+        """Accept no more frames, deliver the remaining results, and return."""
         self._line.close()
         if self._thread.ident is not None:
             # A join that was interrupted once takes the thread for ended ever after.

@@ -1,4 +1,4 @@
-"""Uri: the text that names a source or sink: ``kind:location?option=value&option=value``."""
+"""Uri: names a source or sink: ``kind:location?option=value&option=value``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Uri:
 
 
 def parse_uri(text: str, kinds: Collection[str]) -> Uri:
-    """Take `text` apart; one of `kinds` in front of a colon is its kind.
+    """Split `text`, with one of `kinds` before a colon.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def parse_uri(text: str, kinds: Collection[str]) -> Uri:
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """Return the width and height that ``640x480`` stands for.
+    """Parse width and height such as ``640x480``.
 
     Raises
     ------
@@ -88,6 +88,6 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def has_suffix(*suffixes: str) -> Callable[[Path], bool]:
-    """Return a test whether a path is a file's with one of these suffixes."""
+    """Return a test for files with one of these suffixes."""
     # Folders may be called like files, such as a dataset in `frames.mp4`.
     return lambda path: path.suffix.lower() in suffixes and not path.is_dir()

@@ -1,4 +1,4 @@
-"""Bags of ROS 2 as sinks: each output in a topic of its own, with the frame's own time and coordinates."""
+"""ROS 2 bags as sinks: a topic per output, with frame times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STORAGE = {"mcap": "MCAP", "sqlite3": "SQLITE3"}
 
 
 class BagSink(Sink):
-    """Writes a bag: pictures of bytes as `sensor_msgs/Image`, other outputs as `std_msgs` arrays.
+    """Writes a bag: byte pictures as `sensor_msgs/Image`, other outputs as `std_msgs`.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class BagSink(Sink):
                 replace_folder(self._path, self._temporary, self._backup)
 
     def finish_early(self) -> None:
-        """Complete the bag, or remove it if it holds no message."""
+        """Complete the bag, or remove it without messages."""
         if not self._empty:
             self.finish()
             return

@@ -1,4 +1,4 @@
-"""Bags of ROS 2 as sources: SQLite and MCAP, read without ROS."""
+"""ROS 2 bags as sources: SQLite and MCAP, read without ROS."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SUFFIXES = (".db3", ".mcap")
 
 
 def is_bag(path: Path) -> bool:
-    """Tell a bag by its path: a folder with ``metadata.yaml``, or one of its files."""
+    """Recognise a bag: a folder with ``metadata.yaml``, or its file."""
     return (path / "metadata.yaml").is_file() or path.suffix in SUFFIXES
 
 
 class Bag(FrameSource):
-    """Images or arrays from one topic of a bag, each with the time in its header, or else that of its recording.
+    """Images or arrays of one topic, timed by header or recording.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Bridge: messages in, results out, in order; the same for every middleware.
+"""Bridge: messages in, ordered results out, for every middleware.
 
 A middleware calls `take` with each message, from whichever thread it likes, and the bridge calls `publish` with each
 answer, from a thread of its own.  Embedded in one that is not known here::
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """Stamp and coordinates, which an answer has from its message.
+    """Stamp and coordinates, copied from message to answer.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class BridgeAnswer:
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of messages by their end, besides the pipeline's own statistics.
+    """Messages by outcome, besides the pipeline's own statistics.
 
     ``received == refused + submitted`` of the statistics, and once it is closed ``delivered == published +
     unpublished``.
@@ -146,7 +146,7 @@ class Bridge:
         self._counting, self._counts = threading.Lock(), Counts()
 
     def take(self, message: Any) -> bool:
-        """Submit a message, as soon as there is a place for it.
+        """Submit a message when there is room.
 
         Returns
         -------
@@ -174,7 +174,7 @@ class Bridge:
         return self._counts
 
     def close(self) -> None:
-        """Take no more messages, publish the answers to those that were taken, and return."""
+        """Accept no more messages, publish the remaining answers, and return."""
         # A message that was let in is submitted before the loop closes.
         with self._entrance:
             self._is_closed = True

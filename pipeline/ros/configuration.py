@@ -14,7 +14,7 @@ from pipeline.system.files import check_regular
 from pipeline.system.optional import require
 
 PARAMETERS = "ros__parameters"
-"""Under which ROS 2 has the parameters of a node in a file."""
+"""Key of a node's parameters in files of ROS 2."""
 
 
 class Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,18 +34,18 @@ class Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 # The depths are those of `rmw_qos_profile_sensor_data` and `rmw_qos_profile_default`.
 PROFILES = {"sensor_data": Quality(reliable=False, depth=5), "reliable": Quality()}
-"""Name of a profile -> what it stands for, as ROS 2 has it."""
+"""Quality of service by profile name, as in ROS 2."""
 
 Profile = Literal["sensor_data", "reliable"] | Quality
 
 
 def quality(profile: Profile) -> Quality:
-    """Return the quality that a profile, or its name, stands for."""
+    """Return the quality of a profile or its name."""
     return PROFILES[profile] if isinstance(profile, str) else profile
 
 
 class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Subscription of the node: a topic, its message type and its quality of service."""
+    """Subscription of the node: topic, message type, quality of service."""
 
     topic: str
     type: str = "sensor_msgs/msg/Image"
@@ -79,7 +79,7 @@ class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PreparationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rules by which pictures become inputs; see `pipeline.io.picture.preparation.Preparation`."""
+    """Rules from pictures to inputs; see `pipeline.io.picture.preparation.Preparation`."""
 
     resize: str = "stretch"
     mean: Sequence[float] = (0.0,)
@@ -139,7 +139,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
-    """Return the configuration in a YAML file; a file of ROS 2 parameters for one node is one as well.
+    """Read a YAML configuration, or ROS 2 parameters of one node.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def _yaml(text: str, origin: str) -> Any:
 
 
 def _parameters(values: Any) -> Any:
-    """Return the values under the one node's name and `PARAMETERS`, if it is a file of parameters."""
+    """Return the only node's `PARAMETERS`, if values have them."""
     if isinstance(values, dict) and len(values) == 1:
         ((name, contents),) = values.items()
         if isinstance(contents, dict) and PARAMETERS in contents:

@@ -1,4 +1,4 @@
-"""ROS node: a bundle as a node of ROS 2, from its configuration."""
+"""ROS node: a bundle as a ROS 2 node, by configuration."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
 
 INTERVAL_S = 1.0
-"""Between two messages of diagnostics."""
+"""Seconds between two messages of diagnostics."""
 
 SWITCH_INTERVAL_S = 5e-4
-"""How long a thread may keep the interpreter while others wait: messages are read beside the workers."""
+"""Longest hold of the interpreter by a thread in seconds: messages are read beside the workers."""
 
 
 class RosNode:
@@ -125,7 +125,7 @@ class RosNode:
         return Condition(counts, self._running.statistics() if self._running else None, self._trouble)
 
     def close(self) -> None:
-        """Take no more messages, and publish the answers to those that were taken."""
+        """Accept no more messages, and publish the remaining answers."""
         # First, so that no message comes for a pipeline that is closing.
         self._transport.stop()
         self._stack.close()
@@ -209,4 +209,4 @@ class RosNode:
 
 
 FIELDS = ("resize", "mean", "std", "channels")
-"""Of `Preparation`."""
+"""Keys of `Preparation`."""

@@ -1,4 +1,4 @@
-"""Geometry: the place of a picture in the input of a model."""
+"""Geometry: the position of a picture in a model's input."""
 
 from __future__ import annotations
 

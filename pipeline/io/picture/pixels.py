@@ -1,4 +1,4 @@
-"""Pixels: the reading of an array of bytes as a picture.
+"""Pixels: an array of bytes read as a picture.
 
 Pictures travel as the camera or decoder made them, and are converted once, while they are resized.
 """
@@ -18,7 +18,7 @@ SHARED = ("bgr24", "bgra", "gray", "nv12", "rgb24", "rgba", "yuv420p", "yuvj420p
 """Formats that PyAV reads from an array in place."""
 
 FORMATS = (*SHARED, "yuyv422")
-"""Formats in which pictures travel; others are converted to RGB where they are read."""
+"""Formats of pictures on their way; others are converted to RGB where they are read."""
 
 
 def library() -> Any:
@@ -66,7 +66,7 @@ class Pixels:
         return TensorSpec(name, self.shape, "uint8")
 
     def wrap(self, array: np.ndarray) -> Any:
-        """Return the array as PyAV's frame, in place where PyAV can."""
+        """Return the array as PyAV's frame, in place if possible."""
         kind = library().VideoFrame
         # PyAV takes the rows for adjacent.
         array = np.ascontiguousarray(array)
@@ -80,7 +80,7 @@ class Pixels:
         return frame
 
     def array(self, frame: Any) -> np.ndarray:
-        """Return PyAV's frame as an array, brought to this size and format if it is of another one."""
+        """Return PyAV's frame as an array, converted to this size and format."""
         # Cameras may change their size in the middle of a stream; the first stage takes one.
         if (frame.width, frame.height, frame.format.name) != (self.width, self.height, self.format):
             frame = frame.reformat(self.width, self.height, self.format)
@@ -96,7 +96,7 @@ class Pixels:
 
 
 def choose_pixels(frame: Any, target: str | None = None) -> Pixels:
-    """Choose the format that PyAV's frame travels in: its own, or `target`.
+    """Choose the travel format of PyAV's frame: its own, or `target`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Preparation: from a picture to the input of a model: resized, normalised, in its layout.
+"""Preparation: from picture to model input: resized, normalised, laid out.
 
 It is a stage in front of the model's own, so that it works on the next picture while they work on this one.
 FFmpeg converts and resizes in one pass, without the interpreter's lock, as NumPy does the rest.
@@ -30,7 +30,7 @@ PLANES = {1: "gray", 3: "gbrp"}
 
 @dataclass(frozen=True)
 class PictureLayout:
-    """Channels, rows and columns of a model's input, and their order.
+    """Channels, rows and columns of a model's input, in order.
 
     Attributes
     ----------
@@ -73,12 +73,12 @@ def layout(spec: TensorSpec) -> PictureLayout:
 
 
 _LARGEST_STD = 10.0
-"""Largest divisor that is believed: values of 0 to 1 would all be nearly the same then."""
+"""Largest credible divisor: values of 0 to 1 would all be nearly the same beyond."""
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Rules by which pictures become inputs.
+    """Rules from pictures to inputs.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Preparation:
         return layout(spec)
 
     def array(self, planes: Sequence[np.ndarray], spec: TensorSpec, geometry: Geometry) -> np.ndarray:
-        """Return the input that `spec` describes.
+        """Return the input for `spec`.
 
         Parameters
         ----------
@@ -169,13 +169,13 @@ class Preparation:
 
 
 def _overlap(begin: int, extent: int, room: int) -> tuple[slice, slice]:
-    """Return the part of the room that is filled, and the part of the picture that fills it."""
+    """Return the filled part of the room, and the picture's part."""
     extent_inside = min(extent, room - begin) if begin >= 0 else min(extent + begin, room)
     return slice(max(begin, 0), max(begin, 0) + extent_inside), slice(max(-begin, 0), max(-begin, 0) + extent_inside)
 
 
 class PreparationStage:
-    """The stage: a function from the picture's bytes to the model's input.
+    """Stage function from a picture's bytes to the model's input.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def _bytes(plane: Any) -> np.ndarray:
 
 
 def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparation) -> tuple[Bundle, Geometry | None]:
-    """Return a bundle that takes pictures, and where in the model's input they lie; as it is if it takes them anyway.
+    """Return a bundle for pictures and their geometry, unchanged if unnecessary.
 
     Parameters
     ----------

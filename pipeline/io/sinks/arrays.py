@@ -1,4 +1,4 @@
-"""Results as arrays: all in one .npz file, or one file for each frame."""
+"""Results as arrays: one .npz file in all, or per frame."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.system.files import open_replacement
 
 
 class StackedArrays(Sink):
-    """Stacks all results into one .npz file, written when the last one is there; they have one shape.
+    """Stacks all results of one shape into one .npz file at the end.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class StackedArrays(Sink):
             np.savez(self._stream, **{name: self._stack_output(name) for name in self._names})
 
     def finish_early(self) -> None:
-        """Write the file, or leave what was there before if there is nothing to write."""
+        """Write the file, or keep an earlier one without results."""
         if self._results:
             self.finish()
             return
@@ -88,7 +88,7 @@ class StackedArrays(Sink):
 
 
 class Folder(Sink):
-    """Writes each result to a .npz file of its own.
+    """Writes every result to a separate .npz file.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Folder(Sink):
             np.savez(stream, **result.outputs)
 
     def _unique_name(self, name: str) -> str:
-        """Return a name of its own: inputs from several folders may be called the same."""
+        """Return a unique name: several folders may have equal file names."""
         candidates = (f"{name}-{number}" for number in count(2))
         unique = next(each for each in chain([name], candidates) if each not in self._names_in_use)
         self._names_in_use.add(unique)

@@ -1,4 +1,4 @@
-"""Sink: the interface of all destinations of results, and their entries in the registry."""
+"""Sink: interface of all destinations of results, and their registry entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Sink:
-    """Takes results, in order, and drops them; a context manager.
+    """Receives results in order and drops them; a context manager.
 
     What was recorded is completed when the ``with`` block ends, also by an exception: a camera that is lost takes
     nothing along.  A sink of one's own has `add`, `finish` if there is something to do in the end, and `finish_early`
@@ -30,10 +30,10 @@ class Sink:
         """Take one result."""
 
     def finish(self) -> None:
-        """Complete what was recorded."""
+        """Complete the recording."""
 
     def finish_early(self) -> None:
-        """Complete what was recorded before something went wrong, and remove what holds nothing."""
+        """Complete the recording after a failure, removing it if empty."""
         self.finish()
 
     def __enter__(self) -> Self:
@@ -86,16 +86,16 @@ class SinkGroup(Sink):
             sink.add(result)
 
     def finish(self) -> None:
-        """Complete all; the first error comes out, after the others are completed as well."""
+        """Complete all sinks, then raise the first error."""
         _call_all([sink.finish for sink in self._sinks])
 
     def finish_early(self) -> None:
-        """Complete those that hold something."""
+        """Complete the non-empty sinks."""
         _call_all([sink.finish_early for sink in self._sinks])
 
 
 def _call_all(functions: Sequence[Callable[[], None]]) -> None:
-    """Call all functions, also after one that failed; the first error comes out."""
+    """Call all functions, then raise the first error."""
     errors: list[BaseException] = []
     for function in functions:
         try:
@@ -125,7 +125,7 @@ class SinkOptions:
 
 @dataclass(frozen=True)
 class SinkKind:
-    """An entry of the registry: how a kind of sink is recognised, and what opens it.
+    """Registry entry: recognition and opening of a kind of sink.
 
     Attributes
     ----------

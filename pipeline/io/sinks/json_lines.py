@@ -1,4 +1,4 @@
-"""Results as JSON, one line for each frame, written at once."""
+"""Results as JSON lines, one per frame, written at once."""
 
 from __future__ import annotations
 

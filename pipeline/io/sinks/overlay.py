@@ -1,4 +1,4 @@
-"""Overlay: drawings on a picture, and their reading from a model's outputs."""
+"""Overlay: drawings on a picture, derived from a model's outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = ("#00c8ff", "#ff9f1c", "#7ae582", "#ff4d6d", "#c77dff", "#ffe66d")
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle in a picture, in its pixels, with a label."""
+    """Labelled rectangle in a picture's pixels."""
 
     left: float
     top: float
@@ -44,7 +44,7 @@ Reading = Callable[[FrameResult], Overlay]
 
 
 def draw(picture: np.ndarray, overlay: Overlay) -> np.ndarray:
-    """Return `picture`, uint8 [height, width, 3], with `overlay` on it.
+    """Draw `overlay` on `picture`, uint8 [height, width, 3].
 
     Raises
     ------
@@ -78,7 +78,7 @@ def _text(pen: Any, corner: tuple[float, float], text: str, font: Any, colour: s
 
 @dataclass(frozen=True)
 class BestLabel:
-    """Reads the class with the highest score, of a classifier.
+    """Reads the best class of a classifier.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class BestLabel:
     labels: Sequence[str] = ()
 
     def check(self, output: TensorSpec) -> None:
-        """Raise `InputError` unless an output can be the scores of one picture, with a label for each."""
+        """Raise `InputError` unless an output has one score per label."""
         SCORES.check(output.shape, output.name)
         count = max(output.shape, default=1)
         if self.labels and len(self.labels) != count:
@@ -107,7 +107,7 @@ class BestLabel:
 
 @dataclass(frozen=True)
 class Boxes:
-    """Reads boxes from rows of left, top, right, bottom, score, class in the model's pixels, of a detector.
+    """Reads a detector's rows: left, top, right, bottom, score, class.
 
     Attributes
     ----------

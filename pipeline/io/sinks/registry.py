@@ -20,7 +20,7 @@ MODULES = (
     # By its name, as all are: it is in a room above this one, since it has messages to write.
     "pipeline.ros.bag_sink",
 )
-"""Each has `KINDS`, a sequence of `SinkKind`; the first that recognises a path opens it."""
+"""Modules with `KINDS`, a sequence of `SinkKind`. The first that recognises a path opens it."""
 
 
 @cache
@@ -30,7 +30,7 @@ def load_kinds() -> tuple[SinkKind, ...]:
 
 
 def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | None = None) -> Sink:
-    """Open the sink that `text` means.
+    """Open the sink of a text.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
 
 @contextlib.contextmanager
 def open_sinks(texts: Sequence[str], outputs: Sequence[TensorSpec], geometry: Geometry | None = None) -> Iterator[Sink]:
-    """Open a sink for each text; all are completed in the end, also after an error."""
+    """Open a sink per text, completing all in any case."""
     sinks: list[Sink] = []
     try:
         sinks += (open_sink(text, outputs, geometry) for text in texts)

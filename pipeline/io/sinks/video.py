@@ -1,4 +1,4 @@
-"""Video files as sinks: the source's pictures with what the model found in them, or the pictures that it makes."""
+"""Video sinks: source pictures with detections, or the model's pictures."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pipeline.io.uri import Uri, has_suffix
 from pipeline.system.files import check_regular, scratch_folder
 
 TICK = Fraction(1, 60_000)
-"""Seconds in which times are counted: whole numbers of them for usual rates, and no finer than MPEG-4 allows."""
+"""Tick of time stamps in seconds: whole numbers of it for usual rates, and no finer than MPEG-4 allows."""
 
 CODECS = ("libx264", "libopenh264", "mpeg4")
-"""The first one that FFmpeg brings is used where none is named."""
+"""Codecs by preference, where none is named."""
 
 
 class Video(Sink):
-    """Writes a video file, each picture with its own time, from the first one's on.
+    """Writes a video file with the pictures' own times.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Video(Sink):
                 self._temporary.replace(self._path)
 
     def finish_early(self) -> None:
-        """Complete the file, or remove it if it holds no picture."""
+        """Complete the file, or remove it without pictures."""
         if not self._empty:
             self.finish()
             return
@@ -121,7 +121,7 @@ class Video(Sink):
         self._stream.pix_fmt = self._format(pixels)
 
     def _format(self, pixels: Pixels) -> str:
-        """Return the codec's own format that loses least."""
+        """Return the codec's least lossy format."""
         formats = [str(each.name) for each in self._encoder.video_formats or ()]
         # The same content in another arrangement of bytes.
         alike = {"rgb24": "bgr0", "bgr24": "bgr0", "rgba": "bgra", "yuyv422": "yuv422p", "nv12": "yuv420p"}
@@ -129,7 +129,7 @@ class Video(Sink):
         return next((each for each in preferences if each in formats), "yuv420p")
 
     def _pts(self, stamp: int) -> int:
-        """Return a time later than the last picture's, which all files ask for."""
+        """Return a time after the last picture's, as files require."""
         # Clocks of cameras stand still or step back; containers refuse such a time.
         self._last = max(round(Fraction(stamp - self._first, SECOND) / TICK), self._last + 1)
         return self._last
@@ -147,7 +147,7 @@ class Video(Sink):
 
 
 def as_picture(array: Any) -> np.ndarray | None:
-    """Return a model's output as a picture, uint8 [height, width] or [height, width, 3]; None if it is none.
+    """Return an output as uint8 [height, width] or [height, width, 3], else None.
 
     Parameters
     ----------

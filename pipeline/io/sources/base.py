@@ -1,4 +1,4 @@
-"""Source: the interface of all origins of frames, and their entries in the registry."""
+"""Source: interface of all origins of frames, and their registry entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FrameSource:
-    """Yields frames, once; a context manager that lets go of what it reads from.
+    """Yields frames once; a context manager releasing its origin.
 
     A source of one's own has `__iter__`, and what differs of the attributes.
 
@@ -43,7 +43,7 @@ class FrameSource:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of what it reads from."""
+        """Release its origin."""
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +60,7 @@ def _ignore(_: str) -> None:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Settings with which a source is opened.
+    """Settings for opening a source.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """An entry of the registry: how a kind of source is recognised, and what opens it.
+    """Registry entry: recognition and opening of a kind of source.
 
     Attributes
     ----------

@@ -16,14 +16,14 @@ from pipeline.io.uri import Uri
 
 # Of opening, and of each picture; FFmpeg itself would wait for ever.
 SILENCE = 5.0
-"""Seconds without a picture after which a stream counts as lost."""
+"""Seconds without a picture until a stream counts as lost."""
 
 LATE = {"fflags": "nobuffer", "flags": "low_delay"}
 """Keeps FFmpeg from collecting pictures before it hands out the first one."""
 
 
 class Capture(FrameSource):
-    """Pictures from a camera or a network stream, as they come.
+    """Live pictures from a camera or network stream.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Capture clock: times of a camera's or stream's pictures by the clock of this machine."""
+"""Capture clock: picture times of cameras or streams in local time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 # Drivers deliver within a second or so; streams count from zero or a random number, far from the present.
 NEAR = 10.0
-"""Seconds within which a stamp counts as a time of this machine's clock."""
+"""Largest distance in seconds of a stamp by this machine's clock."""
 
 # Ten seconds at 30 pictures per second, in which quartz clocks drift apart by less than a millisecond.
 WINDOW = 300
-"""How many of the newest stamps are compared, so that clocks may drift apart."""
+"""Newest stamps compared, so that clocks may drift apart."""
 
 
 class CaptureClock:
@@ -34,7 +34,7 @@ class CaptureClock:
         self._last = 0.0
 
     def capture_time(self, stamp: float | None) -> float:
-        """Return the time of the picture with `stamp`, in seconds, that has just arrived."""
+        """Return the capture time of the picture just arrived, in seconds."""
         read_clock = self._read_clock()
         # Some formats carry no time at all.
         if stamp is None:

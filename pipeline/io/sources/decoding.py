@@ -1,4 +1,4 @@
-"""Decoding: the pictures in what PyAV has opened."""
+"""Decoding: pictures from PyAV's containers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def open_container(target: str, name: str, **options: Any) -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """Return FFmpeg's message without the number and the name in front and behind."""
+    """Return FFmpeg's message without number and file name."""
     text = getattr(error, "strerror", None) or str(error)
     return str(text)[:1].lower() + str(text)[1:]
 

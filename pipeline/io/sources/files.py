@@ -26,7 +26,7 @@ IMAGES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".we
 
 
 def find(paths: Sequence[Path]) -> list[Path]:
-    """Return the files that `paths` stand for; a folder stands for the readable files in it, by name.
+    """Return the files of `paths`, with folders' readable files by name.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
 
 
 class Files(FrameSource):
-    """The frames in arrays and images, one after the other.
+    """Frames from arrays and images in order.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Files(FrameSource):
         self._files, self._specs, self._preparation = find(paths), specs, preparation or Preparation()
 
     def __iter__(self) -> Iterator[SourceFrame]:
-        """Yield the frames; each was captured when its file was written."""
+        """Yield the frames, captured at their files' writing times."""
         for path in self._files:
             # Recordings have no other time; several frames of one file share it.
             stamp = path.stat().st_mtime_ns
@@ -128,7 +128,7 @@ def _plain(path: Path) -> Iterator[None]:
 
 
 def _image(path: Path, spec: TensorSpec, preparation: Preparation) -> np.ndarray:
-    """Read an image as the input that `spec` describes."""
+    """Read an image as the input for `spec`."""
     layout = preparation.layout(spec)
     image = require("PIL.Image", "images", "reading images")
     try:

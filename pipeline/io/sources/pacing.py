@@ -1,4 +1,4 @@
-"""Pacing: plays a recording at a pace, as a camera would have delivered it."""
+"""Pacing: plays a recording at a camera's pace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.io.sources.base import FrameSource
 
 
 class PacedSource(FrameSource):
-    """The frames of a recording, each when its turn is.
+    """Frames of a recording, due at its pace.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class PacedSource(FrameSource):
         self.live, self.owns_memory, self.pixels = source.live, source.owns_memory, source.pixels
 
     def __iter__(self) -> Iterator[SourceFrame]:
-        """Yield the frames; each is ready when its turn is, so that whoever takes it late sees the delay."""
+        """Yield due frames; a late reader sees its delay."""
         begin, first = time.time(), None
         for number, frame in enumerate(self._source):
             # Recordings begin at any time; the first frame is due at once.

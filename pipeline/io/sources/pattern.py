@@ -1,4 +1,4 @@
-"""Pattern: a moving test picture, where there is no camera."""
+"""Pattern: a moving test picture in place of a camera."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.io.uri import Uri, parse_size
 
 
 class Pattern(FrameSource):
-    """Colours that move to the left by one pixel with each frame, without end.
+    """Endless colours, moving left by one pixel per frame.
 
     Parameters
     ----------

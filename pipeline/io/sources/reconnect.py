@@ -1,4 +1,4 @@
-"""Reconnecting: goes on with a camera or stream that was lost and comes back."""
+"""Reconnecting: continues a lost camera or stream after its return."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource
 
 PAUSE_S = 0.5
-"""Between two attempts: a camera's driver needs some seconds after it is plugged in."""
+"""Seconds between two attempts: a camera's driver needs some seconds after it is plugged in."""
 
 
 class ReconnectingSource(FrameSource):
-    """Frames of a live source, which is opened anew when it is lost.
+    """Frames of a live source, reopened after loss.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ MODULES = (
     # Last: any folder is one of files, also that of a bag.
     "pipeline.io.sources.files",
 )
-"""Each has `KINDS`, a sequence of `SourceKind`; the first that recognises a path opens it."""
+"""Modules with `KINDS`, a sequence of `SourceKind`. The first that recognises a path opens it."""
 
 
 @cache
@@ -32,7 +32,7 @@ def load_kinds() -> tuple[SourceKind, ...]:
 
 
 def open_source(text: str, options: SourceOptions) -> FrameSource:
-    """Open the source that `text` means.
+    """Open the source of a text.
 
     Parameters
     ----------

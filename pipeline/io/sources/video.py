@@ -20,7 +20,7 @@ DAMAGED = ("refuse", "skip")
 
 
 class VideoFile(FrameSource):
-    """Pictures of a video file, each with its time from the file's beginning.
+    """Pictures of a video file, timed from its beginning.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class VideoFile(FrameSource):
         self._container.close()
 
     def _peek(self) -> Iterator[Any]:
-        """Look at the first picture, which says what all are."""
+        """Decode the first picture, the model of all others."""
         pictures = self._read()
         first = next(pictures, None)
         if first is None:

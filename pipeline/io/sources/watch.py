@@ -1,4 +1,4 @@
-"""Watched folder: new images and arrays as somebody else puts them there, such as a camera that uploads pictures."""
+"""Watched folder: images and arrays arriving from elsewhere, such as camera uploads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pipeline.io.sources.video import DAMAGED
 from pipeline.io.uri import Uri
 
 INTERVAL_S = 0.1
-"""Between two looks: a fraction of what writing a picture over a network takes, and nothing for a processor."""
+"""Seconds between two looks: a fraction of what writing a picture over a network takes, and nothing for a processor."""
 
 State = tuple[int, int]
 """Time of the last change in nanoseconds, and size."""
 
 
 class WatchedFolder(FrameSource):
-    """Frames in files that are new or replaced since the source was opened, in the order of their last change.
+    """Frames in files changed since the opening, oldest first.
 
     A file is read when it has not changed between two looks, so that none is read while it is written.
 

@@ -1,1 +1,1 @@
-"""Messages of ROS 2: their types, and what they mean."""
+"""Messages of ROS 2: their types and meanings."""

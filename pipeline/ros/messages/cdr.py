@@ -1,4 +1,4 @@
-"""CDR: messages as bytes and back, as DDS and ROS 2 send them; arrays pass as a whole and are never made into lists."""
+"""CDR: messages as the bytes of DDS and ROS 2; arrays stay arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encode(message: Any, name: str) -> bytearray:
 
 
 def decode(data: bytes | bytearray | memoryview, name: str) -> Any:
-    """Return the message in `data`; arrays of numbers are views of it.
+    """Decode a message; number arrays are views of `data`.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from pipeline.ros.messages.types import create_message
 
 @dataclass(frozen=True)
 class Detections:
-    """Rules by which rows become detections.
+    """Rules from rows to detections.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Detections:
 
 @cache
 def _unknown_pose() -> Any:
-    """Return a pose of which nothing is known; its quaternion turns by nothing."""
+    """Return an unknown pose with a neutral quaternion."""
     point, turn = (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0)
     pose = create_message(
         "geometry_msgs/msg/Pose",

@@ -38,18 +38,18 @@ class Condition:
 
     @property
     def lost(self) -> int:
-        """Messages without an answer, for whose loss something is to blame."""
+        """Messages lost by somebody's fault."""
         failures = self.statistics.failed if self.statistics else 0
         # Dropped frames are none of them: the admission was chosen for that.
         return self.counts.refused + self.counts.unpublished + failures
 
     @property
     def dropped(self) -> int:
-        """Messages that the admission dropped, as it was told."""
+        """Messages dropped by admission, as configured."""
         return sum(self.statistics.dropped.values()) if self.statistics else 0
 
     def judge(self, previous: Condition | None) -> tuple[int, str]:
-        """Return level and message, by what has happened since the previous one."""
+        """Return level and message, by changes since `previous`."""
         since = previous or Condition(Counts())
         # The worst first: a message that was lost outweighs that none is new.
         if self.lost > since.lost:
@@ -65,7 +65,7 @@ class Condition:
 
 
 def message(name: str, condition: Condition, previous: Condition | None = None) -> Any:
-    """Return the message about the node `name`: a status for the pipeline, and one for each stage."""
+    """Return a node's diagnostics: a status for pipeline and stages."""
     level, text = condition.judge(previous)
     statuses = [_status(level, f"{name}: pipeline", text, "", _pipeline(condition))]
     if condition.statistics is not None:

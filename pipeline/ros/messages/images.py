@@ -1,4 +1,4 @@
-"""Images of ROS: `sensor_msgs/Image` and `CompressedImage` as pictures, whatever delivered them."""
+"""ROS images: `sensor_msgs/Image` and `CompressedImage` as pictures, from any middleware."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ENCODINGS = {
 """ROS's name of an encoding -> FFmpeg's."""
 
 SWAPPED = ("uyvy", "yuv422")
-"""Encodings that are YUYV with the bytes of each pair exchanged."""
+"""Encodings of YUYV with the bytes of a pair exchanged."""
 
 CODECS = {b"\xff\xd8": "mjpeg", b"\x89P": "png"}
 """First bytes of a compressed image -> its codec."""
 
 
 def read_picture(message: Any) -> tuple[Pixels, np.ndarray]:
-    """Return the picture in an `Image`: how to read it, and its bytes, in place where rows have no padding.
+    """Return an `Image`'s format and bytes, in place without padding.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _rows(message: Any, pixels: Pixels) -> np.ndarray:
 
 
 class Decompressor:
-    """Decodes `CompressedImage` messages, JPEG or PNG, without the interpreter's lock."""
+    """Decodes JPEG or PNG `CompressedImage` messages, without the interpreter's lock."""
 
     def __init__(self) -> None:
         self._jpeg: Any = None
@@ -115,7 +115,7 @@ class Decompressor:
         return self._jpeg
 
     def read_picture(self, message: Any) -> tuple[Pixels, np.ndarray]:
-        """Return the message's picture: how to read it, and its bytes."""
+        """Return the picture's format and bytes."""
         picture = self.picture(message)
         pixels = choose_pixels(picture)
         return pixels, pixels.array(picture)

@@ -37,7 +37,7 @@ class MessageReader:
         self._kind, self._decompressor = kind, images.Decompressor()
 
     def read(self, payload: bytes) -> tuple[Header, Pixels | None, np.ndarray]:
-        """Return a message's header, how to read it as a picture, and its array, a view of `payload` where possible.
+        """Return a message's header, picture format, and array, viewing `payload` if possible.
 
         Raises
         ------

@@ -96,7 +96,7 @@ class MessageWriter:
 
 
 def find_output(publication: Publication, outputs: Sequence[TensorSpec]) -> TensorSpec:
-    """Return the output that a publication is about.
+    """Return a publication's output.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Tensors of ROS: `std_msgs` arrays of several dimensions, with their shape in the layout."""
+"""Tensors of ROS: multidimensional `std_msgs` arrays, shaped by layout."""
 
 from __future__ import annotations
 

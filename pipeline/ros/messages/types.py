@@ -1,4 +1,4 @@
-"""Messages: the types of ROS 2 that the node reads and writes, as their definitions say."""
+"""Message types: ROS 2 definitions for the node's reading and writing."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _field(kind: str, name: str) -> MessageField:
 
 @cache
 def message_store() -> Any:
-    """Return the types as rosbags knows them: it writes and reads their messages, and computes their hashes.
+    """Return rosbags' types, for reading, writing and hashing messages.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def message_store() -> Any:
 
 
 def create_message(name: str, *values: Any) -> Any:
-    """Return a message of the type `name` with `values` in the order of its fields."""
+    """Create a message of type `name` with field `values` in order."""
     return message_store().types[name](*values)
 
 

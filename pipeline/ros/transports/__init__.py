@@ -1,1 +1,1 @@
-"""Middlewares that carry messages."""
+"""Middlewares for messages."""

@@ -1,4 +1,4 @@
-"""Transport: the carrier of messages; one small adapter for each middleware."""
+"""Transport: carrier of messages, with one small adapter per middleware."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Kind = TypeVar("Kind", bound="Transport")
 Receive = Callable[[bytes], None]
 Payload = bytes | bytearray
 Send = Callable[[Payload, int], None]
-"""Sends a message, with the time in nanoseconds that the middleware shall note as its source's."""
+"""Function sending a message, with its source time in nanoseconds for the middleware."""
 
 
 class Transport(ABC):
-    """Messages by topic and type, each as the bytes of its CDR with the encapsulation in front."""
+    """Messages by topic and type, as encapsulated CDR bytes."""
 
     @abstractmethod
     def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
-        """Let `receive` be called with each message, one at a time; while it does not return, quality decides."""
+        """Call `receive` with messages one at a time, queued by quality."""
 
     @abstractmethod
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return a function that sends a message; from any thread, and one at a time."""
+        """Return a function sending messages one at a time, from any thread."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -37,7 +37,7 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything, after what was published has left as well as it can."""
+        """Release everything after sending the published, as far as possible."""
 
     def __enter__(self: Kind) -> Kind:  # noqa: PYI019 - Self is newer than the oldest Python
         return self

@@ -1,4 +1,4 @@
-"""DDS: messages under the names of ROS 2, without ROS, by Cyclone DDS."""
+"""DDS: messages under ROS 2 names without ROS, by Cyclone DDS."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ LOCALHOST = (
 """Configuration of Cyclone DDS for this machine alone, without multicast, which loopback often lacks."""
 
 IDL = {"char": "uint8"}
-"""Primitive type of ROS -> that of IDL, as ROS 2 generates it, where the names differ; IDL's octet is a byte here."""
+"""Primitive types of ROS with another name in IDL, as ROS 2 generates it. IDL's octet is a byte here."""
 
 OCTETS = ("byte", "char", "int8", "uint8")
 
 PATIENCE_S = 1.0
-"""How long a reliable publisher waits for a receiver that is behind, and a closing one for what is on its way."""
+"""Seconds of waiting for receivers that are behind: by a reliable publisher, and by a closing one."""
 
 # By number.  All who join one share it, since a domain takes its participants along when it ends.
 _domains: WeakValueDictionary[int, Any] = WeakValueDictionary()
@@ -65,7 +65,7 @@ def library(part: str) -> ModuleType:
 
 @cache
 def describe_type(name: str, *, octets: bool = False) -> Any:
-    """Return a type for Cyclone DDS whose samples are the bytes of their CDR.
+    """Return a Cyclone DDS type with raw CDR samples.
 
     Cyclone's own Python types make a list of a sequence of bytes, which takes 30 ms for a small picture.  So samples
     are only described by such a type, for receivers that compare types, and encoded and decoded by `cdr`.  Nodes of
@@ -99,7 +99,7 @@ def _keep(self: Any, payload: Payload) -> None:
 
 
 class _Padding:
-    """A payload with the methods that Cyclone's writer calls; those of `bytearray` would copy each picture again."""
+    """Payload with the methods for Cyclone's writer, free of `bytearray`'s copies."""
 
     def __init__(self, payload: Payload) -> None:
         self._payload = payload
@@ -184,7 +184,7 @@ class Dds(Transport):
         self._start(self._read, f"read {topic}", reader, wait_set, receive)
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return a function that writes a sample."""
+        """Return a function writing a sample."""
         policies, sample = _policies(quality), describe_type(kind, octets=self._octets)
         writer = library("pub").DataWriter(self._participant, self._topic(topic, kind, "subscription"), qos=policies)
         # Kept, since a writer without references leaves the domain, and its last samples with it.
@@ -198,7 +198,7 @@ class Dds(Transport):
             thread.join()
 
     def close(self) -> None:
-        """Wait a while until receivers have what they are to have, and leave the domain."""
+        """Wait briefly for receivers, and leave the domain."""
         for writer in self._writers:
             _wait_for_receivers(writer)
         self._writers, self._threads = [], []
@@ -230,7 +230,7 @@ class Dds(Transport):
 
 
 def _open_domain(number: int, *, localhost: bool) -> Any:
-    """Return a domain with its settings; None if somebody else in this process has it already."""
+    """Open a domain with settings; None if already open here."""
     core, participants = library("core"), library("domain")
     with _domains_lock:
         if (domain := _domains.get(number)) is not None:

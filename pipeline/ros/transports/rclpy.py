@@ -1,4 +1,4 @@
-"""rclpy: the same messages through an installation of ROS 2, whose middleware then carries them.
+"""Rclpy: the same messages through an installed ROS 2 and its middleware.
 
 Messages pass as bytes in both directions, so that ROS makes no Python objects of pictures.
 """
@@ -57,7 +57,7 @@ class Rclpy(Transport):
             self._thread.start()
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return a function that publishes; rclpy notes the time itself."""
+        """Return a publishing function; rclpy records the time itself."""
         publisher = self._node.create_publisher(self._message(kind), topic, self._qos(quality))
         # rclpy sends `bytes` as they are, and refuses whatever else is no message of its own.
         return lambda payload, _: publisher.publish(bytes(payload))

@@ -15,11 +15,11 @@ MODULES = {
     "rclpy": "pipeline.ros.transports.rclpy",
     "zenoh": "pipeline.ros.transports.zenoh",
 }
-"""Name -> module, whose `open_transport` takes a domain and the configuration; loaded when it is chosen."""
+"""Modules by name, with an `open_transport` of domain and configuration; loaded when chosen."""
 
 
 def connect(configuration: Configuration) -> Transport:
-    """Return the transport that a configuration names, connected.
+    """Return the configuration's transport, connected.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Type watch: a warning where a peer of DDS has another type under a topic's name."""
+"""Type watch: warns of DDS peers with another type on a topic."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 VERBS = {"publication": ("publishes", "subscribes to"), "subscription": ("subscribes to", "publishes")}
-"""Kind of a peer's endpoint -> what the peer does, and what its counterpart here does."""
+"""Verbs by kind of a peer's endpoint: for the peer, and for its counterpart here."""
 
 
 class TypeWatch:
-    """Compares the types of peers, as discovery tells them, with those of this participant's topics.
+    """Compares peers' types from discovery with this participant's topics.
 
     DDS never matches endpoints whose types differ, and tells neither side: a camera that publishes compressed images
     looks like one that is switched off.  Cyclone's status "inconsistent topic" is none for types that peers have, so
@@ -43,7 +43,7 @@ class TypeWatch:
         self._warned: set[tuple[str, str, str]] = set()
 
     def add(self, peer_kind: str, topic: str, type_name: str) -> None:
-        """Expect of peers' endpoints of a kind, such as ``"publication"``, that they have this type under the topic."""
+        """Expect a type on a topic from a kind of peer endpoint, such as ``"publication"``."""
         with self._lock:
             self._own_types[peer_kind, topic] = type_name
             peer_types = set(self._peer_types.get((peer_kind, topic), ()))
@@ -51,7 +51,7 @@ class TypeWatch:
             self._compare(peer_kind, topic, peer_type)
 
     def run(self, stopping: Any) -> None:
-        """Compare what discovery tells until the guard condition `stopping` is set."""
+        """Compare discovered types until the guard condition `stopping`."""
         core = _library("core")
         state = core.SampleState.Any | core.ViewState.Any | core.InstanceState.Any
         wait_set = core.WaitSet(self._participant)

@@ -1,4 +1,4 @@
-"""Zenoh: messages under the keys and with the attachments of rmw_zenoh, without ROS.
+"""Zenoh: messages with rmw_zenoh's keys and attachments, without ROS.
 
 Nodes that run on rmw_zenoh find each other by a router; so does this one, at ``tcp/localhost:7447``, or as a Zenoh
 configuration file in ``ZENOH_SESSION_CONFIG_URI`` says.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROUTER = "tcp/localhost:7447"
 INTERVAL_S = 0.1
-"""How soon threads see that they shall end."""
+"""Seconds until threads notice their end."""
 
 ATTACHMENT = struct.Struct("<qqB16s")
 """Number of the message, its time in nanoseconds, and length and bytes of the publisher's identifier."""
@@ -45,7 +45,7 @@ def library() -> ModuleType:
 
 
 def key(domain: int, topic: str, kind: str, digest: str) -> str:
-    """Return the key of a topic; the type's digest is its RIHS01 hash, or ``*`` for any."""
+    """Return a topic's key with its RIHS01 hash, or ``*``."""
     package, _, type_name = kind.partition("/msg/")
     return f"{domain}/{topic.strip('/')}/{package}::msg::dds_::{type_name}_/{digest}"
 
@@ -83,7 +83,7 @@ class Zenoh(Transport):
         self._threads: list[threading.Thread] = []
 
     def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
-        """Keep as many messages as `quality` says, and hand them over in a thread of its own."""
+        """Queue messages by `quality`, delivered in a separate thread."""
         # The history that `quality` asks for is kept here, in front of the thread that calls `receive`.
         line: Queue[bytes] = Queue(quality.depth)
 
@@ -98,7 +98,7 @@ class Zenoh(Transport):
         )
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return a function that puts a message with its attachment."""
+        """Return a function putting a message with its attachment."""
         zenoh = library()
         # A reliable publisher waits for the network; another one drops what cannot be sent.
         control = zenoh.CongestionControl.BLOCK if quality.reliable else zenoh.CongestionControl.DROP
@@ -127,11 +127,11 @@ class Zenoh(Transport):
             thread.join()
 
     def close(self) -> None:
-        """Close the session, which sends what is left."""
+        """Close the session, sending the remaining messages."""
         self._session.close()
 
     def _wait_for_place(self, line: Queue[bytes], payload: bytes) -> None:
-        """Wait for a place: Zenoh's own thread does, which holds back the publisher."""
+        """Wait for a place in Zenoh's thread, slowing the publisher."""
         while not self._stopping.is_set():
             with contextlib.suppress(Full):
                 line.put(payload, timeout=INTERVAL_S)
