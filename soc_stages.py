@@ -1,4 +1,4 @@
-"""The way in under a name that no other package has: `pipeline` and `boards` are common words.
+"""Entry under a unique name: `pipeline` and `boards` are common words.
 
 ``import soc_stages as pipeline`` is ``import pipeline``, except that it refuses a package of another project that
 Python finds under one of these names.
@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parent
 
 
 def _refusal() -> str:
-    """Return why this project's packages cannot be imported; empty if they can."""
+    """Explain why this project's packages cannot be imported, else empty."""
     for name in ("pipeline", "boards"):
         spec = importlib.util.find_spec(name)
         places = [] if spec is None else [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
@@ -50,7 +50,7 @@ def _end(*_: object) -> NoReturn:
 
 
 def main() -> int:
-    """Run the command line ``soc-pipeline``, and return its exit status."""
+    """Run the command line ``soc-pipeline`` and return its exit status."""
     # A command has handlers of its own; until it is imported, and after its end, an interrupt is no fault to be traced.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)

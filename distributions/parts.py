@@ -1,4 +1,4 @@
-"""Parts: which files of the source tree the runtime's distribution has, and how it is built."""
+"""Parts: the source files of the runtime's distribution, and its build."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 ROOT = next(folder for folder in Path(__file__).resolve().parents if (folder / "pipeline").is_dir())
-"""The source tree; that of the runtime's source archive has this file beside its modules."""
+"""Root of the source tree; that of the runtime's source archive has this file beside its modules."""
 
 BUILDING = (
     "pipeline/demo/",
@@ -31,7 +31,7 @@ BUILDING = (
     "pipeline/simulation/",
     "pipeline/split/",
 )
-"""What only the complete distribution has: files, and folders with all that is in them."""
+"""Parts of the complete distribution alone: files, and whole folders."""
 
 RUNNING = {
     "pipeline/commands": ("bench.py", "devices.py", "node.py", "run.py", "serve.py", "service.py", "vta.py"),
@@ -45,19 +45,19 @@ RUNNING = {
         "updates.py",
     ),
 }
-"""Of folders that both have a part of: the files that run bundles."""
+"""Files that run bundles, in folders that both distributions have a part of."""
 
 WHEEL = "SOC_PIPELINE_TVM_WHEEL"
-"""Environment variable: the official wheel of TVM that its runtime library is taken from."""
+"""Environment variable with the official wheel of TVM that its runtime library is taken from."""
 
 LIBRARIES = ("tvm/lib/libtvm_runtime.so", "tvm/lib/libtvm_runtime_extra.so")
-"""Of TVM's wheel, what stages call: its runtime, and its functions that sort."""
+"""Libraries of TVM's wheel that stages call: its runtime, and its functions that sort."""
 
 LICENCES = ("tvm/LICENSE", "tvm/NOTICE", "tvm/licenses/")
 
 
 def is_runtime(path: str) -> bool:
-    """Return whether a module belongs to the runtime's distribution; its path is relative to the source tree."""
+    """Test for the runtime's modules, by path in the source tree."""
     folder, _, name = path.rpartition("/")
     if folder in RUNNING:
         return name in ("__init__.py", *RUNNING[folder])
@@ -69,15 +69,15 @@ def _relative(file: str) -> str:
 
 
 class RuntimeBuild(build_py):
-    """Build of what runs bundles, with TVM's libraries for that where its wheel is named."""
+    """Build of the runtime, with TVM's libraries from a named wheel."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        """Return the modules of a package that the runtime has."""
+        """Return the runtime's modules of a package."""
         modules = super().find_package_modules(package, package_dir)
         return [each for each in modules if is_runtime(_relative(each[2]))]
 
     def run(self) -> None:
-        """Build afresh, since what an earlier build has left would be packed as well, and add the libraries."""
+        """Build afresh, excluding earlier leftovers, and add the libraries."""
         if not self.editable_mode:
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
@@ -97,10 +97,10 @@ def _unpack_library(wheel: Path, folder: Path) -> None:
 
 
 class RuntimeSource(sdist):
-    """Source archive with the modules of the tree above, as the part of that tree that it needs."""
+    """Source archive with the upper tree's necessary modules."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-        """Copy modules and this file to where they are without the tree above."""
+        """Copy modules and this file to their independent places."""
         super().make_release_tree(base_dir, [name for name in files if not name.startswith("..")])
         for name in (*(name for name in files if name.startswith("..")), __file__):
             source = Path(name).resolve()
@@ -115,10 +115,10 @@ class RuntimeSource(sdist):
 
 
 class RuntimeWheel(bdist_wheel):
-    """Wheel for the platform of the library that is in it; for any if there is none."""
+    """Wheel for its library's platform, or any without library."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the tags: any Python 3, and the platforms of TVM's own wheel."""
+        """Return the tags: any Python 3, and TVM's platforms."""
         wheel = os.environ.get(WHEEL)
         # Pure all the same: it is installed where the complete distribution would be.
         return ("py3", "none", Path(wheel).stem.split("-")[-1]) if wheel else super().get_tag()

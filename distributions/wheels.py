@@ -1,4 +1,4 @@
-"""Build the wheels of both distributions; ``make wheels`` calls it.
+"""Build both distributions' wheels; ``make wheels`` calls it.
 
 The runtime's has TVM's runtime library for one kind of processor, taken from TVM's official wheel for that.
 """
@@ -45,7 +45,7 @@ def build(output: Path, processors: Sequence[str] = PROCESSORS, downloads: Path 
 
 
 def tvm_requirement() -> str:
-    """Return which TVM the builder's distribution asks for."""
+    """Return the builder distribution's TVM requirement."""
     # By its text, since the oldest Python has no reader of TOML.
     match = re.search(r'^ +"(apache-tvm>[^"]+)",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert match is not None
@@ -53,7 +53,7 @@ def tvm_requirement() -> str:
 
 
 def download(folder: Path, processor: str, requirements: Sequence[str], *, dependencies: bool = False) -> None:
-    """Download wheels for a kind of processor from where pip takes packages."""
+    """Download a processor's wheels by pip."""
     platforms = [f"--platform=manylinux_{glibc}_{processor}" for glibc in GLIBC]
     options = ["--only-binary=:all:", *platforms, *([] if dependencies else ["--no-deps"]), "--dest", str(folder)]
     _pip("download", *options, *requirements)

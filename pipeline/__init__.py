@@ -1,4 +1,4 @@
-"""soc-pipeline: cut a neural network into stages, build each for its own processor, stream frames through them."""
+"""soc-pipeline: neural networks cut into stages, each built for its own processor."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ RUNTIME_COMMANDS = ("devices", "run", "node", "bench", "serve", "service", "vta"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 1 (it failed), 2 (wrong use), 130 (interrupted)."""
+    """Run one command and return its status: 0, 1 (failed), 2 (misused), 130 (interrupted)."""
     try:
         # First: also the message about a wrong argument may have such a name in it.
         _print_any_name()
@@ -79,14 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_any_name() -> None:
-    """Let names of files that are no UTF-8 be printed, with their bytes as numbers."""
+    """Print file names without UTF-8, with their bytes as numbers."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _check(arguments: Sequence[str]) -> None:
-    """Raise `InputError` for what no command takes: an argument without content, as of a variable that is not set."""
+    """Raise `InputError` for empty arguments, such as unset variables."""
     for previous, argument in zip(("", *arguments), arguments, strict=False):
         option, equals, value = argument.partition("=")
         if not argument:
@@ -97,10 +97,10 @@ def _check(arguments: Sequence[str]) -> None:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parser that names an impossible value in one line, instead of below its usage."""
+    """Parser that names impossible values in one line, without usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise `InputError` for what a type of `pipeline.commands.shared.values` refused; else show the usage."""
+        """Raise `InputError` for a refused value; else show the usage."""
         option, _, reason = message.removeprefix("argument ").partition(": ")
         # By this word `values` begins each refusal, and argparse none of its own messages.
         if reason.startswith("is "):
@@ -109,7 +109,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def parser(names: Sequence[str] = ()) -> CommandParser:
-    """Return the parser of some commands, by default of all that are installed."""
+    """Return the parser of some commands, by default all installed."""
     top = CommandParser(
         prog="soc-pipeline",
         description="Cut a neural network into stages, build each for its own device, and stream frames through them.",
@@ -139,7 +139,7 @@ def _say(text: str) -> None:
 
 
 def _leave(status: int) -> int:
-    """Return `status`, or leave at once if a device is still in the middle of a frame.
+    """Return `status`, or exit at once with a device still busy.
 
     A kernel cannot be interrupted, and the interpreter must not take its memory away while it runs.
     """

@@ -1,4 +1,4 @@
-"""The few exceptions that soc-pipeline raises on purpose.
+"""Exceptions of soc-pipeline, raised on purpose.
 
 Each message names the thing that is wrong and the remedy.  The command line turns every one of them
 into a single line and the exit status that the class carries.
@@ -22,63 +22,63 @@ class PipelineError(Exception):
 
 
 class ModelError(PipelineError, ValueError):
-    """Raised when a model cannot be read: no such file, an unknown format, an unsupported operator."""
+    """Raised when a model is unreadable: missing file, unknown format, unsupported operator."""
 
     exit_status = 2
 
 
 class PlanError(PipelineError, ValueError):
-    """Raised when a plan is impossible: an unknown cut, too many stages, an unconnected tensor."""
+    """Raised when a plan is impossible: unknown cut, too many stages, unconnected tensor."""
 
     exit_status = 2
 
 
 class BoardError(PipelineError, ValueError):
-    """Raised when a board or device is unknown, or described wrongly."""
+    """Raised when a board or device is unknown or ill-described."""
 
     exit_status = 2
 
 
 class BuildError(PipelineError, RuntimeError):
-    """Raised when a stage cannot be compiled, or a model as read, or its stages, compute something else than it."""
+    """Raised when a stage cannot be compiled, or results differ from the model."""
 
 
 class BundleError(PipelineError, ValueError):
-    """Raised when a bundle is missing, damaged, too new, or made for another kind of machine."""
+    """Raised when a bundle is missing, damaged, too new, or foreign."""
 
     exit_status = 2
 
 
 class TuningError(PipelineError, ValueError):
-    """Raised when a tuning database is missing, damaged, or another kind of file, or when nothing can be tuned."""
+    """Raised when a tuning database is unusable, or nothing can be tuned."""
 
     exit_status = 2
 
 
 class InstructionError(PipelineError, ValueError):
-    """Raised when a value does not fit its field of an accelerator's instruction, or a stream holds no instructions."""
+    """Raised when a value exceeds its instruction field, or a stream is malformed."""
 
     exit_status = 2
 
 
 class ArgumentError(PipelineError, ValueError):
-    """Raised when an argument or option is none that can be meant: a negative time, an unknown policy."""
+    """Raised when an argument is senseless: negative time, unknown policy."""
 
     exit_status = 2
 
 
 class InputError(PipelineError, ValueError):
-    """Raised when a frame does not fit the pipeline: wrong name, dtype, rank or shape."""
+    """Raised when a frame does not fit: wrong name, dtype, rank or shape."""
 
     exit_status = 2
 
 
 class SourceLost(PipelineError, RuntimeError):
-    """Raised when a camera or stream ends, falls silent, or is taken away while frames are read from it."""
+    """Raised when a camera or stream ends, falls silent, or disappears."""
 
 
 class ShadowedPackage(PipelineError, ImportError):
-    """Raised when Python finds another project's package under a name of this one's.
+    """Raised when another project's package hides one of this project's names.
 
     Attributes
     ----------
@@ -95,13 +95,13 @@ class ShadowedPackage(PipelineError, ImportError):
 
 
 class MissingExtra(PipelineError, ImportError):
-    """Raised when a feature needs an optional package that is not installed."""
+    """Raised when an optional package is missing for a feature."""
 
     exit_status = 2
 
 
 class StageError(PipelineError, RuntimeError):
-    """Raised from a frame's future when a stage failed on that frame.
+    """Raised from a frame's future when a stage failed on it.
 
     The error of the device is its ``__cause__``.
 
@@ -122,12 +122,12 @@ class StageError(PipelineError, RuntimeError):
         self.__cause__ = cause
 
     def __reduce__(self) -> tuple[type[StageError], tuple[str, str, int, BaseException | None, str]]:
-        """Rebuild from these facts, so that the error crosses process borders."""
+        """Rebuild from the facts, to cross process borders."""
         return type(self), (self.stage, self.device, self.frame, self.__cause__, self.step)
 
 
 class StageTimeout(StageError):
-    """Raised from a frame's future when a stage did not finish it within its time limit.
+    """Raised from a frame's future when a stage exceeded its time limit.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class StageTimeout(StageError):
         self.stage, self.device, self.frame, self.seconds, self.step = stage, device, frame, seconds, step
 
     def __reduce__(self) -> tuple[type[StageTimeout], tuple[str, str, int, float, str]]:  # type: ignore[override]
-        """Rebuild from these facts, so that the error crosses process borders."""
+        """Rebuild from the facts, to cross process borders."""
         return type(self), (self.stage, self.device, self.frame, self.seconds, self.step)
 
 
@@ -152,15 +152,15 @@ def _describe_place(stage: str, device: str, step: str) -> str:
 
 
 class DeviceLost(PipelineError, RuntimeError):
-    """Raised when a device on another machine cannot be reached, refuses a stage, gives no sign of life, or is gone."""
+    """Raised when a remote device is unreachable, silent, or refuses a stage."""
 
 
 class RemoteError(PipelineError, RuntimeError):
-    """Raised when a stage failed on another machine; the message has its error there."""
+    """Raised when a stage failed on another machine, with its message."""
 
 
 class FrameDropped(PipelineError):
-    """Raised from a frame's future when the frame never started, by the admission policy or by `flush`.
+    """Raised from the future of a frame dropped by admission or `flush`.
 
     Attributes
     ----------
@@ -176,16 +176,16 @@ class FrameDropped(PipelineError):
         self.frame, self.reason = frame, reason
 
     def __reduce__(self) -> tuple[type[FrameDropped], tuple[int, str]]:
-        """Rebuild from the two facts, so that the error crosses process borders."""
+        """Rebuild from the facts, to cross process borders."""
         return type(self), (self.frame, self.reason)
 
 
 class PipelineClosed(PipelineError, RuntimeError):
-    """Raised when a frame is submitted to, or still waits in, a pipeline that has been closed."""
+    """Raised when a frame is submitted to, or waits in, a closed pipeline."""
 
 
 def describe_error(error: BaseException, *, kind: bool = True) -> str:
-    """Describe an error of anybody's in words, by its `kind` and its text, even if that cannot be had.
+    """Describe any error by `kind` and text, even if unprintable.
 
     A device's or a user's exception may have a ``__str__`` that fails; whoever reports it must not fail with it.
     """
@@ -197,7 +197,7 @@ def describe_error(error: BaseException, *, kind: bool = True) -> str:
 
 
 def reason(error: BaseException, *, line: int = -1) -> str:
-    """Return one line of an error's text, or its kind if it has none.
+    """Return one line of an error's text, or its kind.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def reason(error: BaseException, *, line: int = -1) -> str:
 
 
 def near(name: str, candidates: Iterable[str], limit: int = 3) -> str:
-    """Return ``'; did you mean ...?'`` for names that resemble `name`, or an empty string."""
+    """Return ``'; did you mean ...?'`` for similar names, or an empty string."""
     # Late: only a mistake needs it.
     import difflib
 

@@ -1,4 +1,4 @@
-"""Builds the C++ runner with what there is: this machine's CMake and compiler, or the packages cmake and ziglang.
+"""Builds the C++ runner with installed tools, or the packages cmake and ziglang.
 
 `make runner` calls it.  For another processor, such as ``--machine aarch64`` or ``--machine armv7l``, Zig is the
 compiler: it brings the libraries of all of them along.
@@ -26,7 +26,7 @@ TARGETS = {
 
 
 def packages() -> Path:
-    """Return the folder where pip has put tvm and tvm_ffi for this Python."""
+    """Return the folder of tvm and tvm_ffi for this Python."""
     spec = importlib.util.find_spec("tvm_ffi")
     if spec is None or spec.origin is None:
         sys.exit("error: the runner needs the headers and libraries of TVM; pip install apache-tvm")
@@ -34,7 +34,7 @@ def packages() -> Path:
 
 
 def find_cmake() -> list[str]:
-    """Return the command of CMake, or end; the package's version is known, this machine's may be too old."""
+    """Return a sufficient CMake command, or end."""
     if importlib.util.find_spec("cmake"):
         return [sys.executable, "-c", "import cmake; cmake.cmake()"]
     if path := shutil.which("cmake"):
@@ -43,7 +43,7 @@ def find_cmake() -> list[str]:
 
 
 def find_compiler(machine: str, folder: Path) -> list[str]:
-    """Return CMake's options for a compiler for `machine`, or end."""
+    """Return CMake's compiler options for `machine`, or end."""
     is_foreign = machine != platform.machine()
     if not is_foreign and (os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")):
         return []
@@ -62,7 +62,7 @@ def find_compiler(machine: str, folder: Path) -> list[str]:
 
 
 def forget_other_tools(folder: Path, configure: Sequence[str]) -> None:
-    """Remove what CMake remembers of other tools, which may be gone: it never looks for new ones."""
+    """Remove CMake's memory of other, possibly missing tools."""
     tools, stamp = "\n".join((*configure, shutil.which("c++") or "")), folder / "tools.txt"
     if not stamp.exists() or stamp.read_text() != tools:
         (folder / "CMakeCache.txt").unlink(missing_ok=True)
@@ -71,7 +71,7 @@ def forget_other_tools(folder: Path, configure: Sequence[str]) -> None:
 
 
 def build(folder: Path, machine: str, options: Sequence[str]) -> Path:
-    """Build the runner for a machine, and return the folder that holds all of it."""
+    """Build the runner for a machine and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     cmake = find_cmake()
     configure = ["-S", str(SOURCE), "-B", str(folder), f"-DPACKAGES={packages()}", *find_compiler(machine, folder)]
@@ -84,7 +84,7 @@ def build(folder: Path, machine: str, options: Sequence[str]) -> Path:
 
 
 def main() -> None:
-    """Build what the command line asks for."""
+    """Build the command line's runner."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machine", choices=TARGETS, default=platform.machine())
     parser.add_argument("--folder", type=Path, help="where to build (default: build/runner, with the machine's name)")

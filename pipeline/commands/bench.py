@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Build what is missing, measure, print."""
+    """Build the missing parts, measure and print."""
     with view.serve_view(options.view) as (server, always):
         comparison = _measure(options, server, frames=options.frames, rounds=options.rounds, common_trace=always)
     if options.json:

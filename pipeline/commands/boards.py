@@ -1,4 +1,4 @@
-"""``soc-pipeline boards``: the boards that come along, or one of them in full."""
+"""``soc-pipeline boards``: shipped boards, or one in full."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _show(board: Board) -> None:
 
 
 def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
-    """Yield the facts of a device: name, amount, and origin."""
+    """Yield a device's facts: name, amount and origin."""
     facts = {
         "kind": device.kind,
         "target": _target(device),

@@ -23,7 +23,7 @@ EXAMPLE = "soc-pipeline build model.onnx --plan plan.json -o model.bundle"
 
 # More would hide the lines below; models of unusual operators have dozens.
 LISTED = 6
-"""So many kernels without a rule are named; ``--json`` has all."""
+"""Kernels without a rule that are named; ``--json`` has all."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,13 +126,13 @@ def _show(bundle: Bundle, tuning: Path | None, path: str) -> None:
 
 
 def tuned_kernels(bundle: Bundle) -> int:
-    """Count the kernel calls of a bundle that was just built and are tuned."""
+    """Count a new bundle's tuned kernel calls."""
     # Calls of a bundle that was loaded are not known, and count as none.
     return sum(call.rule.startswith("tuned") for code in bundle.codes if code for call in code.calls or ())
 
 
 def without_rule(stage: StageGeneral) -> str:
-    """Name the operators of a stage that have no kernel of their own, and their cost."""
+    """Name a stage's operators without own kernel, with their cost."""
     count = len(stage.operators)
     has, their, take = ("has", "its", "takes") if count == 1 else ("have", "their", "take")
     share = f" and {take} {_percent(stage.share)} of its time" if stage.share is not None else ""
@@ -168,7 +168,7 @@ def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
 
 
 def _check_output(path: Path) -> None:
-    """Find out before compiling, not after, that there is no place to save to."""
+    """Check for a place to save to, before compiling."""
     if not path.absolute().parent.is_dir():
         raise BundleError(f"cannot save {str(path)!r}: there is no folder {str(path.parent)!r}")
     # A bundle may be replaced; any other folder may hold something dear.

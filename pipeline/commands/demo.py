@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the demo and print what it found."""
+    """Run the demo and print its results."""
     from pipeline.demo import stream
 
     output = Path(options.output) if options.output else stream.OUTPUT

@@ -1,4 +1,4 @@
-"""``soc-pipeline devices``: the processors that are really present on this machine."""
+"""``soc-pipeline devices``: the processors actually present on this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class PresentDevice:
-    """A device that is present, on which stages can run."""
+    """A present device, usable for stages."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class PresentDevice:
 
 @dataclass(frozen=True)
 class Machine:
-    """Processors that are present, reasons why others are not, and caches that cores share."""
+    """Present processors, reasons for absent ones, and shared caches."""
 
     devices: tuple[PresentDevice, ...]
     absent: Mapping[str, str]
@@ -92,7 +92,7 @@ def _accelerator(accelerator: Accelerator) -> PresentDevice:
 
 
 def show(machine: Machine) -> None:
-    """Print a table of the devices, and facts about cores and caches below it."""
+    """Print a table of devices, with cores and caches below."""
     out = console.console()
     table = console.table("Devices of this machine", "device", "kind", "what it is", "cores", ">memory")
     for device in machine.devices:
@@ -112,7 +112,7 @@ def show(machine: Machine) -> None:
 
 
 def lines(machine: Machine) -> Iterator[str]:
-    """Print the shared caches, and what was not found."""
+    """Yield lines on shared caches and absent devices."""
     levels = [(each.level, each.nbytes, len(each.cores)) for each in machine.caches]
     for level, nbytes, core_count in dict.fromkeys(levels):
         times = levels.count((level, nbytes, core_count))

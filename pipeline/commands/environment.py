@@ -1,4 +1,4 @@
-"""``soc-pipeline environment``: the versions and packages that a question or a report of a fault needs."""
+"""``soc-pipeline environment``: versions and packages for questions and fault reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it; status 1 if a package that is always needed is missing or of a version that does not fit."""
+    """Print it; status 1 for a missing or unsuitable required package."""
     environment = describe()
     if options.json:
         console.print_json(environment)
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Package:
-    """A distribution that this one asks for; `extra` is empty for those that are always needed."""
+    """Requested distribution; `extra` is empty for required ones."""
 
     name: str
     extra: str
@@ -60,7 +60,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Environment:
-    """What the behaviour of this package depends on, beside models and boards."""
+    """Environment of the package, besides models and boards."""
 
     version: str
     python: str
@@ -72,7 +72,7 @@ class Environment:
 
 
 def describe() -> Environment:
-    """Describe this process's environment, without loading any of the packages.
+    """Describe this process's environment without loading any package.
 
     Raises
     ------

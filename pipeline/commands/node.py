@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _interruption() -> Iterator[Latch]:
-    """Yield a latch that Ctrl-C, SIGTERM and SIGHUP set: a node's ordinary end; a second Ctrl-C is not waited for."""
+    """Yield a latch for Ctrl-C, SIGTERM and SIGHUP; a repeated Ctrl-C interrupts."""
     from pipeline.scheduler.waiting import Latch
 
     # A `threading.Event` that a handler sets may be locked by the very thread that it interrupts.
@@ -113,7 +113,7 @@ def _interruption() -> Iterator[Latch]:
 
 
 class _Reports:
-    """Tells of errors, and not of each of many that are the same."""
+    """Reports errors, but not repeated ones."""
 
     def __init__(self) -> None:
         self._last = ""

@@ -77,14 +77,14 @@ def _check_output(path: Path) -> None:
 
 
 def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
-    """Return the plan's own fields, and what was found about it under ``explanation``."""
+    """Return the plan's fields, with its findings under ``explanation``."""
     facts = asdict(explanation)
     facts |= {"frames_per_s": explanation.frames_per_s, "gap": explanation.gap}
     return {**msgspec.to_builtins(plan), "explanation": facts}
 
 
 def show(plan: Plan, explanation: Explanation) -> None:
-    """Print the table, the verdict, the bound, what else was considered, and what would help."""
+    """Print table, verdict, bound, alternatives and advice."""
     out = console.console()
     table = console.table(f"{plan.model} on {plan.board.name}", *COLUMNS)
     for row in rows(explanation):
@@ -134,7 +134,7 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 
 def _step_table(explanation: Explanation) -> Table:
-    """Return the steps of stages whose workers borrow devices."""
+    """Return the steps of stages with borrowed devices."""
     table = console.table("Steps", "stage", ">step", "device", "operators", ">compute ms", ">transfer ms", ">weights")
     for stage in explanation.stages:
         for number, step in enumerate(stage.steps):
@@ -185,14 +185,14 @@ def _limits(explanation: Explanation) -> str:
 
 
 def _open_gap(explanation: Explanation) -> str:
-    """Return how far the bound may be from the best plan, if that is worth a word."""
+    """Describe the bound's gap to the best plan, if notable."""
     if explanation.open_gap < _TIGHT:
         return ""
     return f"; the bound is not tight: the fastest plan that was found takes {explanation.open_gap:.1%} more"
 
 
 def _shared(explanation: Explanation) -> str:
-    """Return the share of the time for which everything is in use that stages share, the busiest first."""
+    """Describe shared resources' busy shares, busiest first."""
     loads = sorted(explanation.loads.items(), key=lambda load: -load[1])
     if not loads or not explanation.interval_s:
         return ""

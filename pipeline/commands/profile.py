@@ -1,4 +1,4 @@
-"""``soc-pipeline profile``: measure a model's operators on the devices of a board, here and on other machines."""
+"""``soc-pipeline profile``: measure a model's operators on a board's devices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 SLOWEST = 15
-"""So many groups are listed by default."""
+"""Groups listed by default."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,7 +79,7 @@ def _show(graph: Graph, profile: Profile, limit: float) -> None:
 
 
 def _origin(profile: Profile, device: Device) -> str:
-    """Tell the origin of a device's times; of several cores, by how much they slow each other, too."""
+    """Describe the origin of a device's times, with contention between cores."""
     if reason := profile.estimated.get(device.name):
         return f"estimated: {reason}"
     isolated_s, contended_s = (
@@ -124,5 +124,5 @@ def _facts(graph: Graph, profile: Profile) -> dict[str, object]:
 
 
 def _finite(seconds: float) -> float | None:
-    """Return a time; what a device cannot run has none."""
+    """Return a time, or None for unsupported operators."""
     return seconds if math.isfinite(seconds) else None

@@ -1,4 +1,4 @@
-"""``soc-pipeline quantize``: make an int8 model, and say what that costs."""
+"""``soc-pipeline quantize``: make an int8 model and report its loss."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _quantize_onnx(options: argparse.Namespace) -> Loss:
 
 
 def _round_scales(options: argparse.Namespace) -> Loss:
-    """Round the scales of what is quantised already."""
+    """Round the scales of a quantised model."""
     from pipeline.quantization import rounding
 
     if (limits := _limits(options)) is None:
@@ -134,7 +134,7 @@ def _frames(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Ma
 
 
 def _random(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Mapping[str, np.ndarray]]:
-    """Return frames of normally distributed floats, or whole numbers of the whole range of bytes."""
+    """Return frames of normally distributed floats, or full-range byte integers."""
     import numpy as np
 
     # Seeded, so that two runs compare on the same frames.

@@ -1,4 +1,4 @@
-"""``soc-pipeline run``: stream frames from a camera, a recording or files through a bundle."""
+"""``soc-pipeline run``: stream a camera, recording or files through a bundle."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _report(
 
 
 def _other_ends(statistics: Statistics, summary: StreamSummary) -> str:
-    """List the ends of frames that were not delivered."""
+    """List the outcomes of undelivered frames."""
     ends = {"failed": statistics.failed, "cancelled": statistics.cancelled}
     ends |= {f"dropped ({reason})": count for reason, count in statistics.dropped.items()}
     ends["passed over (a sink was behind)"] = summary.passed_over

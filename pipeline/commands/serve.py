@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _announcing(options: argparse.Namespace, port: int) -> contextlib.AbstractContextManager[None]:
-    """Be a member of a pool as long as the result is open."""
+    """Join a pool while the result is open."""
     if options.announce is None:
         return contextlib.nullcontext()
     from pipeline.remote.zenoh_members import announce_server, parse_announcement
@@ -153,7 +153,7 @@ def _announcing(options: argparse.Namespace, port: int) -> contextlib.AbstractCo
 
 @contextlib.contextmanager
 def _running_bundle(options: argparse.Namespace) -> Iterator[OfferedBundle | None]:
-    """Give what is run as one program, and take new versions meanwhile."""
+    """Yield the bundle run as one program, updating it meanwhile."""
     if options.bundle is None:
         yield None
         return

@@ -156,7 +156,7 @@ def unit(options: argparse.Namespace, command: list[str]) -> str:
 
 
 def _sandbox(options: argparse.Namespace, paths: Sequence[str]) -> str:
-    """Return who runs the service, and what it may do."""
+    """Return the service's user and permissions."""
     if not options.system:
         return SANDBOX.format(system="full")
     if options.user:
@@ -179,7 +179,7 @@ def _groups() -> list[str]:
 
 
 def _check_open(path: Path) -> None:
-    """Raise `InputError` for what a user of the service's own cannot reach."""
+    """Raise `InputError` for paths unreachable by the service's user."""
     for folder in (path, *path.parents):
         if not folder.stat().st_mode & stat.S_IXOTH:
             raise InputError(
@@ -189,7 +189,7 @@ def _check_open(path: Path) -> None:
 
 
 def _check_lines(folder: str, *words: str) -> None:
-    """Raise `InputError` for what would begin another line of the unit, or is no text."""
+    """Raise `InputError` for text breaking a unit's line."""
     for word in (folder, *words):
         if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", word):
             raise InputError(f"{word!r} has a control character, or is no UTF-8; a unit of systemd's cannot hold it")
@@ -215,7 +215,7 @@ def _folder(options: argparse.Namespace) -> Path:
 
 
 def _quote(argument: str) -> str:
-    """Return an argument as a unit's command line has it."""
+    """Quote an argument for a unit's command line."""
     escaped = _escape(argument).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
     return f'"{escaped}"' if re.search(r"[\s\"';\\]", argument) or not argument else escaped
 

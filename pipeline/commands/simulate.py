@@ -1,4 +1,4 @@
-"""``soc-pipeline simulate``: a plan streamed on a board that is not here."""
+"""``soc-pipeline simulate``: stream a plan on an absent board."""
 
 from __future__ import annotations
 

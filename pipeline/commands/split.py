@@ -1,4 +1,4 @@
-"""``soc-pipeline split``: write each stage of a plan as a model of its own."""
+"""``soc-pipeline split``: write a plan's stages as separate models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``soc-pipeline tune``: search faster kernels for the operators that take the most time."""
+"""``soc-pipeline tune``: search faster kernels for the slowest operators."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, bench: TrialBench | None = None) -> int:
-    """Read, plan if need be, search, print; `bench` as for `pipeline.tune`."""
+    """Read, plan if necessary, search, print; `bench` as for `pipeline.tune`."""
     from pipeline.executor.tuning.database import Database
 
     _check(options)
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace, bench: TrialBench | None = None) -> int:
 
 
 def database_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add which tuning database to build with."""
+    """Add the tuning database of a build."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--tuning", metavar="FILE", help=f"a database of 'soc-pipeline tune' (default: MODEL{SUFFIX}, if it is there)"
@@ -106,7 +106,7 @@ def database_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def database_for(options: argparse.Namespace) -> Path | None:
-    """Return the tuning database to build with, if there is one.
+    """Return the build's tuning database, if any.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def _plan(graph: Graph, options: argparse.Namespace) -> Plan:
 
 @contextlib.contextmanager
 def _bar(trials: int) -> Iterator[tuple[console.Progress, Callable[[TuningStep], None]]]:
-    """Show how many trials are done, and what the last one brought; nothing where there is no terminal."""
+    """Show the trials' number and last gain on a terminal, if any."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     # Without a terminal there is nobody to look at it.

@@ -1,1 +1,1 @@
-"""The public verbs; the only place where all rooms meet."""
+"""Workflow: the public verbs, the only place where all rooms meet."""

@@ -1,4 +1,4 @@
-"""The verb build: each stage of a plan is compiled for its device."""
+"""Verb build: compiles a plan's stages for their devices."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
 def _as_one_graph(
     graph: Graph | OpenModel | Sequence[Any] | Mapping[str, Any], connect: Mapping[str, str] | None
 ) -> Graph | OpenModel:
-    """Return the graph of several models, which remembers where each of them ends, or the one there is."""
+    """Join several models' graphs with their borders, or return the only one."""
     from pipeline.workflow.chain import chain
 
     if isinstance(graph, Sequence | Mapping):

@@ -1,4 +1,4 @@
-"""Building: a graph, or a model at several sizes, becomes a bundle; what `pipeline.build` does."""
+"""Bundle builder: from a graph, or a model at several sizes, to a bundle."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from pipeline.workflow import padding, reference_check
 from pipeline.workflow.import_check import EVERYTHING, CheckOptions, ImportCheck, check_import
 
 OTHER_RUNTIME = 1e-4
-"""Share of the largest value by which stages that a runtime of others computes may differ: it rounds in its own way."""
+"""Tolerance of stages computed by another runtime, as a share of the largest value: it rounds in its own way."""
 
 OTHER_SIZES = ("refuse", "pad", "symbolic")
-"""What may become of frames of sizes that a bundle was not built for."""
+"""Treatments of frames of sizes that a bundle was not built for."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Options:
     numerics: Numerics = EXACT
 
     def tolerance_of(self, graph: Graph, plan: Plan) -> float:
-        """Return the largest error of a plan's stages together, as a share of the largest output."""
+        """Return the stages' total tolerance, relative to the largest output."""
         if self.checks.tolerance.share is not None:
             return self.checks.tolerance.share
         rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
@@ -58,7 +58,7 @@ class Options:
 
 
 def has_other_runtime(plan: Plan) -> bool:
-    """Check whether another runtime than TVM computes a stage."""
+    """Test if a runtime other than TVM computes a stage."""
     return any(plan.board.device(stage.device).capabilities.model_format for stage in plan.units)
 
 
@@ -86,7 +86,7 @@ def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
 
 
 def _describe_empty_tensor(graph: Graph) -> str:
-    """Describe the first tensor without elements that follows from inputs that have some; empty if there is none."""
+    """Describe the first empty tensor behind non-empty inputs, if any."""
     empty = {name for name, spec in graph.tensors.items() if 0 in spec.shape}
     name = next((name for operator in graph.operators for name in operator.outputs if name in empty), "")
     if not name or any(spec.name in empty for spec in graph.inputs):
@@ -138,7 +138,7 @@ def build_at(model: OpenModel, plan: Plan, size: Size, options: Options) -> Buil
 
 
 def compiled_at(graph: Graph, plan: Plan, options: Options) -> Build:
-    """Return the stages of a plan that was made for `graph`, or for the same model at another size."""
+    """Compile a plan's stages for `graph`, or its model's other sizes."""
     # A frame of the first size, which a user may have given, does not fit this one.
     checks = replace(options.checks, frames=())
     checked = _check_import(graph, plan, replace(options, checks=checks))
@@ -169,7 +169,7 @@ def _compile(
 
 
 def _sources(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[StageExport]:
-    """Yield each stage; memory that was only needed for the one before is free by then."""
+    """Yield the stages, releasing the previous one's memory."""
     for part in parts:
         graph.release()
         yield StageExport(graph, part)
@@ -177,7 +177,7 @@ def _sources(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[StageExport]:
 
 
 def _check_import(graph: Graph, plan: Plan, options: Options) -> ImportCheck:
-    """Run the unsplit model, whose weights are gone by the time that stages are built."""
+    """Run the unsplit model, releasing its weights before stages are built."""
     if options.checks.check or options.checks.verify:
         options.progress("running the unsplit model")
     return check_import(graph, plan, options.checks)
@@ -234,7 +234,7 @@ def _general(
 
 
 def _sharing_parameters(bundle: Bundle, builds_of_sizes: Sequence[Build]) -> Bundle:
-    """Return the bundle with further builds; parameters that are equal are in memory once."""
+    """Return the bundle with further builds, sharing equal parameters."""
     builds = [bundle.codes, *(build.codes for build in builds_of_sizes)]
     code_lists: list[list[Any]] = [[] for _ in builds]
     for codes in zip(*builds, strict=True):

@@ -1,4 +1,4 @@
-"""The public function chain: a user's own list of models becomes one graph."""
+"""Chain: a user's list of models becomes one graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def chain(
     *,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
-    """Connect models, each a file or an object of its own, and return them as one graph.
+    """Connect models, from files or objects, to one graph.
 
     Parameters
     ----------

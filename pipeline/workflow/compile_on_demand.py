@@ -1,4 +1,4 @@
-"""Builds for sizes that come up while a pipeline runs; each is made once, and kept on disk."""
+"""Compile on demand: builds for new sizes while running, stored on disk."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Maker:
             )
 
     def __call__(self, size: Size) -> Build:
-        """Return the build for `size`, from the disk or compiled.
+        """Return the build for `size`, stored or compiled.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Maker:
         return new_build
 
     def _key(self, graph: Graph, plan: Plan) -> str:
-        """Return a name that says all that the code depends on."""
+        """Return a name of everything behind the code."""
         devices = [
             cost_cache.describe_processor(plan.board.device(stage.device), len(stage.cores_of(0)))
             for stage in plan.units

@@ -1,4 +1,4 @@
-"""The verb export_stages: each stage of a plan becomes a model of its own, for other tool chains."""
+"""Verb export_stages: writes a plan's stages as models for other tools."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 FORMATS = ("onnx", "tflite", "source")
 
 LARGEST_BYTES = 2**31 - 1
-"""Of one file: protobuf reads none of 2 GiB."""
+"""Upper bound on a file's bytes: protobuf reads none of 2 GiB."""
 
 
 @dataclass(frozen=True)
 class ExportedStages:
-    """What `export_stages` has written.
+    """Result of `export_stages`.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ExportedStages:
-    """Write each stage of a plan as a model of its own, and a ``manifest.json`` of what goes from which to which.
+    """Write the stages as models, with their connections in ``manifest.json``.
 
     Parameters
     ----------

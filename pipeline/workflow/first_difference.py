@@ -1,4 +1,4 @@
-"""First difference: the operator at which a graph leaves what the library of its model computes."""
+"""First difference: the operator where a graph departs from its library."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from pipeline.workflow import unsplit
 Arrays = Mapping[str, np.ndarray]
 
 LOOSENESS = 10
-"""Inside of a model, values that are nearly cancelled out later may be further away than its outputs are."""
+"""Factor on tolerances inside of a model. Values that are nearly cancelled out later may be further away than its
+outputs are."""
 
 MOST_BYTES = 1 << 30
-"""Of intermediate tensors at once; of larger models only some are compared."""
+"""Most bytes of intermediate tensors at once; of larger models only some are compared."""
 
 
 def describe(graph: Graph, plan: Plan, frame: Arrays, wrong: Sequence[str], bounds: Bounds) -> str:
-    """Name the first operator on the way to a wrong output whose own result differs; empty if none can be told.
+    """Name the first differing operator before a wrong output, if any.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def describe(graph: Graph, plan: Plan, frame: Arrays, wrong: Sequence[str], boun
 
 
 def _intermediates(graph: Graph, frame: Arrays) -> dict[str, np.ndarray]:
-    """Return what the libraries compute inside of a graph's models, by the graph's names."""
+    """Return the libraries' intermediate tensors by graph names."""
     made_names = {name for operator in graph.operators for name in operator.outputs}
     tensors: dict[str, np.ndarray] = dict(frame)
     for source in graph.sources:
@@ -74,7 +75,7 @@ def _intermediates(graph: Graph, frame: Arrays) -> dict[str, np.ndarray]:
 
 
 def _affordable(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """Return every tensor, or every second, third and so on of many large ones."""
+    """Return all tensors, or every nth of many large ones."""
     every = 1 + sum(spec.nbytes for spec in specs) // MOST_BYTES
     return list(specs[::every])
 
@@ -88,7 +89,7 @@ def _judge(result: np.ndarray, expected: np.ndarray, bounds: Bounds) -> Judgemen
 
 
 def _first(graph: Graph, wrong: Sequence[str], judgements: Mapping[str, Judgement]) -> Operator | None:
-    """Return the first operator, on ways of different tensors to the wrong outputs, whose inputs are all the same."""
+    """Return the first operator with equal inputs on ways to wrong outputs."""
     makers = {name: position for position, operator in enumerate(graph.operators) for name in operator.outputs}
     ends, visited = [makers[name] for name in wrong if name in makers], set[int]()
     beginnings = []
@@ -108,7 +109,7 @@ def _first(graph: Graph, wrong: Sequence[str], judgements: Mapping[str, Judgemen
 def _comparable_inputs(
     graph: Graph, position: int, makers: Mapping[str, int], judgements: Mapping[str, Judgement]
 ) -> Iterator[str]:
-    """Yield the nearest tensors in front of an operator that the model has, too."""
+    """Yield the nearest earlier tensors known to the model too."""
     names, visited = list(graph.operators[position].inputs), set[str]()
     while names:
         name = names.pop()

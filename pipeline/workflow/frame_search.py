@@ -1,4 +1,4 @@
-"""Frame search: a random frame that a model takes, which thresholds, lengths or divisors among its inputs restrict."""
+"""Frame search: random frames acceptable to models with restricted inputs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class FrameSearch:
     strict: bool = False
 
     def run(self) -> FrameTrial:
-        """Return the outcome of the first frame whose outputs can be compared.
+        """Return the first frame's outcome with comparable outputs.
 
         - a frame that the model and its library take, with outputs that are finite, is compared;
         - of frames with outputs that overflow, the first is compared, if there is no other;
@@ -121,7 +121,7 @@ class FrameSearch:
 
 
 def library_frame(graph: Graph, seed: int) -> Frame:
-    """Return the first random frame that a graph's libraries take; the usual one if there is none."""
+    """Return the first random frame accepted by a graph's libraries, else the usual."""
     frames = [trial.arrays for trial in candidates(graph.inputs, seed)]
     if reference_check.why_impossible(graph):
         return frames[0]
@@ -129,7 +129,7 @@ def library_frame(graph: Graph, seed: int) -> Frame:
 
 
 def _library(graph: Graph, frame: Frame) -> str:
-    """Return the name of the library that takes a frame; empty if it does not."""
+    """Return the library accepting a frame, else empty."""
     try:
         return reference_check.run_sources(graph, frame)[0]
     except ModelError:

@@ -1,4 +1,4 @@
-"""Import check: while a graph is built, what it computes unsplit is compared with the library of its model's format.
+"""Import check: compares a graph with its format's library during the build.
 
 It is here and not where a model is read, because whatever computes the graph has to be compiled first: that takes ten
 times as long as reading, also without any optimisation, but a build does it anyway.
@@ -30,7 +30,7 @@ Frame = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What shall be compared.
+    """Extent of the comparison.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class ImportCheck:
-    """What is known of a graph before its stages are built.
+    """Findings on a graph before its stages are built.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class ImportCheck:
 
 
 def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck:
-    """Compute a graph unsplit, and compare it with the library of its model's format.
+    """Compute a graph unsplit and compare it with its format's library.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _run(model: unsplit.UnsplitModel, frame: Frame, number: int) -> dict[str, np
 
 
 def _why_not(graph: Graph, plan: Plan, options: CheckOptions) -> str:
-    """Return the reason for which nothing is compared with a library; empty if it is."""
+    """Return a reason against comparing, else empty."""
     if options.verify:
         reference_check.require_libraries(graph)
         return ""

@@ -1,4 +1,4 @@
-"""The planner of a graph on a board: with estimates, or with what is measured on the devices that are here."""
+"""Planner factory: a graph's planner on a board, with estimates or measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     sampling: Sampling = FULL,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Planner:
-    """Make the planner of `graph` on `board`; with `measure`, from times measured on the devices that are here.
+    """Make the planner of `graph` on `board`, optionally with measured times.
 
     Devices that other runtimes drive are asked what they run.  What was measured or asked before is taken from the
     user's cache, unless it is to be `fresh`.  Fused groups are divided at the cuts `unfused`, so that these are legal,
@@ -61,7 +61,7 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
 
 
 def _resolve_board(board: Board | str, runtimes: Sequence[str]) -> Board:
-    """Return the board of a name, with the runtimes that are asked for."""
+    """Return the named board with the requested runtimes."""
     if isinstance(board, str):
         import boards
 

@@ -1,4 +1,4 @@
-"""Padding: the proof that a frame may be filled up to a larger size, and the part of the outputs that is its result."""
+"""Padding: proof that frames may be padded, and the outputs' valid part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Axes = dict[str, tuple[Multiple | None, ...]]
 
 
 def axes(model: OpenModel, bundle: Bundle, tolerance: float, seed: int) -> Axes:
-    """Return for each output what its extents are multiples of, after trying out that frames may be padded.
+    """Return the outputs' extent multiples, after trying padded frames.
 
     A random frame of a smaller size, padded with zeros or with random values, must give the results that the model
     gives at that size.

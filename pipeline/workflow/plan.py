@@ -1,4 +1,4 @@
-"""The verb plan: a graph is divided into stages for a board; estimates and measurements meet here."""
+"""Verb plan: divides a graph into stages, by estimates or measurements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     heterogeneous: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """Divide a graph into stages and give each one a device and cores.
+    """Divide a graph into stages with devices and cores.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     stages, cuts = _resolve_cuts(graph, stages, cuts, allow_unfused=allow_unfused)
 
     def make(fresh: bool) -> Planner:
-        """Return what each group of operators takes on each device: measured where asked for, else estimated."""
+        """Return the planner, with measured costs if requested."""
         return make_planner(
             graph,
             board,
@@ -132,7 +132,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
 def _resolve_cuts(
     graph: Graph, stages: int | str, cuts: Sequence[str | int] | None, *, allow_unfused: bool
 ) -> tuple[int | str, Sequence[str | int] | None]:
-    """Return the number of stages and the cuts, where models of a chain have a stage each."""
+    """Return stage count and cuts, with a stage per chained model."""
     if stages == "models":
         # The ends of the models are cuts like others; devices and cores are still chosen.
         stages, cuts = "auto", _between_models(graph, cuts)

@@ -44,7 +44,7 @@ def read(
     verify: bool = False,
     fallback: bool = True,
 ) -> Graph | OpenModel:
-    """Read a model, fold its constants and batch norms, and return its graph.
+    """Read a model, fold constants and batch norms, and return its graph.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reference check: outputs of a graph beside those of the models that it was read from, in their own libraries."""
+"""Reference check: a graph's outputs beside its source libraries'."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class ReferenceFrame:
 
     @property
     def problems(self) -> dict[str, str]:
-        """What is wrong, by output."""
+        """Problems by output."""
         return {name: judgement.problem for name, judgement in self.judgements.items() if judgement.problem}
 
 
 def bounds_of(graph: Graph, tolerance: Tolerance, *, floor: Bounds | None = None) -> Bounds:
-    """Return what is allowed of a graph's outputs; never less than `floor`, if there is one."""
+    """Return the tolerances of a graph's outputs, at least `floor`."""
     rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
     bounds = Bounds.of(tolerance, max(Bounds.share, rounding))
     if floor is None:
@@ -57,7 +57,7 @@ def bounds_of(graph: Graph, tolerance: Tolerance, *, floor: Bounds | None = None
 
 
 def why_impossible(graph: Graph) -> str:
-    """Describe why a graph has nothing to be compared with; empty if it has."""
+    """Explain a graph without reference, else empty."""
     if not graph.sources:
         return "no other library runs it"
     for source in graph.sources:
@@ -70,7 +70,7 @@ def why_impossible(graph: Graph) -> str:
 
 
 def require_libraries(graph: Graph) -> None:
-    """Raise `MissingExtra` if a library that runs one of a graph's models is not installed, `ModelError` if none is."""
+    """Raise `MissingExtra` for missing libraries of a graph's models, or `ModelError` without any."""
     if not graph.sources:
         raise ModelError(f"{graph.name!r} cannot be verified: no other library runs what it was read from")
     for source in graph.sources:
@@ -109,7 +109,7 @@ def check_frame(graph: Graph, frame: Arrays, outputs: Arrays, bounds: Bounds) ->
 
 
 def check_stages(graph: Graph, outputs: Arrays, expected: Arrays, bounds: Bounds) -> ReferenceFrame:
-    """Judge the outputs of stages that other runtimes compute, beside the unsplit model's.
+    """Judge other runtimes' stage outputs against the unsplit model's.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def check_stages(graph: Graph, outputs: Arrays, expected: Arrays, bounds: Bounds
 
 
 def _run_real(graph: Graph, frame: Arrays) -> Arrays:
-    """Run a frame through a quantised model that rounds nothing; without outputs where there is none."""
+    """Run a frame through an unrounded quantised model, if there is one."""
     if len(graph.sources) != 1:
         return {}
     (source,) = graph.sources
@@ -145,7 +145,7 @@ def _run_real(graph: Graph, frame: Arrays) -> Arrays:
 
 
 def run_sources(graph: Graph, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> ReferenceOutputs:
-    """Run a frame through a graph's models, each in its library, and return their names and the graph's outputs."""
+    """Run a frame through a graph's libraries; return names and outputs."""
     tensors, names = dict(frame), dict[str, None]()
     for source in graph.sources:
         inputs = {name: tensors[source.tensor(name)] for name in source.inputs}
@@ -165,7 +165,7 @@ def _judge_all(  # noqa: PLR0913, PLR0917 - outputs and all that they are judged
     opinions: Sequence[Arrays] = (),
     real: Arrays | None = None,
 ) -> ReferenceFrame:
-    """Judge the outputs that are expected."""
+    """Judge the expected outputs."""
     name, arrays = expected
     steps = output_steps(graph)
     judgements = {
@@ -199,7 +199,7 @@ def _is_same(first: Any, second: Any) -> bool:
 
 
 def worst(frames: Iterable[ReferenceFrame]) -> ReferenceFrame:
-    """Return the frame that is furthest away: one with a problem, or else the one with the largest error."""
+    """Return the worst frame: with a problem, or the largest error."""
     return max(frames, key=lambda each: (bool(each.problems), _largest_share(each)))
 
 

@@ -1,4 +1,4 @@
-"""Server bundle: a bundle whose stages all run on servers, which compute a frame in one round trip."""
+"""Server bundle: all stages on servers, one round trip per frame."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEVICE = "server"
 
 
 def on_server(bundle: Bundle | str | Path, address: str, require_signature: str | Path | None = None) -> Bundle:
-    """Return a bundle of one stage, which is the whole of another one on a server, or on a pool of them.
+    """Return a one-stage bundle for another on a server or pool.
 
     Parameters
     ----------

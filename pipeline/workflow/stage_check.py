@@ -1,4 +1,4 @@
-"""Stage check: the files of stages, run one after the other, beside the model that they are cut out of."""
+"""Stage check: stage files run in order, compared with their model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNSPLIT = "the unsplit model"
 
 @dataclass(frozen=True)
 class StageCheck:
-    """A comparison that is to be made.
+    """A planned comparison.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class StageCheck:
     def of(
         graph: Graph, suffix: str, *, verify: bool | Iterable[Any] | None, tolerance: float | str | None, seed: int
     ) -> StageCheck:
-        """Return what `pipeline.export_stages` compares; raise `MissingExtra` if it must and cannot."""
+        """Return `pipeline.export_stages`' comparison; raise `MissingExtra` if required but impossible."""
         bounds = reference_check.bounds_of(graph, Tolerance.of(tolerance))
         if verify is not None and not isinstance(verify, bool):
             require(_LIBRARIES[suffix][1], _LIBRARIES[suffix][2], f"running the stages by {_LIBRARIES[suffix][0]}")
@@ -77,7 +77,7 @@ class StageCheck:
         return StageCheck(graph, [library_frame(graph, seed)], bounds, seed, strict=bool(verify))
 
     def run(self, folder: Path, manifest: StageManifest) -> Verification | str:
-        """Run the files and compare; return why nothing could be compared, where the model's library fails.
+        """Run the files and compare, or return the library's failure.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Stage files: a folder with a model for each stage of a plan, and a manifest of them."""
+"""Stage files: a folder of models per stage, with a manifest."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Write = Callable[[int, StagePlan], tuple[bytes, str, str]]
 
 
 def check_target(folder: Path) -> None:
-    """Raise `InputError` if a folder cannot be made, or something else is there than what an earlier call made."""
+    """Raise `InputError` for a folder not creatable, or holding anything else."""
     if not folder.absolute().parent.is_dir():
         raise InputError(f"cannot write {str(folder)!r}: there is no folder {str(folder.parent)!r}")
     if folder.exists() and not _is_ours(folder):
@@ -82,7 +82,7 @@ def check_target(folder: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True if a folder has nothing in it but stages, so that replacing it destroys nothing else."""
+    """Test if a folder holds only stages, and is safe to replace."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=StageManifest)
         return {each.name for each in folder.iterdir()} <= {MANIFEST, *(stage.file for stage in manifest.stages)}
@@ -91,7 +91,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def write_folder(folder: Path, plan: Plan, write: Write, check: Callable[[Path, StageManifest], None]) -> StageManifest:
-    """Write a folder of stages; it takes its place once it is complete, and `check` has nothing against it.
+    """Write a folder of stages, placed after completion and `check`.
 
     Raises
     ------
@@ -127,5 +127,5 @@ def _write_stages(folder: Path, plan: Plan, write: Write) -> Iterable[StageFile]
 
 
 def _plain(name: str) -> str:
-    """Return a name as a part of a file's name for any system."""
+    """Return a name as file-name part for any system."""
     return re.sub(r"[^A-Za-z0-9_.+-]", "_", name)[:80]

@@ -1,4 +1,4 @@
-"""The public function tune: search faster kernels for the operators that take the most time."""
+"""Tune: searches faster kernels for the slowest operators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     progress: Callable[[str], None] = lambda _: None,
     told: Callable[[TuningStep], None] = lambda _: None,
 ) -> list[TuningRecord]:
-    """Search faster kernels for the operators that take the most time, the slowest first.
+    """Search faster kernels for the slowest operators first.
 
     For convolutions and dense layers, which have a rule, those are the rule's own with other tiles; for operators
     without a rule, schedules of TVM's MetaSchedule.  What is found is kept in `database` at once: an interruption

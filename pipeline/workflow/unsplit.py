@@ -1,4 +1,4 @@
-"""The unsplit model, which stages are compared with."""
+"""Unsplit model: the baseline of stages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
 def outputs_of(
     graph: Graph, plan: Plan, frames: Sequence[Mapping[str, np.ndarray]], tensors: Iterable[TensorSpec] = ()
 ) -> list[dict[str, np.ndarray]]:
-    """Compute a graph's outputs, and `tensors`, for each frame; see `UnsplitModel`."""
+    """Compute outputs, and `tensors`, per frame; see `UnsplitModel`."""
     model = UnsplitModel(graph, plan, tensors)
     return [model.outputs(frame) for frame in frames]
 
 
 class UnsplitModel:
-    """A graph as one stage on the device of a plan's first stage.
+    """Graph as one stage on a plan's first device.
 
     Beside the graph's outputs, it returns `tensors`, and what stages make that have a tolerance of their own.  The
     graph is compiled without tuning and without other numerics, which would be compared with themselves; for the same
@@ -68,7 +68,7 @@ class UnsplitModel:
 
 
 def _reference_device(plan: Plan) -> Device:
-    """Return the device of a plan's first stage, or this machine's processor where another runtime computes that."""
+    """Return the first stage's device, or this processor for other runtimes."""
     device = plan.board.device(plan.stages[0].device)
     return Device("cpu") if device.capabilities.model_format else device
 

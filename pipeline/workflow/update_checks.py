@@ -1,4 +1,4 @@
-"""Update checks: what a new version of a bundle has to stand just after it has taken over."""
+"""Update checks: trials of a bundle's new version after its start."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
 
 PAUSE_S = 0.01
-"""Between two looks at the frames that have ended."""
+"""Seconds between two looks at the frames that have ended."""
 
 
 class UpdateOptions(NamedTuple):
-    """What a new version has to stand.
+    """Conditions for a new version.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class UpdateOptions(NamedTuple):
 
 @contextlib.contextmanager
 def observing(running: Pipeline, note: Callable[[Sequence[np.ndarray], FrameFuture], None]) -> Iterator[None]:
-    """Show the frames that come in meanwhile to `note`."""
+    """Show frames to `note` during the block."""
     end = running.observe(note)
     try:
         yield
@@ -69,7 +69,7 @@ def check_going(running: Pipeline, ends: Callable[[], bool]) -> None:
 
 
 def guard(running: Pipeline, before: Sequence[float], options: UpdateOptions, ends: Callable[[], bool]) -> str:
-    """Watch the frames that follow, and return what speaks against the version that they pass; empty if nothing does.
+    """Watch the next frames and return an objection to their version, if any.
 
     Frames are judged while they run: once all together have taken longer than as many of the version before may, those
     that have not ended cannot change the verdict.
@@ -107,7 +107,7 @@ def guard(running: Pipeline, before: Sequence[float], options: UpdateOptions, en
 
 
 class _Window:
-    """Latencies of the frames that come in from now on, up to a number, and the first failure."""
+    """Latencies of the next frames up to a number, and first failure."""
 
     def __init__(self, size: int) -> None:
         self._size, self._noted, self._ended = size, 0, 0
@@ -118,16 +118,16 @@ class _Window:
 
     @property
     def is_full(self) -> bool:
-        """Whether all of them have ended."""
+        """True once all have ended."""
         return self._ended >= self._size
 
     def spent_s(self) -> float:
-        """Seconds that the frames have taken so far, those included that have not ended."""
+        """Seconds of the frames so far, including unfinished ones."""
         moment = time.monotonic()
         return sum(self.latencies) + sum(moment - begin for begin in list(self._begins.values()))
 
     def note(self, _: Any, future: FrameFuture) -> None:
-        """Follow a frame that comes in."""
+        """Follow an incoming frame."""
         if self._noted >= self._size:
             return
         self._noted += 1

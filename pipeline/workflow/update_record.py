@@ -1,4 +1,4 @@
-"""Update record: the version that ran last, on disk, so that a restart runs it again."""
+"""Update record: the last running version on disk, for restarts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LARGEST = 1 << 16
 
 
 class UpdateRecord:
-    """Record of the version that runs in place of a bundle.
+    """Record of the version running in place of a bundle.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class UpdateRecord:
         self._folder, self._bundle = folder, bundle
 
     def note(self, version: Path) -> None:
-        """Write that a version is at work; a folder that cannot be written to costs a warning."""
+        """Record a running version; an unwritable folder costs a warning."""
         try:
             content = {"bundle": _digest(self._bundle), "version": version.name, "checksum": _digest(version)}
             write_atomically(self._folder / RECORD, json.dumps(content).encode())
@@ -50,7 +50,7 @@ class UpdateRecord:
             logger.warning("a restart will not run version %r: it cannot be recorded: %s", version.name, reason)
 
     def load(self, load: Callable[[Path], Bundle]) -> Bundle:
-        """Return the version that ran last, else the bundle itself."""
+        """Load the last running version, or the bundle itself."""
         version = self._version()
         if version is not None:
             try:

@@ -1,4 +1,4 @@
-"""Update shadow: live frames pass a new version of a bundle beside the one at work."""
+"""Update shadow: live frames through a new version beside the current."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
 
 _BACKLOG = 2
-"""Frames that wait to be compared; others are left out, so that the stream does not wait for it."""
+"""Most frames waiting for comparison; others are left out, so that the stream does not wait for it."""
 
 
 def compare_live(
     running: Pipeline, current: Bundle, successor: Bundle, options: UpdateOptions, ends: Callable[[], bool]
 ) -> None:
-    """Let some live frames pass a version beside the one at work.
+    """Pass some live frames through a version beside the current one.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def compare_live(
 
 @contextlib.contextmanager
 def _shadow(bundle: Bundle, options: UpdateOptions, ends: Callable[[], bool]) -> Iterator[Pipeline]:
-    """Run a version beside the one at work; its devices may hang when they open, and when they run."""
+    """Run a version beside the current one, even with hanging devices."""
     from pipeline.scheduler.pipeline import Pipeline
 
     try:
@@ -95,7 +95,7 @@ def _compare_frame(
     options: UpdateOptions,
     ends: Callable[[], bool],
 ) -> bool:
-    """Return whether a frame could be compared; raise if it fails or hangs, or its outputs differ too much."""
+    """Compare a frame if possible; raise on failure, hang or difference."""
     names = [spec.name for spec in shadow.plan.inputs]
     shadow_future = shadow.submit(dict(zip(names, inputs, strict=True)), copy=False)
     if not _wait(shadow_future, options.patience_s, ends):
@@ -117,7 +117,7 @@ def _compare_frame(
 
 
 def _wait(future: FrameFuture, limit_s: float, ends: Callable[[], bool]) -> bool:
-    """Wait for a frame's end, and return whether it has come in time; raise `PipelineClosed` if the stream ends."""
+    """Wait for a frame's end, returning success; raise `PipelineClosed` at the stream's end."""
     deadline = time.monotonic() + limit_s
     while not future.wait(PAUSE_S):
         if ends():

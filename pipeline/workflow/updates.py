@@ -1,4 +1,4 @@
-"""Updates: new versions of a bundle, taken from a folder while frames stream, and taken back if they are worse."""
+"""Updates: new versions from a folder during streaming, undone if worse."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 0.5
-"""Between two looks at the folder; a version that changes from one to the next is still being copied."""
+"""Seconds between two looks at the folder; a version that changes from one to the next is still being copied."""
 
 
 @dataclass(frozen=True)
 class UpdateCounts:
-    """What became of new versions.
+    """Outcomes of new versions.
 
     Attributes
     ----------
@@ -43,14 +43,14 @@ class UpdateCounts:
 
 
 _END_S = 2.0
-"""Seconds to wait for the end of a look at a version; it may be in a file or a device that hangs."""
+"""Seconds of waiting for the end of a look at a version; it may be in a file or a device that hangs."""
 
 State = tuple[tuple[str, int, int], ...]
 """Names, sizes and times of a bundle's files."""
 
 
 class Updater:
-    """Watches a folder for new versions of the bundle of a running pipeline; a context manager.
+    """Watches a folder for a running bundle's new versions; a context manager.
 
     Whatever is wrong with a version is logged and counted, and ends nothing.  Versions that lie there when it begins
     are none of the new ones.
@@ -92,7 +92,7 @@ class Updater:
 
     @property
     def counts(self) -> UpdateCounts:
-        """What became of new versions so far."""
+        """Outcomes of new versions so far."""
         return self._counts
 
     def __enter__(self) -> Self:
@@ -115,7 +115,7 @@ class Updater:
             previous = states
 
     def _apply(self, path: Path) -> None:
-        """Take a version into use, unless something speaks against it."""
+        """Switch to a version, unless a check objects."""
         running, ends = self._running, self._ending.is_set
         before = running.latencies()
         try:
@@ -142,7 +142,7 @@ class Updater:
 
 
 def _look(folder: Path) -> dict[Path, State]:
-    """Return the versions in a folder, with what tells them from others under the same name."""
+    """Return a folder's versions with their identifying states."""
     states: dict[Path, State] = {}
     try:
         folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]

@@ -1,4 +1,4 @@
-"""Verification: a model as it was read beside the same model in the library that its format belongs to."""
+"""Verification: a model as read beside the model in its own library."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def verify(
     seed: int = 0,
     frames: Iterable[Frame | np.ndarray] | None = None,
 ) -> Verification:
-    """Run a graph in one stage on this machine, and the model it was read from in its own library.
+    """Run a graph unsplit here, and its model in its own library.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _named(specs: Sequence[TensorSpec], frame: Frame | np.ndarray) -> Frame:
 def check_outputs(
     graph: Graph, plan: Plan, frames: Sequence[Frame], outputs: Sequence[Frame], bounds: Bounds
 ) -> Verification:
-    """Compare a graph's outputs for each frame with those of its sources' libraries.
+    """Compare a graph's outputs per frame with its sources' libraries.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def check_outputs(
 
 
 def summarize(graph: Graph, checks: Sequence[ReferenceFrame], bounds: Bounds) -> Verification:
-    """Return the verification of which these are the frames."""
+    """Summarise frames as a verification."""
     from pipeline.comparison.compare import overall
     from pipeline.workflow import reference_check
 

@@ -1,4 +1,4 @@
-"""The options of commands that stream through replicas on a cluster, and what they mean."""
+"""Cluster options of streaming commands, and their meanings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.errors import InputError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where replicas of the bundle run, and how many."""
+    """Add the options of replicas: place and number."""
     group = parser.add_argument_group("more than one machine")
     group.add_argument(
         "--cluster",
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a cluster, none if frames are computed here.
+    """Return the cluster's options, none for local frames.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Console: tables, progress, notices and JSON, as all commands print them."""
+"""Console: tables, progress, notices and JSON of all commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIPED_WIDTH = 160
 
 
 def console() -> Console:
-    """Return a console for tables and texts that are results."""
+    """Return a console for results."""
     if not is_installed("rich"):
         # A board that only runs bundles: what it prints is the same, without frames and colours.
         return plain.Console()  # type: ignore[return-value]
@@ -40,19 +40,19 @@ def console() -> Console:
 
 
 def can_draw() -> bool:
-    """Return whether there is a terminal that what is being done can be drawn on, and what draws."""
+    """Test for a terminal and a library to draw progress."""
     # Standard error, which is the terminal also where results are piped.
     return sys.stderr is not None and sys.stderr.isatty() and is_installed("rich")
 
 
 def notice(text: str) -> None:
-    """Print a line that is no result, so that it stays out of what is piped."""
+    """Print a line besides results, kept out of pipes."""
     print(text, file=sys.stderr)
 
 
 @contextlib.contextmanager
 def progress(text: str) -> Iterator[Progress]:
-    """Show on the terminal what is being done; silent where there is no terminal."""
+    """Show current work on a terminal, silent elsewhere."""
     if not can_draw():
         yield lambda _: None
         return
@@ -87,7 +87,7 @@ def _plain(value: object) -> object:
 
 
 def table(title: str, *columns: str) -> Table:
-    """Return a table; a column whose name begins with ``>`` is aligned to the right."""
+    """Return a table; names of right-aligned columns begin with ``>``."""
     if not is_installed("rich"):
         return plain.Table(title, columns)  # type: ignore[return-value]
     from rich.table import Table

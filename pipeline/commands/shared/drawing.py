@@ -1,4 +1,4 @@
-"""Drawings of plans: which stage is predicted to work on which frame when, alone or against what was measured."""
+"""Drawings of plans: predicted work of stages on frames, optionally beside measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAMES = 12
 
 
 def check(path: Path) -> None:
-    """Find out before the work, not after, that the picture cannot be drawn; raise `InputError` then."""
+    """Raise `InputError` for an impossible picture, before the work."""
     from pipeline.observe import timeline
 
     timeline.image_format(path)
@@ -29,7 +29,7 @@ def check(path: Path) -> None:
 
 
 def draw(plan: Plan, path: str | Path, measured_events: Sequence[TraceEvent] | None = None) -> None:
-    """Draw the steady state of a plan as it is simulated; with the events of a real run, both for each stage."""
+    """Draw a plan's simulated steady state, optionally beside a real run's events."""
     from pipeline.observe import timeline
     from pipeline.simulation import simulate
 
@@ -51,12 +51,12 @@ def draw(plan: Plan, path: str | Path, measured_events: Sequence[TraceEvent] | N
 
 
 def _rows(stage: StagePlan) -> list[str]:
-    """Return the rows of a stage: one for each replica, since these work at the same time."""
+    """Return a stage's rows, one per concurrent replica."""
     return [stage.name, *(f"{stage.name}, {replica}" for replica in range(1, stage.replicas))]
 
 
 def _borrowed(plan: Plan) -> list[str]:
-    """Return the devices that stages borrow, whose rows show who has them when."""
+    """Return the borrowed devices, shown in rows of their own."""
     from pipeline.prediction.borrowing import borrowed_devices
 
     names = (name for stage in plan.stages for name in borrowed_devices(plan.board, stage))
@@ -64,7 +64,7 @@ def _borrowed(plan: Plan) -> list[str]:
 
 
 def _row(plan: Plan, event: TraceEvent) -> str | None:
-    """Return the row that an event belongs to; None if there is none."""
+    """Return an event's row, if any."""
     if event.kind == "step":
         return event.device if event.device in _borrowed(plan) else None
     # Waiting is in front of the stage, whichever replica takes the frame then.
@@ -72,7 +72,7 @@ def _row(plan: Plan, event: TraceEvent) -> str | None:
 
 
 def _steady(events: Sequence[TraceEvent], stages: Sequence[str], plan: Plan) -> list[TraceEvent]:
-    """Return the events from the steady state on, from time 0, with frames counted from there, by rows."""
+    """Return steady-state events by row, with times and frames from 0."""
     from pipeline.observe import timeline
 
     begin, end = timeline.window(events, stages, FRAMES)
@@ -92,7 +92,7 @@ def _steady(events: Sequence[TraceEvent], stages: Sequence[str], plan: Plan) -> 
 
 
 def read_trace(path: str | Path, stages: Sequence[str]) -> list[TraceEvent]:
-    """Read the events of a file of ``soc-pipeline run --trace``.
+    """Read the events of ``soc-pipeline run --trace``.
 
     Raises
     ------

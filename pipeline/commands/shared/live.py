@@ -1,4 +1,4 @@
-"""The live table: what the stages of a running pipeline do, on the terminal, while it streams."""
+"""Live table: a running pipeline's stages on the terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = ("stage", "busy", "queue", "run p50 ms", "p95", "p99", "wait p50 ms", 
 
 
 class Display:
-    """Present step and, while a pipeline streams, its table; nothing where there is no terminal.
+    """Current step, and a streaming pipeline's table; nothing without terminal.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Display:
             self._spinner = Spinner("dots", text)
 
     def watch(self, read: Callable[[], Statistics]) -> None:
-        """Show the statistics that `read` returns from now on."""
+        """Show the statistics of `read` from now on."""
         self._read = read
 
     def __enter__(self) -> Display:  # noqa: PYI034 - Self is newer than the oldest Python
@@ -100,7 +100,7 @@ class Display:
 
 
 def table(statistics: Statistics) -> Text:
-    """Return the stages as a table, which as text is drawn in a twentieth of the time that `rich.table` takes."""
+    """Return the stages as text, drawn 20 times faster than `rich.table`."""
     from rich.text import Text
 
     rows: list[tuple[str, ...]] = [COLUMNS]
@@ -128,7 +128,7 @@ def _cells(stage: StageStatistics) -> tuple[str, ...]:
 
 
 def _step_cells(stage: StageStatistics, step: StepStatistics) -> tuple[str, ...]:
-    """Return the row of a step, whose waits are for its device."""
+    """Return a step's row, with waits for its device."""
     # Of the stage's workers: that is what the stage's own share is of.
     busy = stage.busy * step.busy_s / stage.busy_s if stage.busy_s else 0.0
     times = (*_milliseconds(step.run_s), _milliseconds(step.wait_s)[0], _milliseconds(step.copy_s)[0])

@@ -1,4 +1,4 @@
-"""The options that name a model, how to read it, and what to compare it with."""
+"""Model options: its name, reading and comparison."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LISTED = 5
 
 RANDOM = "random"
-"""What ``--verify`` compares with if it names nothing."""
+"""Value of a bare ``--verify``."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the comparison with the library that the model's format belongs to."""
+    """Add the comparison with the model format's library."""
     group = parser.add_argument_group("how the model as it was read is compared with its own library")
     group.add_argument(
         "--verify",
@@ -81,7 +81,7 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def no_verify_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option without which a command compares by itself."""
+    """Add the option to switch off a default comparison."""
     parser.add_argument(
         "--no-verify",
         action="store_true",
@@ -90,13 +90,13 @@ def no_verify_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def check_verify(options: argparse.Namespace) -> None:
-    """Raise `ArgumentError` if a comparison is both asked for and forbidden."""
+    """Raise `ArgumentError` for a comparison requested and forbidden."""
     if options.verify and options.no_verify:
         raise ArgumentError("--verify and --no-verify contradict each other; give one of them")
 
 
 def frames_to_verify(graph: Graph, options: argparse.Namespace) -> bool | list[Any] | None:
-    """Return what the options say of the comparison: whether, or with which frames; None where it is possible."""
+    """Return the comparison's frames or a truth value; None where possible."""
     if options.no_verify:
         return False
     return frames(graph, options) or (True if options.verify else None)
@@ -133,7 +133,7 @@ def preparation(options: argparse.Namespace) -> Preparation:
 
 
 def verify(graph: Graph, options: argparse.Namespace) -> Verification | None:
-    """Compare a graph with the model it was read from, if the options say so; one that differs is an error."""
+    """Compare a graph with its model if requested; raise on a difference."""
     if not options.verify:
         return None
     with console.progress("comparing"):
@@ -141,7 +141,7 @@ def verify(graph: Graph, options: argparse.Namespace) -> Verification | None:
 
 
 def frames(graph: Graph, options: argparse.Namespace) -> list[Any] | None:
-    """Return the frames that ``--verify`` names; None for a random one."""
+    """Return the frames of ``--verify``; None for a random one."""
     if options.verify in (None, RANDOM):
         return None
     from pipeline.io.sources.files import Files
@@ -166,7 +166,7 @@ def verification_text(result: Verification) -> str:
 
 
 def show_islands(graph: Graph, share: float) -> None:
-    """Name the operators that the model's own runtime computes, why, and their share of the time."""
+    """Name the operators in the model's own runtime, with reasons and times."""
     from pipeline.executor.source_runtimes import RUNTIMES
 
     kinds = {name: operator.kind for operator in graph.operators for name in operator.outputs}
@@ -183,12 +183,12 @@ def show_islands(graph: Graph, share: float) -> None:
 
 
 def read(options: argparse.Namespace) -> Graph:
-    """Read the model that the options name, at the first size if its shapes vary."""
+    """Read the options' model, open shapes at their first size."""
     return read_open(options)[0]
 
 
 def read_open(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
-    """Read the model that the options name: at the first size, and the model itself if its shapes vary."""
+    """Read the options' graph at its first size, with the open model."""
     # Before the model is read, which may take a minute: an empty range is found at once.
     requests = sizes(options)
     from pipeline.split.graph import Graph
@@ -211,12 +211,12 @@ def read_open(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
 
 
 def sizes(options: argparse.Namespace) -> list[dict[str, int]]:
-    """Return the sizes that the options give."""
+    """Return the sizes from the options."""
     from pipeline.core.shapes import sizes_in
 
     return [dict(size) for sizes in options.size for size in sizes_in(sizes)]
 
 
 def shapes(options: argparse.Namespace) -> dict[str, list[int | str]]:
-    """Return the extents that the options give, by input."""
+    """Return the extents from the options, by input."""
     return dict(options.shape)

@@ -1,4 +1,4 @@
-"""Plain text in place of Rich, which a board that only runs bundles does without."""
+"""Plain text in place of Rich, for boards that only run bundles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Table:
-    """Rows of text below a title and the names of columns.
+    """Rows of text below a title and column names.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Table:
 
 
 class Console:
-    """Standard output, with the one method that commands call."""
+    """Standard output, with the only method that commands call."""
 
     def print(self, value: object, **_: Any) -> None:
         """Print a table or a text."""

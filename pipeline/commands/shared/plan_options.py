@@ -1,4 +1,4 @@
-"""The options that say how to cut a model, and what to run it on."""
+"""Plan options: how to cut a model, and its devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.split.planning.planner import Planner
 
 TIME_VARIATION = 0.1
-"""Of stages that nothing is known about."""
+"""Coefficient of variation of stages that nothing is known about."""
 
 PLANNING = {
     "--stages": "auto",
@@ -34,14 +34,14 @@ PLANNING = {
     "--runtimes": None,
     "--fresh": None,
 }
-"""What a plan's file says already, with the defaults; None where there is nothing unless it is asked for.
+"""Options already settled by a plan's file, with their defaults; None where there is nothing unless it is asked for.
 
 Not ``--board`` and ``--target``: a plan's commands are run if they are those of that board.
 """
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add how to cut a model and what to run it on."""
+    """Add the options of cuts and devices."""
     _cut_arguments(parser)
     _board_arguments(parser)
     _aim_arguments(parser)
@@ -131,7 +131,7 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_time_variation(parser: argparse.ArgumentParser, default: float) -> None:
-    """Add the option of how much the times of a stage vary."""
+    """Add the option of stage time variation."""
     parser.add_argument(
         "--time-variation",
         metavar="CV",
@@ -144,12 +144,12 @@ def add_time_variation(parser: argparse.ArgumentParser, default: float) -> None:
 
 
 def file_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the plan's file, in place of the options that say how to plan."""
+    """Add the plan's file, as alternative to planning options."""
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
 
 
 def check_file(options: argparse.Namespace) -> None:
-    """Raise `PlanError` if there is a plan's file, and options that it would silently overrule."""
+    """Raise `PlanError` for options silently overruled by a plan's file."""
     idle = [name for name, default in PLANNING.items() if (getattr(options, _attribute(name)) or None) != default]
     if options.plan and idle:
         raise PlanError(f"--plan already says where to cut and what runs where; leave out {', '.join(idle)}")
@@ -178,7 +178,7 @@ def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
 
 
 def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progress) -> tuple[Planner, Plan]:
-    """Return the planner of the board that the options name, with the plan that they ask for."""
+    """Return the options' planner and plan."""
     from pipeline.measure.plausibility import choose_plausible
     from pipeline.workflow import plan as planning
 

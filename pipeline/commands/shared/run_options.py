@@ -1,4 +1,4 @@
-"""The options of ``soc-pipeline run``, and what they mean."""
+"""Options of ``soc-pipeline run``, and their meanings."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def source(options: argparse.Namespace, specs: Sequence[TensorSpec], preparation: Preparation) -> FrameSource:
-    """Open the source that the options name.
+    """Open the options' source.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Pla
 
 
 def _limits(pairs: Sequence[tuple[str, float]]) -> float | dict[str, float] | None:
-    """Return the limit for all stages, or those by name."""
+    """Return the limit of all stages, or limits by name."""
     limits = dict(pairs)
     # The empty name stands for all stages.
     if "" not in limits:

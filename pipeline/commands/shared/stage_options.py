@@ -1,4 +1,4 @@
-"""``--stage-option``: how one stage of a plan is built, where that differs from the others."""
+"""``--stage-option``: deviating build options of one stage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 
 def apply(plan: Plan, options: argparse.Namespace) -> Plan:
-    """Return the plan with the options that the command line gives to its stages.
+    """Return the plan with stage options from the command line.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def _parse(text: str) -> tuple[str, str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Return the truth value, the number, the list (of features of a processor, ``+neon,-sve``), or the text."""
+    """Parse a truth value, number, feature list (``+neon,-sve``) or text."""
     if text in ("true", "false"):
         return text == "true"
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""``--target``: keys of a device's target, set on the command line instead of in a board's file."""
+"""``--target``: a device's target keys on the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 
 def board(options: argparse.Namespace) -> Board:
-    """Return the board that the options name, with their changes.
+    """Return the options' board with its changes.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def _apply(board: Board, text: str) -> Board:
 
 
 def _parse(text: str) -> int | bool | str:
-    """Read a value as a board's TOML file would, but for the quotes of texts."""
+    """Parse a value like a board's TOML file, with unquoted texts."""
     if text in ("true", "false"):
         return text == "true"
     return int(text) if is_whole(text) else text

@@ -23,7 +23,7 @@ Handler: TypeAlias = "Callable[[int, FrameType | None], object]"
 INTERRUPTED = 130
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, the signal by which services are stopped, and that of a terminal that goes."""
+"""Signals of an end: Ctrl-C, that of a service manager, and that of a terminal that goes."""
 
 LIMIT_S = 1.5
 """Seconds that a command has to end in, where a signal does not interrupt it or comes again."""
@@ -32,7 +32,7 @@ SAME_S = 0.5
 """Seconds within which signals are one request: from the shell and the kernel, or two of a service manager."""
 
 SHOW_CURSOR = b"\x1b[?25h"
-"""What a terminal is told that a progress bar has hidden the cursor of."""
+"""Sequence that shows a terminal's cursor again, hidden by a progress bar."""
 
 # Signals whose handlers have run.
 _handled: list[int] = []
@@ -40,7 +40,7 @@ _handled: list[int] = []
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP find the clean end of Ctrl-C, and end the process where they do not find it.
+    """Direct SIGTERM and SIGHUP to Ctrl-C's clean end, or kill the process.
 
     The first of them interrupts, the others must not spoil the clean end.  Ctrl-C interrupts as often as it is pressed.
     """
@@ -62,7 +62,7 @@ def interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handlers(handler: Handler) -> Iterator[None]:
-    """Set a handler of `SIGNALS` for the time of a block."""
+    """Set a handler of `SIGNALS` during the block."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         _handled.append(number)
@@ -81,7 +81,7 @@ def handlers(handler: Handler) -> Iterator[None]:
 
 
 class _Watch:
-    """Thread that hears of signals where no handler runs: the main thread is in native code, or waits for that."""
+    """Thread receiving signals while the main thread is in native code."""
 
     def __enter__(self) -> None:
         self._timers: list[threading.Timer] = []

@@ -1,4 +1,4 @@
-"""The option ``--trace`` of the commands that stream."""
+"""Option ``--trace`` of streaming commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def tracing(path: str | None, plan: Plan) -> Iterator[Trace | None]:
-    """Give a trace to note events in, and write it to `path` in the end, whatever happened; None without `path`."""
+    """Yield a trace, written to `path` in any case; None without `path`."""
     if path is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Updates of commands that stream: where new versions of the bundle come from, and what became of them."""
+"""Updates of streaming commands: origin and outcome of new versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where new versions of the bundle come from, and what they have to stand."""
+    """Add the options of new versions: origin and conditions."""
     group = parser.add_argument_group("updates")
     group.add_argument(
         "--watch",
@@ -77,7 +77,7 @@ class Updates:
     counts: UpdateCounts | None = None
 
     def load_first(self, path: Path) -> Bundle:
-        """Return the bundle that the command begins with: the version that ran last, if there is a record of one."""
+        """Load the recorded last version, or the command's bundle."""
         if self.options.watch is None:
             return self.load(path)
         from pipeline.workflow.update_record import UpdateRecord

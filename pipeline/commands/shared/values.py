@@ -1,4 +1,4 @@
-"""Values of options: types for the argument parser, which checks them before anything heavy is imported.
+"""Option values: types for the argument parser, free of heavy imports.
 
 What is impossible is told in one line, by `pipeline.cli.CommandParser`: the option, its value, and the remedy.
 """
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 # 64 bits hold any number of 18 digits.
 DIGITS = 18
-"""That a whole number may have: Python refuses to read thousands of them by an error of its own."""
+"""Most digits of a whole number: Python refuses to read thousands of them by an error of its own."""
 
 PORTS = 65536
 AUTO = "auto"
@@ -47,7 +47,7 @@ def _number(text: str, *, at_least_zero: bool) -> float:
 
 
 def tolerance(text: str) -> str:
-    """Read a share such as ``1e-3``, steps such as ``2steps``, or both, such as ``1e-3,2steps``."""
+    """Parse shares such as ``1e-3``, steps such as ``2steps``, or both."""
     from pipeline.comparison.tolerance import Tolerance
     from pipeline.errors import BuildError
 
@@ -66,7 +66,7 @@ def count(text: str) -> int:
 
 
 def count_or_auto(text: str) -> int | str:
-    """Read a whole number of at least 1, or ``auto``."""
+    """Parse an integer of at least 1, or ``auto``."""
     if text == AUTO:
         return text
     if not is_whole(text) or int(text) < 1:
@@ -85,14 +85,14 @@ seed = whole
 
 
 def port(text: str) -> int:
-    """Read a port, 0 for one that is free."""
+    """Parse a port, 0 for a free one."""
     if not is_whole(text) or int(text) >= PORTS:
         raise _refusal(text, "a port, or 0 for one that is free")
     return int(text)
 
 
 def is_whole(text: str) -> bool:
-    """Test for a whole number of at least 0, of no more digits than Python likes."""
+    """Test for a non-negative integer with a bounded number of digits."""
     return text.isdecimal() and len(text) <= DIGITS
 
 
@@ -105,7 +105,7 @@ def colours(text: str) -> tuple[float, ...]:
 
 
 def pair(example: str) -> Callable[[str], tuple[str, str]]:
-    """Make the type of ``NAME=VALUE``; names may have ``=`` in them, values have none."""
+    """Return the type of ``NAME=VALUE``, split at the last ``=``."""
 
     def read_pair(text: str) -> tuple[str, str]:
         name, _, value = text.rpartition("=")
@@ -117,7 +117,7 @@ def pair(example: str) -> Callable[[str], tuple[str, str]]:
 
 
 def device(text: str) -> tuple[str, str]:
-    """Read ``NAME=DEVICE``, whose device may be an address with ``=`` in it."""
+    """Parse ``NAME=DEVICE``, with ``=`` allowed in the device's address."""
     name, _, value = text.partition("=")
     if not (name and value):
         raise _refusal(text, "NAME=DEVICE, such as gpu=cuda:1")
@@ -131,7 +131,7 @@ def stage_seconds(text: str) -> tuple[str, float]:
 
 
 def cores(text: str) -> tuple[range, ...]:
-    """Read cores such as ``0,1`` or ``4-7``, as ranges: the end of one may be any number."""
+    """Parse cores such as ``0,1`` or ``4-7`` as ranges of any end."""
     ranges = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -161,7 +161,7 @@ def runtimes(text: str) -> tuple[str, ...]:
 
 
 def size(text: str) -> dict[str, Extent]:
-    """Read extents by name, such as ``H=224,W=224``, or ranges of them, such as ``N=1..32``."""
+    """Parse extents such as ``H=224,W=224``, or ranges such as ``N=1..32``."""
     parts = [part.partition("=") for part in text.split(",")]
     if not all(name.isidentifier() and _EXTENTS.fullmatch(extent) for name, _, extent in parts):
         raise _refusal(text, "NAME=EXTENT with an extent of at least 1, such as N=16, H=224,W=224 or N=1..32")
@@ -169,7 +169,7 @@ def size(text: str) -> dict[str, Extent]:
 
 
 def shape(text: str) -> tuple[str, list[Extent]]:
-    """Read an input's name and its extents: numbers, or names for those that vary."""
+    """Parse an input's name and extents: numbers, or names if varying."""
     # From the right: names of inputs may have `=` in them.
     name, separator, extents = text.rpartition("=")
     shape = [int(extent) if is_whole(extent) else extent for extent in extents.split(",")]

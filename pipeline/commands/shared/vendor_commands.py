@@ -1,4 +1,4 @@
-"""``--allow-commands``: which commands of vendors' tools a build by a plan's file may run."""
+"""``--allow-commands``: permitted vendor commands of builds from plan files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse commands that only a plan's file has, which may be anybody's.
+    """Refuse commands from a plan's file alone: anybody may have written it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The option ``--view`` of the commands that stream."""
+"""Option ``--view`` of streaming commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def serve_view(port: int | None) -> Iterator[tuple[ViewServer | None, Trace | None]]:
-    """Give the server of the page, and a trace for the pipelines that it shows; neither of them without `port`.
+    """Yield the page's server and a trace, both None without `port`.
 
     Raises
     ------
