@@ -1,4 +1,4 @@
-"""Chain: several models, connected by name or by a mapping, as one graph."""
+"""Chain: several models as one graph, connected by name or mapping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline.split.graph import Graph, Operator
 def join(
     models: Mapping[str, Graph], connect: Mapping[str, str] | None = None, outputs: Sequence[str] | None = None
 ) -> Graph:
-    """Join models to one graph, in which no fused group reaches from one into the next.
+    """Join models to one graph, without fused groups across them.
 
     Parameters
     ----------
@@ -109,18 +109,18 @@ class _RenamedModel:
 
     @property
     def aliases(self) -> dict[str, str]:
-        """Names that were folded away, and the tensors that took their place."""
+        """Folded names, and the tensors in their place."""
         return {self._names[alias]: self._names[tensor] for alias, tensor in self._model.aliases.items()}
 
     @property
     def annotations(self) -> list[Annotation]:
-        """Devices that the model names for tensors; not of those that were folded away without a trace."""
+        """Devices named by the model, without tensors folded away entirely."""
         notes = self._model.annotations
         return [replace(note, tensor=self._names[note.tensor]) for note in notes if note.tensor in self._names]
 
     @property
     def islands(self) -> list[Island]:
-        """Operators that the model's own runtime computes."""
+        """Operators computed by the model's own runtime."""
         islands = self._model.islands
         return [
             replace(island, tensor=self._names[island.tensor]) for island in islands if island.tensor in self._names
@@ -128,7 +128,7 @@ class _RenamedModel:
 
     @property
     def quantizations(self) -> list[Quantization]:
-        """Numbers that outputs stand for."""
+        """Quantisation of the outputs."""
         quantizations = self._model.quantizations
         return [replace(each, tensor=self._names[each.tensor]) for each in quantizations if each.tensor in self._names]
 

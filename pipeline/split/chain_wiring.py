@@ -1,4 +1,4 @@
-"""ChainWiring: names of the tensors, operators and kernels of several models in their chain."""
+"""ChainWiring: names of tensors, operators and kernels in a chain."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ChainWiring:
                 )
 
     def full_names(self) -> dict[str, str]:
-        """Return the name of ``"model.tensor"`` in the chain, for each tensor that a model makes."""
+        """Return the chain's names of ``"model.tensor"`` for computed tensors."""
         full = {
             f"{name}.{tensor}": self.tensors[name][tensor]
             for name, model in self._models.items()
@@ -85,7 +85,7 @@ class ChainWiring:
         }
 
     def _connect_inputs(self, name: str, model: Graph, names_in_use: set[str]) -> dict[str, str]:
-        """Return the chain's names of a model's inputs: what they read, or inputs of the chain."""
+        """Return the chain's names of a model's inputs."""
         sources = {spec.name: self._sources.get(f"{name}.{spec.name}", spec.name) for spec in model.inputs}
         explicit = {f"{name}.{tensor}" for tensor in sources} & self._sources.keys()
         if self._outputs and not explicit and not self._outputs.keys() & sources.values():
@@ -104,7 +104,7 @@ class ChainWiring:
         return names
 
     def _chain_input(self, full: str, spec: TensorSpec, names_in_use: set[str]) -> str:
-        """Return the chain's input that an input is: that of the same name, if there is one."""
+        """Return the chain's input of the same name, or a new one."""
         for chain_input in self.chain_inputs:
             if chain_input.name == spec.name:
                 _check_same(full, spec, chain_input.name, chain_input)
@@ -115,19 +115,22 @@ class ChainWiring:
 
 
 def _tensor_names(model: Graph) -> Iterable[str]:
-    """Return the names of a model's tensors, of those that were folded away, and of tuples of tensors."""
+    """Return a model's tensor names, folded ones and tuples included."""
     variables = (line.name for operator in model.operators for line in operator.lines)
     return dict.fromkeys([*model.tensors, *variables, *model.aliases])
 
 
 def _fresh(model: str, names: Iterable[str], inputs: Mapping[str, str], names_in_use: set[str]) -> dict[str, str]:
-    """Return a name for each that is not an input: its own, with the model's in front if it is in use."""
+    """Return names of non-inputs, prefixed by the model if in use."""
     made_names = [name for name in names if name not in inputs]
     return {name: unique(f"{model}.{name}" if name in names_in_use else name, names_in_use) for name in made_names}
 
 
 def _global(name: str, kernel: Any) -> GlobalVar:
-    """Return a global variable for a kernel; one that stands alone would have no type, which calls need."""
+    """Return a kernel's global variable.
+
+    One that stands alone would have no type, which calls need.
+    """
     return relax.BlockBuilder().add_func(kernel, name)
 
 

@@ -1,4 +1,4 @@
-"""Legal cuts of a graph, the tensors that cross them, and the names that users give them."""
+"""Legal cuts of a graph, their crossing tensors and their names."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Cut:
 
     @property
     def nbytes(self) -> int:
-        """Bytes per frame that have to travel."""
+        """Bytes per frame across the cut."""
         return sum(spec.nbytes for spec in self.crossing)
 
 
 def legal_cuts(graph: Graph) -> list[Cut]:
-    """Return every cut that separates no operators which the compiler would fuse, in order."""
+    """Return all cuts between fused groups, in order."""
     last_use = _last_uses(graph)
     ends = set(graph.group_ends[:-1])
     alive: dict[str, TensorSpec] = {}
@@ -53,7 +53,7 @@ def legal_cuts(graph: Graph) -> list[Cut]:
 
 
 def crossing_bytes(graph: Graph) -> list[int]:
-    """Return the crossing bytes of every legal cut, in order, without listing the tensors."""
+    """Return the crossing bytes of all legal cuts, without tensors' names."""
     return _crossing_sums(graph, lambda spec: spec.nbytes)
 
 
@@ -85,7 +85,7 @@ def _last_uses(graph: Graph) -> dict[str, int]:
 
 
 def resolve(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
-    """Return the positions of cuts given by tensor name, operator name, or position, in ascending order.
+    """Return cuts by tensor, operator or position as sorted positions.
 
     A name inside a fused group stands for the end of that group.
 
@@ -98,7 +98,9 @@ def resolve(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
 
 
 def positions_anywhere(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
-    """Return the positions of cuts as `resolve` does, but anywhere: a name stands for just behind its operator.
+    """Return positions as `resolve`, also inside groups.
+
+    A name stands for just behind its operator.
 
     Raises
     ------
@@ -136,7 +138,7 @@ def _anywhere(graph: Graph, cut: str | int) -> int:
 
 
 def _number(graph: Graph, cut: str | int, names: Iterable[str]) -> int:
-    """Return the position that a cut is given as, if it is no name; raise `PlanError` if it is none either."""
+    """Return a cut's stated position; raise `PlanError` for unknown names."""
     if not isinstance(cut, str):
         return _whole(cut)
     # What has more digits is no position, and Python refuses to read it.
@@ -148,7 +150,7 @@ def _number(graph: Graph, cut: str | int, names: Iterable[str]) -> int:
 
 
 def operators_by_name(graph: Graph) -> dict[str, int]:
-    """Return the index of each operator by its name, by those of its tensors, and by those folded into them."""
+    """Return operators' indices by their names, tensors' and folded names."""
     # Aliases first and operators last in the union: the model's present names win over those that were folded away.
     names = {each.name: index for index, each in enumerate(graph.operators)}
     names.update({name: index for index, each in enumerate(graph.operators) for name in each.outputs})

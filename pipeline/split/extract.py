@@ -19,7 +19,7 @@ from pipeline.tvm.access import compiler_lock
 
 @dataclass(frozen=True)
 class GraphPart:
-    """The operators of one stage and what goes in and out.
+    """Operators of a stage, with its inputs and outputs.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ def _part(graph: Graph, operators: tuple[Operator, ...], end: int, last_reader: 
 
 
 def module(part: GraphPart) -> Any:
-    """Return the Relax module of a part: ``main`` takes its inputs and returns its outputs, in order."""
+    """Return a part's Relax module, ``main`` from inputs to outputs in order."""
     lines = [line for operator in part.operators for line in operator.lines]
     variables = {str(each.name): each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)}
     variables.update({line.name: line.var for line in lines})

@@ -1,4 +1,4 @@
-"""Fusion: the operators that the compiler fuses into one kernel, which no cut separates.
+"""Fusion: operators the compiler fuses into a kernel, never cut apart.
 
 The rules follow the post-dominator scheme of TVM's FuseOps: an operator joins the operator through which
 all its results pass, if everything on the way is computed element by element.  They merge at least what
@@ -20,12 +20,12 @@ from pipeline.model.operators import operator_kind
 LARGEST_GROUP = 256
 
 _WITH_BYTES = {"add", "clip", "maximum", "minimum", "quantize", "relu", "relu6", "subtract"}
-"""What such an accelerator computes together with the sums that follow or precede."""
+"""Operators that such an accelerator computes together with neighbouring sums."""
 
 _SUMMING = _WITH_BYTES | {"conv2d", "matmul"}
 
 _LAST = "last"
-"""Of what joins as if it were elementwise, and is joined by nothing behind it."""
+"""Operators that join as if elementwise, and end their group."""
 
 
 def fuse(
@@ -72,7 +72,7 @@ def fuse(
 
 
 def _patterns(kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]) -> list[str]:
-    """Return the pattern of each operator, by its neighbours as well."""
+    """Return each operator's pattern, neighbours considered."""
     patterns = [operator_kind(kind).pattern for kind in kinds]
     summing = {reader for kind, readers in zip(kinds, consumers, strict=True) if kind in _SUMMING for reader in readers}
     for operator, kind in enumerate(kinds):
@@ -86,7 +86,7 @@ def _patterns(kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_part
 def _begins_group(
     operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]
 ) -> bool:
-    """Return True if a part of an operator makes numbers of bytes, which are to travel as bytes."""
+    """Return True if a part makes numbers of travelling bytes."""
     if kinds[operator] == "dequantize":
         return operator_kind(kinds[consumers[operator][0]]).pattern != "elementwise"
     # All operators of whole numbers in a row would be one group, if they fused where the next one widens its bytes.
@@ -96,7 +96,7 @@ def _begins_group(
 def _leads_to_sums(
     operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]
 ) -> bool:
-    """Return True if the operator of the model that this one is a part of sums up what this one makes."""
+    """Return True if an operator's part feeds its own sum."""
     while are_parts[operator] and len(consumers[operator]) == 1:
         (operator,) = consumers[operator]
         if kinds[operator] not in ("astype", "pad", "subtract"):
@@ -105,13 +105,16 @@ def _leads_to_sums(
 
 
 def _leaves_bytes(operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]]) -> bool:
-    """Return True if anything that an accelerator for bytes may not have computes with what is quantised."""
+    """Return True if foreign work follows a quantisation.
+
+    An accelerator for bytes may lack it.
+    """
     readers = [consumers[each] for each in consumers[operator] if kinds[each] == "dequantize"]
     return any(not behind or not _WITH_BYTES.issuperset(kinds[each] for each in behind) for behind in readers)
 
 
 def post_dominators(consumers: Sequence[Sequence[int]], escapes: Sequence[bool]) -> list[int | None]:
-    """Return for each operator the nearest later one that all its results pass through; None stands for the exit."""
+    """Return each operator's next post-dominator; None is the exit."""
     result: list[int | None] = [None] * len(consumers)
     depth = [0] * len(consumers)
     # Backwards, as each one's dominator follows from those of its readers.
@@ -141,7 +144,10 @@ def _meet(first: int | None, second: int | None, parents: Sequence[int | None], 
 def _operators_between(
     start: int, end: int, consumers: Sequence[Sequence[int]], may_lie: Callable[[int], bool]
 ) -> list[int] | None:
-    """Return the operators on all ways from `start` to `end`, or None if one of them may not lie there."""
+    """Return the operators on paths from `start` to `end`.
+
+    None if one of them may not lie there.
+    """
     path: list[int] = []
     reached_operators, pending = {end}, [start]
     while pending:
@@ -157,7 +163,7 @@ def _operators_between(
 
 
 class _FusionGroups:
-    """Sets of operators that merge; each knows its size, its last operator, and whether it has an anchor."""
+    """Merged sets of operators, with size, last operator and anchor."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = patterns
@@ -183,7 +189,7 @@ class _FusionGroups:
         return frozenset({"elementwise", "broadcast", "injective"})
 
     def passes(self, operator: int) -> Callable[[int], bool]:
-        """Return a test whether another operator may lie between this one and the one it joins."""
+        """Return a test of operators between this one and its partner."""
         patterns = self.patterns_between(operator)
         return lambda operator: self._patterns[operator] in patterns
 

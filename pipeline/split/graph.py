@@ -1,4 +1,4 @@
-"""Graph: a model's operators and tensors in topological order, read from a Relax module."""
+"""Graph: a model's operators and tensors, read from Relax."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Operator:
 # A graph is compared by its digest; without `eq`, it may be the key of a cache.
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A model that is ready to be cut.
+    """A model ready for cuts.
 
     Attributes
     ----------
@@ -121,13 +121,13 @@ class Graph:
 
     @cached_property
     def group_ends(self) -> tuple[int, ...]:
-        """For each fused group, the number of operators up to its end."""
+        """Number of operators up to each group's end."""
         ends = {operator.group: position + 1 for position, operator in enumerate(self.operators)}
         return tuple(ends.values())
 
     @property
     def keeps_state(self) -> bool:
-        """Whether frames have to pass some operator one after the other, in order."""
+        """True if frames must pass an operator one by one, in order."""
         return any(island.keeps_state for island in self.islands)
 
     @property
@@ -137,17 +137,17 @@ class Graph:
 
     @property
     def parameter_bytes(self) -> int:
-        """Size of all constants; one that several operators read counts for each."""
+        """Size of all constants, counted once per reading operator."""
         return sum(operator.parameter_bytes for operator in self.operators)
 
     def release(self) -> None:
-        """Free memory that was only needed to read constants."""
+        """Free memory used only to read constants."""
         for file in self.constant_files:
             file.release()
 
 
 def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> Graph:
-    """Return the graph of a cleaned module whose variables carry the tensors' names.
+    """Return the graph of a cleaned module with named variables.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ def _output_names(source: ImportedModel, main: Any) -> list[str]:
 
 
 def _operators(source: ImportedModel, bindings: Iterable[Any], extents: Extents) -> list[Operator]:
-    """One operator per call; taking a tuple's fields apart belongs to the call that makes the tuple."""
+    """Return an operator per call, its tuple's fields included."""
     # Dictionaries keep the order of the bindings, which is topological.
     calls: dict[Any, list[Any]] = {}
     owner: dict[Any, Any] = {}
@@ -281,7 +281,7 @@ def _elements(var: Any, source: ImportedModel, extents: Extents) -> int:
 def _group_operators(
     operators: Sequence[Operator], outputs: Iterable[TensorSpec], inner_names: frozenset[str]
 ) -> tuple[Operator, ...]:
-    """Return the operators with those that fuse side by side."""
+    """Return the operators with fusing ones side by side."""
     last = fused_with(operators, {spec.name for spec in outputs}, inner_names)
     # By the last operator of each group, which is a topological order of the groups; within one as they were.
     order = sorted(range(len(operators)), key=lambda index: (last[index], index))
@@ -290,7 +290,7 @@ def _group_operators(
 
 
 def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner_names: frozenset[str]) -> list[int]:
-    """Return for each operator the index of the last one that it fuses with; see `pipeline.split.fusion.fuse`."""
+    """Return each operator's last fusion partner; see `pipeline.split.fusion.fuse`."""
     maker = {name: index for index, operator in enumerate(operators) for name in operator.outputs}
     consumers: list[list[int]] = [[] for _ in operators]
     for index, operator in enumerate(operators):

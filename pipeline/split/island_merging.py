@@ -1,4 +1,4 @@
-"""Islands of a stage that stand side by side -> one, since each crossing between two costs a call and copies."""
+"""Neighbouring islands of a stage, merged: each crossing costs copies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pipeline.model.passes import bindings
 from pipeline.model.passes.bindings import Binding
 
 Merger = Callable[[Sequence[PackedPart], Sequence[int], Sequence[int]], bytes | None]
-"""Takes parts, each behind those it reads of, and the numbers of the inputs and outputs of the one model that it
-returns; None if they do not fit into one."""
+"""Merger of parts in topological order, with numbers of inputs and outputs, into one model; None if they do not fit
+into one."""
 
 
 def merge_islands(lines: Sequence[Binding], outputs: Sequence[Any]) -> list[Binding]:
-    """Return the lines of a stage with islands merged where nothing has to be computed between them.
+    """Return a stage's lines with adjacent islands merged.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def _kind(line: Binding) -> str:
 
 
 def _merger(kind: str) -> Merger:
-    """Return what merges models of a kind; late, since each needs the package of its format."""
+    """Return a kind's merger, loaded late with its format's package."""
     if kind == packed_model.ONNX_RUNTIME:
         from pipeline.frontends.onnx import merging as onnx_merging
 
@@ -71,7 +71,7 @@ def _merge_kind(lines: Sequence[Binding], outputs: set[Any], kind: str, merger: 
 
 
 def _units(lines: Sequence[Binding], kind: str) -> list[list[Binding]]:
-    """Return the lines, with those that take an island's results apart beside its own."""
+    """Return the lines, an island's results beside it."""
     units: list[list[Binding]] = []
     island_units: dict[Any, list[Binding]] = {}
     for line in lines:
@@ -95,7 +95,7 @@ def _variables(value: Any) -> Iterator[Any]:
 
 
 def _merge(units: Sequence[Sequence[Binding]], read: set[Any], kind: str, merger: Merger) -> list[Binding] | None:
-    """Return the lines of one island in place of several, of whose results others read some."""
+    """Return one island's lines for several, with its results read."""
     numbers: dict[Any, int] = {}
     values: dict[int, Any] = {}
     types: dict[int, Any] = {}
@@ -123,7 +123,7 @@ def _merge(units: Sequence[Sequence[Binding]], read: set[Any], kind: str, merger
 
 
 def _results(unit: Sequence[Binding]) -> list[tuple[Any, Any]]:
-    """Return the variables of an island's results with their types, in order, also of those that nobody takes."""
+    """Return an island's results with types, in order, unused ones too."""
     call, *items = unit
     if not isinstance(call.value.ty, relax.TupleType):
         return [(call.var, call.value.ty)]

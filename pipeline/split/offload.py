@@ -1,4 +1,4 @@
-"""Offload: fused groups that an accelerator with a compiler of its own runs, for how long, and why not the others."""
+"""Offload: groups a compiling accelerator runs, their times, and refusals' reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.split.graph import Graph, Operator
 
 # More would be pages on a network of which an accelerator takes only the convolutions.
 _MOST = 8
-"""Groups that are named."""
+"""Most groups named in a note."""
 
 Refusals = Mapping[int, str]
 """From the index of a fused group to the reason why a device does not run it."""
@@ -38,12 +38,12 @@ class Verdict:
 
 
 def applies(device: Device) -> bool:
-    """Return True if a device is such an accelerator, and the board tells what of."""
+    """Check for such an accelerator with stated capabilities."""
     return bool(device.capabilities.planning) and (device.target or {}).get("kind") == device.capabilities.target
 
 
 def verdicts(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device) -> list[Verdict]:
-    """Return an accelerator's verdict on each of a graph's fused groups."""
+    """Return an accelerator's verdicts on fused groups."""
     by_device = _verdicts.setdefault(graph, {})
     key = device.kind, repr(device.target)
     if key not in by_device:
@@ -55,7 +55,7 @@ def verdicts(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device)
 def notes(
     graph: Graph, groups: Sequence[Sequence[Operator]], board: Board, refusals: Mapping[str, Refusals]
 ) -> Iterator[str]:
-    """Yield for each accelerator of a board, and each device that was asked, what it cannot run, and why."""
+    """Yield each asked device's refused groups, with reasons."""
     by_device = {device.name: _refusals(graph, groups, device) for device in filter(applies, board.devices)}
     for name, device_refusals in (by_device | {**refusals}).items():
         reasons = [f"{groups[group][-1].name!r} ({reason})" for group, reason in sorted(device_refusals.items())]
@@ -70,7 +70,8 @@ def _refusals(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device
 
 
 _verdicts: WeakKeyDictionary[Graph, dict[tuple[str, str], list[Verdict]]] = WeakKeyDictionary()
-"""By graph, then by the device's kind and target: a plan asks several times, and each time compiles for seconds."""
+"""Verdicts by graph, then by the device's kind and target: a plan asks several times, and each time compiles for
+seconds."""
 
 
 def _verdict(group: Sequence[Operator], leaving: set[str], device: Device) -> Verdict:
@@ -85,7 +86,7 @@ def _verdict(group: Sequence[Operator], leaving: set[str], device: Device) -> Ve
 
 
 def _names_that_leave(graph: Graph) -> set[str]:
-    """Return the tensors that another group reads than the one that makes them, or the caller."""
+    """Return the tensors read by other groups or the caller."""
     makers = {name: operator.group for operator in graph.operators for name in operator.outputs}
     read = {name for operator in graph.operators for name in operator.inputs if makers.get(name) != operator.group}
     return read | {spec.name for spec in graph.outputs}

@@ -1,4 +1,4 @@
-"""Orders: the topological orders in which a graph may be cut, and the graph in another one.
+"""Orders: topological orders of a graph for cuts, and its reordering.
 
 A cut divides a graph into a downset (with each fused group all that it reads) and the rest.  One order has one downset
 of each size; over all orders, groups of parallel branches may lie on either side of a cut in any combination.
@@ -22,7 +22,7 @@ from pipeline.split.graph import Graph
 
 @dataclass(frozen=True)
 class GroupDag:
-    """What the fused groups of a graph read from each other.
+    """Reads between the fused groups of a graph.
 
     Attributes
     ----------
@@ -61,11 +61,11 @@ class GroupDag:
 
     @cached_property
     def is_chain(self) -> bool:
-        """Whether there is only one order: each group reads what the one in front of it makes."""
+        """True if only one order exists: each group reads its predecessor."""
         return all(group - 1 in before for group, before in enumerate(self.predecessors) if group)
 
     def downsets(self, limit: int) -> list[int] | None:
-        """Return all downsets as bits, from the empty one to that of all groups; None if there are more than `limit`.
+        """Return all downsets as bits, ascending; None beyond `limit`.
 
         No set is before one that it contains.
         """
@@ -87,7 +87,7 @@ class GroupDag:
         return result
 
     def coarse_downsets(self, limit: int) -> list[int]:
-        """Return all downsets that have branches in few and even steps; none if those are more than `limit` as well."""
+        """Return all downsets with coarse branches; none beyond `limit`."""
         chains = self._chains()
         for step in range(2, max(map(len, chains)) + 1):
             chunks = [chain[at : at + step] for chain in chains for at in range(0, len(chain), step)]
@@ -107,7 +107,7 @@ class GroupDag:
         return []
 
     def _chains(self) -> list[list[int]]:
-        """Return the groups as runs of which each is all that the one in front of it is read by, and all it reads."""
+        """Return the groups as runs of sole readers of each other."""
         chains: dict[int, list[int]] = {}
         for group, before in enumerate(self.predecessors):
             is_next = len(before) == 1 and len(self.successors[before[0]]) == 1
@@ -116,7 +116,10 @@ class GroupDag:
         return list(chains.values())
 
     def around(self, downsets: Sequence[int], limit: int) -> list[int]:
-        """Return these downsets and about `limit` near to them: with more or less of one branch, then of two."""
+        """Return these downsets and about `limit` neighbours.
+
+        They have more or less of one branch, then of two.
+        """
         result: dict[int, None] = {}
         for downset in downsets:
             reached, pending = {downset: None}, deque([downset])
@@ -130,7 +133,7 @@ class GroupDag:
         return list(result)
 
     def _along(self, downset: int, group: int | None) -> Iterator[int]:
-        """Yield what a downset becomes as a group leaves it or comes, and behind it the rest of its branch."""
+        """Yield a downset's changes along one group's branch."""
         leaves = group is not None and bool(downset >> group & 1)
         needs, onwards = (self._readers, self.predecessors) if leaves else (self._needs, self.successors)
         while group is not None and not needs[group] & (downset if leaves else ~downset):
@@ -147,21 +150,21 @@ class GroupDag:
         return [sum(1 << each for each in groups) for groups in self.successors]
 
     def prefixes(self, order: Sequence[int]) -> list[int]:
-        """Return the downsets that an order passes through, from the empty one to that of all groups."""
+        """Return an order's downsets, from empty to all groups."""
         result = [0]
         for group in order:
             result.append(result[-1] | 1 << group)
         return result
 
     def membership(self, downsets: Sequence[int]) -> NDArray[np.bool_]:
-        """Return which downset has which group, shape (downsets, groups)."""
+        """Return the groups of downsets, shape (downsets, groups)."""
         width = -(-len(self) // 8)
         data = b"".join(downset.to_bytes(width, "little") for downset in downsets)
         rows = np.frombuffer(data, np.uint8).reshape(len(downsets), width)
         return np.unpackbits(rows, axis=1, bitorder="little")[:, : len(self)].astype(bool)
 
     def crossing(self, members: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the bytes and the number of tensors made in each downset and read outside, shape (downsets,)."""
+        """Return bytes and tensors read outside each downset, shape (downsets,)."""
         total, counts = np.zeros(len(members)), np.zeros(len(members))
         for maker, nbytes, readers in self.tensors:
             crosses = members[:, maker] & ~members[:, list(readers)].all(axis=1)
@@ -170,7 +173,7 @@ class GroupDag:
         return total, counts
 
     def order_by(self, keys: Sequence[float], *, backwards: bool = False) -> list[int]:
-        """Return the order that always goes on with the smallest key that may come next.
+        """Return the order by the smallest available key.
 
         With `backwards` it is made from its end, where the largest key that may come last does.
         """
@@ -190,7 +193,7 @@ class GroupDag:
         return order[::-1] if backwards else order
 
     def depth_first(self, keys: Sequence[float]) -> list[int]:
-        """Return the order that ends a branch before it begins another one, that with the smallest key first."""
+        """Return the order branch by branch, the smallest key first."""
         missing = [len(before) for before in self.predecessors]
         stack = sorted((group for group, count in enumerate(missing) if not count), key=lambda group: -keys[group])
         order = []
@@ -213,7 +216,7 @@ def _members(bits: int) -> Iterator[int]:
 
 
 def reorder(graph: Graph, order: Sequence[int]) -> Graph:
-    """Return the graph with its fused groups in another order, which has to be topological."""
+    """Return the graph with its groups in another topological order."""
     operators: list[list[int]] = [[] for _ in graph.group_ends]
     for index, operator in enumerate(graph.operators):
         operators[operator.group].append(index)
@@ -226,7 +229,7 @@ def reorder(graph: Graph, order: Sequence[int]) -> Graph:
 
 
 def as_ordered(graph: Graph, plan: Plan) -> Graph:
-    """Return the graph in the order that a plan cuts, which is its own where the plan says nothing.
+    """Return the graph in a plan's order, by default its own.
 
     Raises
     ------
@@ -247,7 +250,7 @@ def as_ordered(graph: Graph, plan: Plan) -> Graph:
 
 
 def _find_early(graph: Graph) -> tuple[str, str] | None:
-    """Return the first operator that comes before what it reads is made, with that tensor; None if none does."""
+    """Return the first operator before its input, with that tensor."""
     tensors = {spec.name for spec in graph.inputs}
     for operator in graph.operators:
         if missing := [name for name in operator.inputs if name not in tensors]:

@@ -1,4 +1,4 @@
-"""Quantisation of a model's outputs: stated by the model, or read off the operators that make them."""
+"""Quantisation of outputs: stated by the model or its last operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOVERS = ("concat", "expand_dims", "permute_dims", "reshape", "squeeze", "strid
 
 
 def output_quantization(graph: Graph) -> tuple[Quantization, ...]:
-    """Return the quantisation of those outputs whose integers stand for other numbers."""
+    """Return the quantisation of integer outputs of real numbers."""
     values = {line.name: line.value for operator in graph.operators for line in operator.lines}
     integers = [spec.name for spec in graph.outputs if spec.dtype.startswith(("int", "uint"))]
     stated = {each.tensor: each for each in graph.quantizations}
@@ -31,7 +31,7 @@ def output_quantization(graph: Graph) -> tuple[Quantization, ...]:
 
 
 def output_steps(graph: Graph) -> dict[str, float]:
-    """Return the distance of two neighbouring numbers for those outputs that are quantised, integers and floats."""
+    """Return the steps of quantised outputs, integers and floats."""
     values = {line.name: line.value for operator in graph.operators for line in operator.lines}
     steps = {spec.name: _step(spec.name, spec.dtype, values) for spec in graph.outputs}
     return {name: step for name, step in steps.items() if step is not None}

@@ -1,4 +1,4 @@
-"""Model -> graph: read by its format's frontend, cleaned, and taken apart into operators."""
+"""Model -> graph: read by its frontend, cleaned, taken apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph + plan -> the parts that the plan's stages are, where the two are held against each other."""
+"""Graph + plan -> parts of the plan's stages, checked against each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.split.unfused import as_planned
 
 
 def parts(graph: Graph, plan: Plan) -> list[GraphPart]:
-    """Divide the graph into the plan's units, after checking that it is the plan's own.
+    """Divide the graph into the plan's units, after a check.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def _matching_parts(graph: Graph, stages: Sequence[StagePlan]) -> list[GraphPart
 
 
 def _check_state(graph: Graph, stage: StagePlan, part: GraphPart) -> None:
-    """Raise `PlanError` if a stage has replicas whose frames have to pass it one after the other."""
+    """Refuse replicas of a stage with state."""
     made = {line.name for operator in part.operators for line in operator.lines}
     for island in graph.islands:
         if stage.replicas > 1 and island.keeps_state and island.tensor in made:
@@ -62,7 +62,7 @@ def _check_state(graph: Graph, stage: StagePlan, part: GraphPart) -> None:
 
 
 def at_other_size(plan: Plan, graph: Graph) -> Plan:
-    """Return a plan made for the same model at another size with the tensors, and so the digest, of `graph`.
+    """Return a plan for another size with `graph`'s tensors and digest.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _parts_at_size(graph: Graph, stages: Sequence[StagePlan]) -> list[GraphPart]
 
 
 def _match(graph: Graph, stages: Sequence[StagePlan]) -> Iterator[tuple[StagePlan, GraphPart | None]]:
-    """Yield each stage with the part that has its operators, None if there is no such part."""
+    """Yield each stage with its part, or None."""
     positions = _positions(graph, stages)
     edges = [0, *(positions or ()), len(graph.operators)]
     divisible = positions is not None and all(begin < end for begin, end in pairwise(edges))
@@ -108,7 +108,7 @@ def _match(graph: Graph, stages: Sequence[StagePlan]) -> Iterator[tuple[StagePla
 
 
 def _positions(graph: Graph, stages: Sequence[StagePlan]) -> list[int] | None:
-    """Return the cuts between stages, None if the graph lacks one of their operators."""
+    """Return the cuts between stages; None if an operator is missing."""
     ends: Mapping[str, int] = {operator.name: index + 1 for index, operator in enumerate(graph.operators)}
     if any(name not in ends for stage in stages for name in stage.operators):
         return None

@@ -1,4 +1,4 @@
-"""OpenModel: a model some of whose extents vary; it becomes a graph at a size."""
+"""OpenModel: a model of varying extents; a size makes it a graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline.system.memory import contents
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model as `pipeline.read` returns it if it was given names for extents that vary.
+    """A model of `pipeline.read` with named, varying extents.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class OpenModel:
         return Path(self.model).stem if isinstance(self.model, str | Path) else "model"
 
     def at(self, size: Size | None = None, **extents: int) -> Graph:
-        """Read the model at one size, such as ``at(N=16)`` or ``at({"N": 16})``.
+        """Read the model at a size: ``at(N=16)`` or ``at({"N": 16})``.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class OpenModel:
         return with_source(from_relax(clean(module)), self.model)
 
     def symbolic(self, size: Size) -> Graph:
-        """Return the graph at a size, whose operators nevertheless take any.
+        """Return the graph at a size, its operators open to others.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class OpenModel:
         return from_relax(clean(model), size)
 
     def check_size(self, size: Mapping[str, Any]) -> dict[str, int]:
-        """Return the size, in the order of the names, or raise `ModelError` if it is none of this model."""
+        """Return the size in the names' order; `ModelError` if foreign."""
         names = self.shapes.names
         for name, extent in size.items():
             if name not in names:
@@ -89,7 +89,7 @@ class OpenModel:
         return {name: int(size[name]) for name in names}
 
     def size_of(self, plan: Plan) -> dict[str, int]:
-        """Return the size that a plan is for, or raise `PlanError` if it is for another model."""
+        """Return a plan's size; `PlanError` for another model."""
         shapes = {spec.name: spec.shape for spec in plan.inputs}
         try:
             return self.shapes.size(shapes)
@@ -97,13 +97,13 @@ class OpenModel:
             raise PlanError(f"the plan is for another model than {self.name!r}: {error}; plan again") from None
 
     def complete(self, graph: Graph) -> OpenShapes:
-        """Return the shapes of all inputs of the model, which is `graph` at some size."""
+        """Return all input shapes of the model from `graph`."""
         open_shapes = self.shapes.inputs
         return OpenShapes({spec.name: open_shapes.get(spec.name, spec.shape) for spec in graph.inputs})
 
 
 def open_model(model: Any, shapes: Shapes, params: Any = None) -> OpenModel:
-    """Return a model whose shapes have names in them.
+    """Return a model with names in its shapes.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def open_model(model: Any, shapes: Shapes, params: Any = None) -> OpenModel:
 
 
 def with_source(graph: Graph, model: Any) -> Graph:
-    """Return the graph of a model with that model to compare it with, if another library runs such models."""
+    """Return the graph with its model for comparison, if runnable."""
     if not frontends.kind(model).value.verifiable:
         return graph
     inputs, outputs = (tuple(spec.name for spec in specs) for specs in (graph.inputs, graph.outputs))
@@ -133,7 +133,7 @@ def with_source(graph: Graph, model: Any) -> Graph:
 
 
 def content(graph: Graph) -> str:
-    """Return a SHA-256 of the graph: its structure, and the values of its constants."""
+    """Return a SHA-256 of the graph's structure and constants."""
     digest = hashlib.sha256(graph.digest.encode())
     # Also attributes, such as strides, of which the structure's digest says nothing.
     for line in (line for operator in graph.operators for line in operator.lines):

@@ -1,4 +1,4 @@
-"""Cuts inside of fused groups, on request: the graph with groups divided there, and what that costs."""
+"""Cuts inside fused groups on request: divided groups and their costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.split.planning.problem.group_work import GroupWork, groups
 
 @dataclass(frozen=True)
 class DividedGroup:
-    """A fused group that cuts divide, and what it would not cost undivided.
+    """A group divided by cuts, with the bytes saved undivided.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class DividedGroup:
 
 
 def unfuse(graph: Graph, cuts: Sequence[str | int]) -> Graph:
-    """Return the graph whose fused groups end at each of the cuts as well.
+    """Return the graph whose groups end at each cut as well.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def unfuse(graph: Graph, cuts: Sequence[str | int]) -> Graph:
 
 
 def as_planned(graph: Graph, plan: Plan) -> Graph:
-    """Return the graph with its groups divided where the plan's are.
+    """Return the graph with groups divided as the plan's.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def _divide_groups(graph: Graph, positions: Sequence[int]) -> Graph:
 
 
 def divided_groups(graph: Graph) -> Iterator[DividedGroup]:
-    """Yield each fused group that was divided, in order."""
+    """Yield the divided groups in order."""
     run: list[list[Operator]] = []
     for end, group in zip(graph.group_ends, groups(graph), strict=True):
         run.append(group)
@@ -115,7 +115,7 @@ def _kernels(graph: Graph, operators: Sequence[Operator]) -> int:
 
 
 def _traffic(graph: Graph, operators: Sequence[Operator]) -> int:
-    """Return the bytes that a group reads and writes, counting what leaves it besides being read inside."""
+    """Return a group's bytes, outputs read inside included."""
     names_read = {name for operator in operators for name in operator.inputs}
     # It takes what is made and read inside for no traffic, also if it leaves as well.
     inner_results = names_read & {name for operator in operators for name in operator.outputs}

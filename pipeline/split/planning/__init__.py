@@ -1,1 +1,4 @@
-"""The planner's solver: plain values in, plain values out; it knows nothing of models, TVM or threads."""
+"""Planner's solver: plain values in and out.
+
+It knows nothing of models, TVM or threads.
+"""

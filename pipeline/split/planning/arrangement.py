@@ -1,4 +1,4 @@
-"""Arrangement: the orders in which a graph may be cut, and which of them is divided best."""
+"""Arrangement: orders of a graph for cuts, and the best one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.split.planning.solver.solution import Solution
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """The search in some order, with its division and what is best of it; without a plan, None."""
+    """A search in one order, its division and best plan, or None."""
 
     search: GoalSearch
     division: Division
@@ -27,13 +27,13 @@ class Arrangement:
 
     @staticmethod
     def of(search: GoalSearch, least_latency: float = np.inf) -> Arrangement:
-        """Return the order of a search with what it finds."""
+        """Return the order of a search, with its result."""
         division = Division.of(search.problem(), least_latency)
         return Arrangement(search, division, search.candidate(division))
 
     @property
     def pays_for_latency(self) -> bool:
-        """Whether the plan may be late, or is slower than others so as not to be."""
+        """True if the plan may be late, or is slower to avoid it."""
         if self.candidate is None:
             return False
         is_slower = self.candidate.solution.interval > self.division.pace * WORTH_IT
@@ -41,7 +41,7 @@ class Arrangement:
 
 
 def may_reorder(search: GoalSearch) -> bool:
-    """Return whether the graph of a search has several orders, and may be cut in any of them."""
+    """Check a search's graph for several allowed orders."""
     graph, request = search.timed.graph, search.request
     # Cuts that a user gives are positions of the graph's own order, as are the ends of models; and the times of
     # spans are of groups that lie side by side in it.
@@ -50,7 +50,7 @@ def may_reorder(search: GoalSearch) -> bool:
 
 
 def arrange(search: GoalSearch, *, is_free: bool = True) -> Arrangement:
-    """Return the order in which the graph of a search is divided best: its own one, unless it `is_free`."""
+    """Return the best order of a graph, its own unless `is_free`."""
     if search.request.borrowed:
         # There are no chains to compare with.
         return Arrangement(search, Division.of(search.problem()), None)
@@ -75,7 +75,7 @@ def arrange(search: GoalSearch, *, is_free: bool = True) -> Arrangement:
 
 
 def _try_orders(own: Arrangement) -> tuple[list[Arrangement], float]:
-    """Return the own order with those that promise to be better, and the least latency of all divisions if known."""
+    """Return promising orders, and the least latency if known."""
     search, dag, board = own.search, GroupDag.of(own.search.timed.graph), own.search.timed.board
     arrangements, least_latency = [own], np.inf
 
@@ -94,7 +94,7 @@ def _try_orders(own: Arrangement) -> tuple[list[Arrangement], float]:
 
 
 def _enumerate(small: SmallGraph, division: Division, known: Candidate | None) -> Arrangement | None:
-    """Return what is best of all divisions of a small graph, None if there is none; `known` is what the solver says."""
+    """Return the best division of a small graph, or None."""
     search, fastest = small.search, division.fastest
     if known is None and fastest is not None:
         known = Candidate(fastest, search.timed.predict(fastest))
@@ -113,7 +113,7 @@ def _enumerate(small: SmallGraph, division: Division, known: Candidate | None) -
 def best_arrangement(
     arrangements: Sequence[Arrangement], goal: str, fps: float | None, least_latency: float = np.inf
 ) -> Arrangement:
-    """Return the best arrangement by what its plan takes; the first one, unless another is better by 1 %."""
+    """Return the best plan's arrangement; the first within 1 %."""
     # An order was looked for without limits of memories and links.
     candidates = {id(each.candidate): each for each in arrangements if each.candidate}
     if candidates:
@@ -126,7 +126,7 @@ def best_arrangement(
 def in_own_order_if_better(
     arranged: tuple[GoalSearch, Solution], own: GoalSearch, *, heterogeneous: bool
 ) -> tuple[GoalSearch, Solution]:
-    """Return what a search finds in its own order if that is better than what was found in another one."""
+    """Return the own order's result if better than the arranged one."""
     try:
         solution = own.solve(arrange(own, is_free=False).division, heterogeneous=heterogeneous)
     except PlanError:

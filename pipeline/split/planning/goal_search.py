@@ -1,4 +1,4 @@
-"""Goal search: the divisions of a problem that serve a goal best, by what their plans take."""
+"""Goal search: best divisions for a goal, judged by their plans."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class GoalSearch:
         return self.timed.problem(self.request, replicas=self.replicas, borrowing=borrowing)
 
     def solve(self, division: Division, *, heterogeneous: bool = True) -> Solution:
-        """Return the best solution; `division` has what is known of the one without heterogeneous stages."""
+        """Return the best solution; `division` has the homogeneous one."""
         problem = division.problem
         if self.request.borrowed:
             problem = self.problem(borrowing=True)
@@ -72,7 +72,7 @@ class GoalSearch:
         return self.best_of(division)
 
     def candidate(self, division: Division) -> Candidate | None:
-        """Return what is best of a division with what its plan takes, None where there is no plan."""
+        """Return a division's best plan with its prediction, or None."""
         try:
             solution = self.best_of(division)
         except PlanError:
@@ -112,7 +112,7 @@ class GoalSearch:
         return replace(best.solution, bound=relaxed_interval(problem), fastest=fastest)
 
     def _solve_fitting(self, lent_memory: LentMemory, division: Division, problem: Problem) -> tuple[Solution, ...]:
-        """Return the best divisions of a problem for whose steps there is memory on what they borrow."""
+        """Return the best divisions with enough borrowed memory."""
         solutions = self._solve_problem(problem, division)
         shortages = [lent_memory.describe_shortage(solution) for solution in solutions]
         if all(shortages):
@@ -126,7 +126,7 @@ class GoalSearch:
         )
 
     def _solve_problem(self, problem: Problem, division: Division | None = None) -> tuple[Solution, ...]:
-        """Return the best division of a problem; where stages wait for what they borrow, others to compare it with."""
+        """Return the best division, and rivals where borrowers wait."""
         if division is None or division.problem is not problem:
             division = Division.of(problem)
         if (self.goal, self.fps) not in division.solutions:
@@ -169,7 +169,7 @@ class GoalSearch:
             yield from (at_positions(fastest), at_positions(solver.least("latency", np.inf) or fastest))
 
     def _keep_up(self, solver: ChainSolver, fastest: Solution, predict: Predict | None) -> Solution:
-        """Return the division with the least of a goal that keeps up, and with `predict` its plan as well."""
+        """Return the cheapest division that keeps up, by `predict` as well."""
         longest = 1 / self.fps if self.fps else np.inf
         if predict is None:
             if fastest.interval > longest:

@@ -1,4 +1,4 @@
-"""Solution -> Plan: its items as operators, its choices as devices, cores and replicas."""
+"""Solution -> Plan: items as operators, choices as devices, cores, replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.split.planning.solver.solution import Solution, StageSolution
 
 
 def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool) -> Plan:
-    """Return a solution of the problem of dividing `graph` among the devices of `board` as a plan."""
+    """Return a solution of dividing `graph` as a plan for `board`."""
     ends, processors = graph.group_ends, board_processors(board)
     stages = solution.stages
     devices = [_device(stage, processors, board) for stage in stages]
@@ -42,7 +42,7 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
 
 
 def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) -> Plan:
-    """Return a plan whose stages compute only, with what their tensors take and the bytes that they move.
+    """Return a computing-only plan with transfers' seconds and bytes.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) 
 
 
 def _device(stage: StageSolution, processors: Sequence[BoardProcessor], board: Board) -> Device:
-    """Return the device of a stage, with its runtime; of one with steps, its workers' own."""
+    """Return a stage's device with its runtime, or its workers'."""
     own = processors[stage.choice.processor].device
     return own if stage.choice.paths is not None else board.device(stage.choice.device or own.name)
 
@@ -92,7 +92,7 @@ def _stage(index: int, stage: StageSolution, piece: GraphPart, device: Device, c
 
 
 def _give_cores(board: Board, stages: Sequence[StageSolution]) -> list[tuple[int, ...]]:
-    """Give each stage its cores, in the order of the stages, unlike ones for its replicas one after the other."""
+    """Give each stage its cores, unlike ones replica by replica."""
     free = [list(processor.cores) for processor in board_processors(board)]
     cores = []
     for stage in stages:
@@ -102,7 +102,10 @@ def _give_cores(board: Board, stages: Sequence[StageSolution]) -> list[tuple[int
 
 
 def _share_cores(plans: Sequence[StagePlan], board: Board, stages: Sequence[StageSolution]) -> tuple[StagePlan, ...]:
-    """Give stages without cores of their own one that they share: the longest first, to the core that is done first."""
+    """Give leftover stages a shared core, the longest first.
+
+    It goes to the core that is done first.
+    """
     homeless = [index for index, stage in enumerate(stages) if not any(stage.choice.use)]
     loads = {(plans[index].device, core): 0.0 for index in homeless for core in board.device(plans[index].device).cores}
     result = list(plans)

@@ -20,7 +20,7 @@ from pipeline.split.planning.timed_graph import TimedGraph
 
 @dataclass(frozen=True)
 class Planner(TimedGraph):
-    """A graph with times that can be planned; the attributes are those of `TimedGraph`."""
+    """A graph with times, ready to plan. The attributes are those of `TimedGraph`."""
 
     def __post_init__(self) -> None:
         runnable = {device.name: np.isfinite(self.seconds_anywhere(device)).tolist() for device in self._pin_devices()}
@@ -41,7 +41,7 @@ class Planner(TimedGraph):
         replicas: bool = True,
         heterogeneous: bool = True,
     ) -> Plan:
-        """Return the best plan; the parameters and errors are those of `pipeline.plan`."""
+        """Return the best plan; parameters and errors as `pipeline.plan`."""
         # Before the search, which takes the longest.
         queues.check_depth(self.queue_depth, self.cv)
         goal = resolve_goal(objective, fps)

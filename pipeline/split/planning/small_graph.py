@@ -1,4 +1,4 @@
-"""Small graph: what serves a goal best of all divisions of a graph of few groups, in all orders."""
+"""Small graph: best divisions of a few groups in all orders."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SmallGraph:
 
     @staticmethod
     def of(search: GoalSearch, problem: Problem, *, is_free: bool) -> SmallGraph | None:
-        """Return the graph of a search, None if it has too many groups or is not divided at any of their borders."""
+        """Return a search's small graph; None if too large or fixed."""
         graph, request = search.timed.graph, search.request
         is_fixed = request.edges or request.borrowed or graph.model_ends or graph.unfused
         # Times of spans are no sums of those of groups.
@@ -79,11 +79,11 @@ class SmallGraph:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no plan takes less than the solver counts: there is one order, and no tensor passes a stage by."""
+        """True if the solver counts exactly: one order, no passing tensors."""
         return self.dag.is_chain and not may_pass_by(self.search.timed.graph)
 
     def best(self, known: Candidate | None) -> Candidate | None:
-        """Return the best division for the goal, by what its plan takes, which is the known one or better."""
+        """Return the best division by its plan; `known` is a start."""
         search, enumeration = self.search, self.enumeration
         longest = 1 / search.fps if search.fps else np.inf
         if search.goal != "throughput":
@@ -99,7 +99,7 @@ class SmallGraph:
         return self._prompt(small, self.quickest)
 
     def _prompt(self, small: Candidate, quickest: Candidate) -> Candidate:
-        """Return a division, or one of little latency that is hardly slower."""
+        """Return a division, or a prompt one hardly slower."""
         latency = most_latency(quickest.prediction.latency_s)
         if small.prediction.latency_s <= latency:
             return small
@@ -111,7 +111,7 @@ class SmallGraph:
         return self.enumeration.best(aim, prompt) or prompt
 
     def with_bound(self, solution: Solution, problem: Problem) -> Solution:
-        """Return a solution of the problem in its order, with what is proved of it."""
+        """Return a solution in the problem's order, with its proof."""
         indices = {id(choice): index for index, choice in enumerate(self.problem.choices)}
         stages = tuple(
             replace(stage, choice=problem.choices[indices[id(stage.choice)]]) if id(stage.choice) in indices else stage
@@ -124,7 +124,7 @@ class SmallGraph:
         return replace(solution, stages=stages, bound=bound, fastest=fastest)
 
     def evaluate(self, division: Division) -> Candidate:
-        """Return a division with what its plan takes."""
+        """Return a division with its plan's prediction."""
         order = tuple(order_through([end for end, _ in division[:-1]], len(self.dag)))
         timed = self.arrange(order)
         stages = list(self._stages(division))
@@ -137,7 +137,7 @@ class SmallGraph:
         return Candidate(Solution(tuple(stages), prediction.interval_s), prediction, order)
 
     def arrange(self, order: tuple[int, ...]) -> TimedGraph:
-        """Return the graph in an order, which is its own one if nothing is said."""
+        """Return the graph in an order, by default its own."""
         order = order or tuple(range(len(self.dag)))
         if order not in self._timed_graphs:
             timed = self.search.timed
@@ -146,7 +146,7 @@ class SmallGraph:
 
     @property
     def least_latency(self) -> float:
-        """The least latency of all divisions, infinite while it is not known."""
+        """Least latency of all divisions; infinite while unknown."""
         return self.quickest.prediction.latency_s if self.quickest else np.inf
 
     def _stages(self, division: Division) -> Iterator[StageSolution]:
@@ -159,7 +159,7 @@ class SmallGraph:
             begin = end
 
     def fits(self, prefix: Prefix) -> bool:
-        """Return whether there is memory for the stages of a prefix."""
+        """Check the memory of a prefix's stages."""
         limits = self.problem.memories
         if not limits:
             return True
@@ -171,7 +171,7 @@ class SmallGraph:
         return all(sum(size for at, size in sizes if at in limit.processors) <= limit.nbytes for limit in limits)
 
     def _stage_bytes(self, begin: int, end: int) -> tuple[float, float]:
-        """Return what a replica of the stage between two downsets holds, and a frame that waits in front of it."""
+        """Return the bytes of a replica and of a waiting frame."""
         if (begin, end) not in self._sizes:
             order = tuple(order_through([begin, end], len(self.dag)))
             footprint, span = Footprint.of(self.arrange(order).graph), (begin.bit_count(), end.bit_count())

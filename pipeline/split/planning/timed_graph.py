@@ -1,4 +1,4 @@
-"""Timed graph: a graph, a board, and what each fused group takes on each device."""
+"""Timed graph: a graph, a board, and groups' times by device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimedGraph:
-    """A graph, a board, and what each fused group takes on each device.
+    """A graph, a board, and groups' times by device.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class TimedGraph:
     estimates: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
 
     def reorder(self, order: Sequence[int]) -> Self:
-        """Return the same of the graph with its fused groups in another topological order."""
+        """Return it with its groups in another topological order."""
         numbers = {group: number for number, group in enumerate(order)}
 
         def arrange(seconds: Sequence[float]) -> list[float]:
@@ -98,7 +98,7 @@ class TimedGraph:
         )
 
     def scale_times(self, factor: float) -> Self:
-        """Return the same with all measured times multiplied by a factor."""
+        """Return it with all measured times multiplied by a factor."""
 
         def scale(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
             return {name: [seconds * factor for seconds in group_seconds] for name, group_seconds in times.items()}
@@ -112,7 +112,7 @@ class TimedGraph:
         return replace(self, isolated=isolated, contended=scale(self.contended), spans=spans)
 
     def of_plan(self, plan: Plan) -> Self:
-        """Return the same of the graph in the order that a plan cuts."""
+        """Return it in a plan's order."""
         graph = as_ordered(self.graph, plan)
         if graph is self.graph:
             return self
@@ -125,21 +125,21 @@ class TimedGraph:
 
     @property
     def least_depth(self) -> int:
-        """How many frames may wait at least in front of each stage."""
+        """Least queue depth of each stage."""
         # Depths are chosen for cuts that are there; until then there is room for one.
         return self.queue_depth if isinstance(self.queue_depth, int) else 1
 
     @property
     def obstacle(self) -> Obstacle:
-        """What says why there is no division."""
+        """Explainer of missing divisions."""
         return Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals, self.variants)
 
     def predict(self, solution: Solution) -> Prediction:
-        """Return what the plan of a solution takes."""
+        """Return the prediction of a solution's plan."""
         return predict(self.build(solution))
 
     def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True, borrowing: bool = False) -> Problem:
-        """Return the problem for the solver; only where nothing is fixed, stages may have replicas."""
+        """Return the solver's problem; replicas only without fixed stages."""
         return build_problem(
             self.graph,
             self.board,
@@ -154,7 +154,7 @@ class TimedGraph:
         )
 
     def add_heterogeneous(self, request: PlanRequest, problem: Problem, *, replicas: bool) -> Problem:
-        """Return the problem with stages that borrow devices as well, if any are of use."""
+        """Return the problem with borrowing stages too, if useful."""
         # Workers of a stage that is asked for may be several: that is what makes it fast.
         replicas = replicas and not self.graph.keeps_state
         processors = board_processors(self.board)
@@ -162,7 +162,7 @@ class TimedGraph:
         return add_heterogeneous(problem, list(borrowings))
 
     def variants(self, device: Device) -> Sequence[str]:
-        """Return the names of a device with those of its runtimes that were measured; without any, with the first one.
+        """Return a device's names with measured runtimes, else the first.
 
         Estimates are the same for all of them.
         """
@@ -179,7 +179,7 @@ class TimedGraph:
         )
 
     def seconds(self, device: Device) -> Sequence[float]:
-        """Return the seconds of each fused group on one core of a device, while its others do their part.
+        """Return each group's seconds on a core, others busy.
 
         They are infinite where the group is pinned elsewhere.
         """
@@ -193,7 +193,7 @@ class TimedGraph:
         return _exclude(seconds, elsewhere)
 
     def isolated_seconds(self, device: Device) -> Sequence[float]:
-        """Return the seconds of each fused group on one core of a device while its others rest, measured if known."""
+        """Return each group's seconds on a core, others at rest. Measured if known."""
         if isinstance(self.isolated, Mapping) and device.name in self.isolated:
             seconds = self.isolated[device.name]
         elif self.isolated is not None and not isinstance(self.isolated, Mapping) and device is self.board.devices[0]:
@@ -203,7 +203,7 @@ class TimedGraph:
         return _exclude(seconds, self.refusals.get(device.name, ()))
 
     def seconds_anywhere(self, device: Device) -> Sequence[float]:
-        """Return the seconds of each fused group on one core of a device, as if nothing was pinned."""
+        """Return each group's seconds on a core, without pins."""
         seconds = self.isolated_seconds(device)
         # A core that has no neighbours is slowed by none.
         if len(device.cores) > 1 and device.name in self.contended:
@@ -222,7 +222,7 @@ class TimedGraph:
 
     @property
     def unsplit_seconds(self) -> float:
-        """Return the seconds of the unsplit model on one core of the first device that can run it; 0 if none can."""
+        """Return the unsplit seconds on the first able device, or 0."""
         seconds = (float(np.sum(self.isolated_seconds(device))) for device in self.board.devices)
         return next((each for each in seconds if np.isfinite(each)), 0.0)
 

@@ -1,1 +1,1 @@
-"""Advice: the reasons for a plan, and what would help."""
+"""Advice: the reasons for a plan, and possible gains."""

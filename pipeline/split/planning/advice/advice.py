@@ -1,4 +1,4 @@
-"""Advice: other ways to run a model, a verdict on pipelining it, and what would gain most."""
+"""Advice: alternatives, a verdict on pipelining, and the largest gains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTABLE = 1.02
 """A change is mentioned if it gains this much."""
 
 BOTH_ENDS = "fastest, with the least latency"
-"""The only way that is worth a look, where rate and latency do not contradict."""
+"""Sole alternative where rate and latency agree."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Alternative:
 
 
 def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
-    """Return the model unsplit, on one core and on more, replicated, and in stages, each as good as it can be."""
+    """Return the best unsplit, threaded, replicated and staged alternatives."""
     # One core alone leaves the others idle; without times of busy ones, that is the same problem.
     isolated_problem = replace(planner, contended={}).problem() if planner.contended else problem
     kinds: dict[str, tuple[Problem, Callable[[Choice], bool]]] = {
@@ -72,7 +72,7 @@ def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
 
 
 def trade_offs(problem: Problem) -> tuple[Alternative, ...]:
-    """Return the fastest way, the one with the least latency, and the knee between them."""
+    """Return the fastest way, the least late, and the knee."""
     solver = Solver(problem.merge_items(problem.spread_positions(POSITIONS)))
     fastest = solver.fastest()
     if fastest is None:
@@ -95,7 +95,7 @@ def trade_offs(problem: Problem) -> tuple[Alternative, ...]:
 
 
 def _unsplit(problem: Problem, choice: Choice) -> Solution | None:
-    """Return the unsplit model as a solution, None if it cannot run so."""
+    """Return the unsplit model as a solution, or None."""
     # With the limits of what replicas share, such as the bytes per second of their memory.
     return Solver(replace(problem, choices=(choice,), stages=()).merge_items([0, problem.items])).fastest()
 
@@ -108,7 +108,7 @@ def verdict(
     partial: bool = False,
     least_latency: float = np.inf,
 ) -> tuple[str, str]:
-    """Return the verdict on a plan with that interval, in a word and in a sentence.
+    """Return the verdict on a plan, as a word and a sentence.
 
     With `partial`, pins keep some devices from running all of the model.  Replicas that need far more than the least
     latency are no advice, unless they gain a lot.
@@ -151,7 +151,7 @@ def verdict(
 def goal_verdict(
     plan: Plan, goal: str, fps: float | None, prediction: Prediction, ways: Sequence[Alternative]
 ) -> tuple[str, str]:
-    """Return the verdict on a plan for another goal than frames per second, in a word and in a sentence."""
+    """Return the verdict for another goal than frames per second."""
     latency_ms, joules = prediction.latency_s * 1e3, prediction.joules or 0.0
     figures = {"latency": f"{latency_ms:.3g} ms", "energy": f"{joules * 1e3:.3g} mJ per frame above rest"}
     limit = f" that keeps up with {fps:g} frames/s" if fps else ""
@@ -165,7 +165,7 @@ def goal_verdict(
 def advice(  # noqa: PLR0913, PLR0917 - the plan's interval, and what to compare it with
     planner: Planner, problem: Problem, operator: str, interval: float, best: float, fastest: float
 ) -> Iterator[str]:
-    """Yield the changes that gain most: first, to plan again without any; others by planning again with them.
+    """Yield the changes with the largest gains, found by planning again.
 
     `operator` is the slowest one of the slowest stage; `best` is the interval of the planner's choice, `fastest` the
     least.
@@ -187,7 +187,7 @@ def _gain(change: str, gain: float) -> str:
 
 
 def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tuple[str, float]]:
-    """Yield each change with the interval that it leads to."""
+    """Yield changes with their intervals."""
     chain = shorten(problem)
     yield (
         "transfers that cost nothing",

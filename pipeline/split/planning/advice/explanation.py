@@ -1,4 +1,4 @@
-"""Explanation: the times predicted for a plan, what limits them, what would help, and what else was considered."""
+"""Explanation: a plan's times, limits, possible gains and alternatives."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StepForecast:
 
 @dataclass(frozen=True)
 class StageForecast:
-    """Predicted times of one stage, and the bytes that it needs.
+    """Predicted times and bytes of one stage.
 
     Attributes
     ----------
@@ -180,12 +180,12 @@ class Explanation:
 
     @property
     def gap(self) -> float:
-        """Share of the bound by which the interval is longer."""
+        """Excess of the interval over the bound, as its share."""
         return self.interval_s / self.bound_s - 1 if self.bound_s else 0.0
 
 
 def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: float | None = None) -> Explanation:
-    """Explain a plan that `planner` made, or could have made, for an objective and a rate as those of `plan`."""
+    """Explain a possible plan of `planner` under an objective or rate."""
     goal = resolve_goal(objective, fps)
     # What an accelerator's own compiler said is remembered of the graph that it was asked of.
     own_graph, refusals, planner = planner.graph, planner.refusals, planner.of_plan(plan)
@@ -241,7 +241,7 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
 
 
 def _hop_notes(slowest: StageForecast) -> tuple[str, ...]:
-    """Return what to know where a stage is hardly longer than what it takes to wake the next one."""
+    """Return notes on stages hardly longer than a wake-up."""
     if not 0 < slowest.interval_s * slowest.replicas < SHORT_S:
         return ()
     note = (

@@ -1,4 +1,4 @@
-"""Stage times: what the stages of a plan take by a planner's times, whichever times it was made from."""
+"""Stage times: a plan's stages under any planner's times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.split.planning.problem.group_work import group_traffic
 
 
 def group_seconds(planner: Planner, stage: StagePlan, begin: int, end: int) -> np.ndarray:
-    """Return the seconds of the stage's groups, which are ``[begin, end)``, on cores of the device's own speed."""
+    """Return the seconds of the groups ``[begin, end)`` at the device's speed."""
     # A stage on a device without cores has none, and yet one thread that drives it.
     threads = max(1, len(stage.cores) // stage.replicas)
     if stage.steps:
@@ -47,7 +47,7 @@ def _device_seconds(planner: Planner, name: str, threads: int, begin: int, end: 
 
 
 def with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], group_s: Sequence[np.ndarray]) -> Plan:
-    """Return the plan with what its stages take by the planner's times."""
+    """Return the plan with the planner's stage times."""
     stages = []
     for stage, (begin, _), seconds in zip(plan.stages, spans, group_s, strict=True):
         compute_s = float(seconds.sum())
@@ -78,7 +78,7 @@ def _step_s(planner: Planner, stage: StagePlan, step: StepPlan, seconds: np.ndar
 
 
 def step_groups(graph: Graph, stage: StagePlan) -> Iterator[tuple[StepPlan, int, int]]:
-    """Yield each step of a stage with its first group, and the one behind its last."""
+    """Yield each step of a stage with its range of groups."""
     groups_by_name = {operator.name: operator.group for operator in graph.operators}
     for step in stage.steps:
         first, last = (groups_by_name[name] for name in step.operators)
@@ -86,6 +86,6 @@ def step_groups(graph: Graph, stage: StagePlan) -> Iterator[tuple[StepPlan, int,
 
 
 def _speeds(device: Device, stage: StagePlan) -> list[float]:
-    """Return the speed of each replica's cores, which are alike, as a multiple of the device's."""
+    """Return each replica's speed, relative to the device's."""
     firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
     return [device.speed(cores[0]) if cores else 1.0 for cores in firsts]

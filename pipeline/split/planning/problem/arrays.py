@@ -1,4 +1,4 @@
-"""Arrays: sums and maxima over the spans of a chain, as entry ``[end, begin]``."""
+"""Arrays: sums and maxima over a chain's spans, as ``[end, begin]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ Array = NDArray[np.float64]
 
 
 def span_sums(values: Array) -> Array:
-    """Return the sums of ``values[i:j]`` as entry ``[j, i]``; infinite for an empty span or one with an infinity."""
+    """Return the sums of ``values[i:j]`` as entry ``[j, i]``.
+
+    They are infinite for an empty span or one with an infinity.
+    """
     # Infinities are counted apart: in a prefix sum, one would swallow all that follow it.
     infinities = np.concatenate([[0], np.cumsum(np.isinf(values))])
     prefix = np.concatenate([[0.0], np.cumsum(np.where(np.isinf(values), 0.0, values))])
@@ -21,7 +24,7 @@ def span_sums(values: Array) -> Array:
 
 
 def span_maxima(values: Array) -> Array:
-    """Return the largest of ``values[i:j]`` as entry ``[j, i]``; 0 for an empty span."""
+    """Return the maxima of ``values[i:j]`` as ``[j, i]``; 0 if empty."""
     size = len(values) + 1
     maxima = np.zeros((size, size))
     # Each row follows from the one above it: for each begin, one more item at the end.

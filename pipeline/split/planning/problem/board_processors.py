@@ -1,4 +1,4 @@
-"""Board processors: the clusters of a board's cores, and its devices without cores."""
+"""Board processors: clusters of cores, and devices without cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BoardProcessor:
 
     @property
     def watts(self) -> float:
-        """Power of one core, or of the device, at work above rest."""
+        """Power of a core or device at work, above rest."""
         device_watts = self.device.watts_busy - self.device.watts_idle
         speeds = [self.device.speed(core) for core in self.device.cores]
         # Of a server, one slot.
@@ -34,7 +34,7 @@ class BoardProcessor:
 
 
 def board_processors(board: Board) -> list[BoardProcessor]:
-    """Return the clusters of each device's cores, and the devices without cores."""
+    """Return the clusters of cores and the coreless devices."""
     processors = []
     for device in board.devices:
         clusters = [(each.cores, each.speed) for each in device.clusters] or [(device.cores, 1.0)]

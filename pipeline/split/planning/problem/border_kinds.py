@@ -1,4 +1,4 @@
-"""Border kinds: borders that cost the same at all positions, and segments between them."""
+"""Border kinds: borders of equal costs everywhere, and segments between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.split.planning.problem.arrays import Array
 from pipeline.split.planning.problem.problem import Problem
 
 Border = tuple[int, int]
-"""A processor, and which kind of border is crossed there: borders that cost the same at all positions are one kind."""
+"""Processor and kind of a crossed border: borders of equal costs at all positions are one kind."""
 
 Key = tuple[int, int, int]
 """A choice, and the kinds of its two borders."""
@@ -81,19 +81,19 @@ class Borders:
         self.leave = self.rows_out(problem.leave)
 
     def rows_in(self, values: Array) -> list[list[Array]]:
-        """Return for each processor and kind the row of values that are shaped as `enter`."""
+        """Return values' rows shaped as `enter`, by processor and kind."""
         return [[values[end, index] for end in ends] for index, ends in enumerate(self.sources)]
 
     def rows_out(self, values: Array) -> list[list[Array]]:
-        """Return for each processor and kind the row of values that are shaped as `leave`."""
+        """Return values' rows shaped as `leave`, by processor and kind."""
         return [[values[index, end] for end in ends] for index, ends in enumerate(self.targets)]
 
     def enter_kind(self, source: int, target: int) -> int:
-        """Return the kind of border between two processors, as the second one enters it."""
+        """Return the kind of border into `target`."""
         return self._enter_kinds[source, target]
 
     def leave_kind(self, processor: int, border: Border | None) -> int | None:
-        """Return the kind of border by which a stage reaches another one, or the caller; None if it does not."""
+        """Return the kind of border out of a processor, or None."""
         if border is None:
             return len(self.leave[processor]) - 1
         follower, enter = border
@@ -103,7 +103,7 @@ class Borders:
 
 
 def _kinds(rows: Sequence[Array]) -> list[int]:
-    """Return for each row the index of the first one that is equal to it."""
+    """Return each row's first equal row."""
     return [
         next(index for index, other in enumerate(rows[: number + 1]) if np.array_equal(row, other))
         for number, row in enumerate(rows)

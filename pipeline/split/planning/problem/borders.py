@@ -1,4 +1,4 @@
-"""Borders: what tensors that cross a cut take, between all pairs of a board's devices."""
+"""Borders: costs of crossing tensors between all pairs of devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.split.planning.problem.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class BoardBorders:
-    """Seconds and bytes at each position between groups, the ends included.
+    """Seconds and bytes at each position between groups, ends included.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class BoardBorders:
 
 
 def board_borders(board: Board, devices: Sequence[Device], nbytes: Array, counts: Array) -> BoardBorders:
-    """Return the borders between devices, one for each processor, for so many bytes and tensors at each position."""
+    """Return the devices' borders for bytes and tensors by position."""
     ends: list[Device | None] = [*devices, None]
     size = len(devices)
     enter, leave = np.zeros((size + 1, size, len(nbytes))), np.zeros((size, size + 1, len(nbytes)))

@@ -1,4 +1,4 @@
-"""Borrowable devices: which devices workers with cores may borrow, by the capabilities of their kinds."""
+"""Borrowable devices, by the capabilities of their kinds."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pipeline.errors import PlanError, near
 
 
 def is_borrowable(device: Device) -> bool:
-    """Return whether workers with cores may borrow a device: one of this machine that computes beside its cores."""
+    """Check for a local device without cores, open to borrowing."""
     kind = device.capabilities
     return not device.cores and not device.address and kind.computes and not kind.occupies_cores
 
 
 def may_borrow(device: Device) -> bool:
-    """Return whether workers on a device may borrow others: it is made of cores of this machine."""
+    """Check for a device of local cores, whose workers may borrow."""
     return bool(device.cores) and not device.address and device.capabilities.occupies_cores
 
 
 def split_name(board: Board, name: str) -> tuple[str, tuple[str, ...]]:
-    """Return the own device of a stage and those that it borrows, from a name such as ``"cpu+vta"``.
+    """Return own and borrowed devices of a name such as ``"cpu+vta"``.
 
     Raises
     ------

@@ -33,13 +33,13 @@ class Paths(Protocol):
     """Where a heterogeneous stage computes its items."""
 
     def steps(self, begin: int, end: int) -> tuple[PathStep, ...]:
-        """Return the steps of the stage on the items ``[begin, end)`` of the whole chain."""
+        """Return the steps of the stage on items ``[begin, end)``."""
 
     def step_seconds(self, step: PathStep) -> float:
-        """Return what a step computes, and what it takes to begin."""
+        """Return a step's seconds, its start included."""
 
     def variants(self, choice: Choice, begin: int, end: int) -> Iterator[Choice]:
-        """Yield the choice with other paths for the stage on the items ``[begin, end)``, each good by some prices."""
+        """Yield the choice with other good paths on items ``[begin, end)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,16 +93,16 @@ class Choice:
 
     @cached_property
     def rate(self) -> float:
-        """Frames that all replicas compute while one of factor 1 computes one."""
+        """Frames of all replicas per frame of a factor-1 replica."""
         return sum(1 / factor for factor in self.factors) if self.factors else float(self.replicas)
 
     @property
     def slowest_factor(self) -> float:
-        """Factor of the replica that takes the longest."""
+        """Factor of the slowest replica."""
         return max(self.factors, default=1.0)
 
     def frame_interval(self, compute: Array, transfer: Array) -> Array:
-        """Return the seconds between two frames from those of one in one replica."""
+        """Return the seconds between two frames over all replicas."""
         if not self.factors:
             return (compute + transfer) / self.replicas
         # Each replica at its own pace: their rates add up.  A stage that takes no time has any rate.
@@ -112,31 +112,31 @@ class Choice:
 
     @cached_property
     def span_seconds(self) -> Array:
-        """Time of the items ``[i, j)`` as entry ``[j, i]``, once for all kinds of borders that a stage may have."""
+        """Seconds of items ``[i, j)`` as ``[j, i]``, once per kind of border."""
         return span_sums(self.seconds) if self.spans is None else self.spans
 
     @cached_property
     def span_loads(self) -> dict[int, Array]:
-        """Seconds for which the items ``[i, j)`` use each resource, as entry ``[j, i]``."""
+        """Seconds of resources on items ``[i, j)``, as ``[j, i]``."""
         return {index: load if load.ndim == 2 else span_sums(load) for index, load in self.loads.items()}
 
     def common_s(self, begin: int, end: int) -> float:
-        """Return how much of the time of the items ``[begin, end)`` is the same on each replica."""
+        """Return the seconds of items common to all replicas."""
         return 0.0 if self.common is None else float(self.common[end, begin])
 
     def compute_s(self, begin: int, end: int) -> float:
-        """Return the time of the items ``[begin, end)``, also of a chain too long for all spans."""
+        """Return the seconds of items ``[begin, end)`` in any chain."""
         return float(self.seconds[begin:end].sum() if self.spans is None else self.spans[end, begin])
 
     def load_s(self, resource: int, begin: int, end: int) -> float:
-        """Return for how long the items ``[begin, end)`` use a resource."""
+        """Return a resource's seconds on items ``[begin, end)``."""
         load = self.loads.get(resource)
         if load is None:
             return 0.0
         return float(load[end, begin] if load.ndim == 2 else load[begin:end].sum())
 
     def signature(self, order: Sequence[int]) -> tuple[object, ...]:
-        """Return all that a solver knows of the choice, with the processors in another order."""
+        """Return everything a solver knows of the choice, processors reordered."""
         loads = tuple((index, load.tobytes()) for index, load in sorted(self.loads.items()))
         spans = b"" if self.spans is None else self.spans.tobytes()
         use = tuple(self.use[index] for index in order)
@@ -145,7 +145,7 @@ class Choice:
         return order.index(self.processor), use, self.seconds.tobytes(), spans, rest
 
     def merge_items(self, edges: Sequence[int]) -> Choice:
-        """Return the choice for items that begin and end at `edges` only."""
+        """Return the choice for items merged at `edges`."""
         starts = list(edges[:-1])
         return replace(
             self,
@@ -160,7 +160,10 @@ class Choice:
         )
 
     def scale_items(self, factors: Array, devices: Sequence[int] = ()) -> Choice:
-        """Return the choice with each item's time multiplied by a factor of at most 1, also on shared devices."""
+        """Return the choice with items' times multiplied by factors up to 1.
+
+        Those on shared devices as well.
+        """
         spans, common = self.spans, self.common
         if spans is not None:
             saved = np.where(np.isfinite(self.seconds), self.seconds, 0.0) * (1 - factors)

@@ -1,4 +1,4 @@
-"""Board -> choices: by how many threads and replicas on which cores a stage may run."""
+"""Board -> choices: a stage's threads, replicas and cores."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BARRIER_S = 10e-6
 """Seconds that several threads lose in each group by waiting for each other, for estimates."""
 
 MOST_MIXTURES = 24
-"""Ways to mix replicas on unlike cores up to which all are tried; above it, of each cluster powers of two, and all."""
+"""Bound on fully tried mixtures of replicas on unlike cores; above it, of each cluster powers of two, and all."""
 
 MOST_COUNTS = 12
-"""Numbers of cores up to which all are tried; above it, those that are powers of two."""
+"""Bound on fully tried numbers of cores; above it, powers of two."""
 
 Seconds = Callable[[Device], Sequence[float]]
 """Returns the seconds of each fused group on one core of a device, or on the device if it has no cores."""
@@ -36,11 +36,11 @@ Variants = Callable[[Device], Sequence[str]]
 """Returns the names of a device with its runtimes."""
 
 Spans = Callable[[Device], SpanTimes | None]
-"""Returns the times of spans on a device, where they are not the sums of those of groups."""
+"""Times of spans on a device, where they are not the sums of groups' times."""
 
 
 def parallel_seconds(seconds: Array, threads: int, groups: int = 1) -> Array:
-    """Return the estimated time with several threads of what takes `seconds` with one."""
+    """Return the estimated seconds under several threads."""
     if threads <= 1:
         return seconds
     # Amdahl's law, and a barrier at the end of each kernel.
@@ -58,7 +58,7 @@ class DeviceTimes:
 
 @dataclass(frozen=True, eq=False)
 class _RuntimeTimes:
-    """The times of one runtime on a device's cores, by the number of threads.
+    """Times of a runtime on a device's cores, by threads.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class _RuntimeTimes:
     contended: bool
 
     def choice(self, processor: int, use: tuple[int, ...], threads: int, scale: float = 1.0, **rest: Any) -> Choice:
-        """Return a way to run a stage on so many threads, whose times are a multiple of those of the fastest core."""
+        """Return a choice of some threads, at a multiple of the fastest times."""
         if self.spans is None:
             seconds, spans = parallel_seconds(self.seconds, threads) * scale, None
         else:
@@ -90,7 +90,7 @@ class _RuntimeTimes:
 def board_choices(
     board: Board, processors: Sequence[BoardProcessor], times: DeviceTimes, request: PlanRequest, *, replicas: bool
 ) -> Iterator[Choice]:
-    """Yield all ways to run a stage on the devices of a board."""
+    """Yield all ways to run a stage on a board."""
     requested = {device.name for devices in request.devices for device in devices}
     # Of what is borrowed, the times are needed, too.
     requested |= {name for names in request.borrowed for name in names}
@@ -117,7 +117,7 @@ def _runtime_times(device: Device, times: DeviceTimes) -> _RuntimeTimes:
 
 
 def _shared_choice(processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes) -> Choice:
-    """Return the way to run a stage where there are more stages than cores: each as if it had the fastest alone."""
+    """Return a stage's choice where cores are scarce, alone on the fastest."""
     fastest = max(indices, key=lambda index: processors[index].speed)
     processor = processors[fastest]
     threads = 1 if processor.cores else 0
@@ -146,7 +146,7 @@ def _choices(
 
 
 def _copies(counts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Return how many replicas may be on each cluster, given the numbers to try for each."""
+    """Return the numbers of replicas on each cluster, from `counts`."""
     copies = list(product(*([0, *each] for each in counts)))
     mixtures = sum(min(each) > 0 for each in copies)
     few = [{count for count in each if count.bit_count() == 1 or count == max(each)} for each in counts]
@@ -182,6 +182,6 @@ def _use(processors: Sequence[BoardProcessor], units: Mapping[int, int]) -> tupl
 
 
 def _counts(limit: int) -> list[int]:
-    """Return numbers from 1 to `limit`: all of them if they are few."""
+    """Return numbers from 1 to `limit`, all of them if few."""
     lower = (count for count in range(1, limit) if count <= MOST_COUNTS or count.bit_count() == 1)
     return [*lower, limit] if limit else []

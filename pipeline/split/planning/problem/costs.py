@@ -1,4 +1,4 @@
-"""Costs: seconds per fused group on a device, estimated from operations, bytes, and the rates that families reach."""
+"""Costs: estimated seconds per group, from operations, bytes and families' rates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.split.planning.problem.group_work import GroupWork, group_works, g
 
 
 def estimate(graph: Graph, device: Device) -> list[float]:
-    """Return the estimated seconds of each fused group on one core of `device`; infinite where it cannot run.
+    """Return each group's estimated seconds on a core, or infinity.
 
     A group takes its start, plus the larger of its arithmetic and its traffic to memory at the device's attainable
     rates (the roofline model), over the share of them that its family reaches.
@@ -24,21 +24,21 @@ def estimate(graph: Graph, device: Device) -> list[float]:
 
 
 def runs(graph: Graph, device: Device) -> list[bool]:
-    """Return for each fused group whether `device` can run it, by its families and element types."""
+    """Check each group's families and element types on a device."""
     if offload.applies(device):
         return [not each.reason for each in offload.verdicts(graph, groups(graph), device)]
     return [_fits(work, device) for work in group_works(graph)]
 
 
 def fallback_share(graph: Graph, seconds: Sequence[float]) -> float:
-    """Return the share of the groups' seconds that the model's own runtime takes, 0 to 1."""
+    """Return the own runtime's share of the groups' seconds, 0 to 1."""
     total = sum(seconds)
     fallback = sum(each for each, work in zip(seconds, group_works(graph), strict=True) if work.has_islands)
     return fallback / total if total else 0.0
 
 
 def rates(work: GroupWork, device: Device) -> tuple[float, float]:
-    """Return the seconds of a group's arithmetic and of its traffic at the device's attainable rates."""
+    """Return a group's arithmetic and traffic seconds at attainable rates."""
     flops = device.int8_flops if device.int8_flops and work.reads_bytes else device.flops
     return work.flops / flops, work.traffic / device.bytes_per_s
 

@@ -1,4 +1,4 @@
-"""Footprint: the bytes that the fused groups of a graph need."""
+"""Footprint: bytes of a graph's fused groups."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TensorUse:
         return TensorUse(np.array(makers, np.int64), last_readers, nbytes, pairs)
 
     def entries(self, begin: int, end: int) -> tuple[Indices, Indices]:
-        """Return the tensors that the groups ``[begin, end)`` read from others, and the last of them that does."""
+        """Return foreign tensors of groups ``[begin, end)``, with their last readers."""
         inside = self.reads[(self.reads[:, 1] >= begin) & (self.reads[:, 1] < end)]
         inside = inside[self.makers[inside[:, 0]] < begin]
         last = np.full(len(self.makers), -1)
@@ -62,7 +62,7 @@ class TensorUse:
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """The bytes that a graph needs.
+    """Bytes of a graph.
 
     Attributes
     ----------
@@ -88,15 +88,15 @@ class Footprint:
         return Footprint(_by_group(graph, parameters), workspace, border_bytes, TensorUse.of(graph))
 
     def stage_bytes(self, begin: int, end: int, replicas: int = 1) -> float:
-        """Return the bytes of a stage of the groups ``[begin, end)``, without the frames that wait in front of it."""
+        """Return a stage's bytes, without waiting frames."""
         return float(replicas * (self.parameters[begin:end].sum() + self._most_alive(begin, end)))
 
     def entry_bytes(self, begin: int, end: int) -> float:
-        """Return the bytes of a frame that waits in front of such a stage."""
+        """Return the bytes of a frame waiting before the stage."""
         return float(self.tensors.nbytes[self.tensors.entries(begin, end)[0]].sum())
 
     def _most_alive(self, begin: int, end: int) -> float:
-        """Return the most bytes of tensors that some groups hold at once: without those that pass them by."""
+        """Return the most bytes alive at once, without passing tensors."""
         tensors, last = self.tensors.entries(begin, end)
         made = np.flatnonzero((self.tensors.makers >= begin) & (self.tensors.makers < end))
         change = np.zeros(end - begin + 1)

@@ -1,4 +1,4 @@
-"""Goals: what a plan is to be the best in."""
+"""Goals: objectives of a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OBJECTIVES = ("throughput", "latency", "energy")
 
 
 def resolve_goal(objective: str | None, fps: float | None) -> str:
-    """Return the objective, by default that of a rate or of none."""
+    """Return the objective, by default by the rate."""
     if fps is not None and not _is_rate(fps):
         raise PlanError(f"fps is {fps!r}; it must be a number above 0")
     goal = objective or ("latency" if fps else "throughput")
@@ -28,7 +28,7 @@ def _is_rate(value: object) -> bool:
 
 
 def check_watts(board: Board, request: PlanRequest) -> None:
-    """Raise `PlanError` if a device that a plan may use has no power: its stages would seem to cost nothing."""
+    """Raise `PlanError` for devices without power: they would look free."""
     devices = {device.name: device for devices in request.devices or [board.devices] for device in devices}
     unknown = [repr(name) for name, device in devices.items() if not device.watts_busy]
     if unknown:

@@ -1,4 +1,4 @@
-"""GroupWork: what a fused group computes and moves, whichever device runs it."""
+"""GroupWork: operations and bytes of a fused group, on any device."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def group_works(graph: Graph) -> tuple[GroupWork, ...]:
 
 
 def group_traffic(graph: Graph) -> np.ndarray:
-    """Return the bytes that each fused group reads and writes."""
+    """Return the bytes read and written by each group."""
     return np.array([work.traffic for work in group_works(graph)], np.float64)
 
 
 def group_family(group: Sequence[Operator]) -> str:
-    """Return the family of a fused group: that of its heaviest operator, whose loops the others join."""
+    """Return a group's family: its heaviest operator's."""
     return _heaviest(group_families(group))
 
 

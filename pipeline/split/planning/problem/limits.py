@@ -1,4 +1,4 @@
-"""Limits: what the stages of a division may use together, as sums over values of each stage there could be."""
+"""Limits: budgets that the stages of a division share."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _FOR_EVER, _NO_TIME = 1e12, 1e-15
 
 
 def limited(interval: float) -> float:
-    """Return an interval as a number that sums can be shares of."""
+    """Return an interval as a positive finite number for shares."""
     return min(max(interval, _NO_TIME), _FOR_EVER)
 
 
 @dataclass(frozen=True, eq=False)
 class SumLimit:
-    """A limit of a sum over the stages that `values` has; others use nothing of it.
+    """Limit of a sum over the stages in `values`; others use nothing.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class SumLimit:
     paced: bool
 
     def share(self, segments: Sequence[Segment]) -> float:
-        """Return the share of the limit that a division uses."""
+        """Return a division's share of the limit."""
         limited = (segment for segment in segments if segment.key in self.values)
         return sum(float(self.values[each.key][each.end, each.begin]) for each in limited) / self.limit
 
@@ -68,7 +68,7 @@ class Limits:
 
     @cached_property
     def _loads(self) -> list[dict[Key, Array]]:
-        """Seconds for which each stage uses each resource; without those that use nothing."""
+        """Seconds of each resource by stage, without unused ones."""
         return [dict(self._resource_loads(index)) for index in range(len(self._problem.resources))]
 
     def _resource_loads(self, resource: int) -> Iterator[tuple[Key, Array]]:
@@ -87,7 +87,7 @@ class Limits:
 
     @cached_property
     def _memories(self) -> list[SumLimit]:
-        """Memories that may be too small."""
+        """Memories of limited size."""
         memories = [memory for memory in self._problem.memories if memory.nbytes < self._problem.most_bytes]
         # What a stage keeps depends on how it runs, not on its borders.
         nbytes = [self._problem.memory_bytes(choice) for choice in self._problem.choices] if memories else []

@@ -1,4 +1,4 @@
-"""Pins: devices that a user, or an annotation in the model, lets fused groups run on."""
+"""Pins: allowed devices of fused groups, by users or annotations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.split.graph import Graph
 
 @dataclass(frozen=True)
 class Pin:
-    """The devices that a fused group may run on, and why.
+    """Allowed devices of a fused group, with the reason.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ Pins = Mapping[int, Pin]
 
 
 def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = None) -> dict[int, Pin]:
-    """Return the pins of a graph's groups: those of `pin`, and where it has none, those of the model's annotations.
+    """Return the groups' pins, `pin` before the model's annotations.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def _check_device(board: Board, name: str, device: str) -> None:
 
 
 def _groups(graph: Graph, name: str) -> list[int]:
-    """Return the groups of an operator or a tensor, or of all operators of a module."""
+    """Return the groups of an operator, tensor or module."""
     operators = operators_by_name(graph)
     # Exporters name what a module holds by its path, with one of these between the parts.
     module_groups = [each.group for each in graph.operators if each.name.startswith((f"{name}.", f"{name}/"))]
@@ -110,7 +110,7 @@ def _add(pins: dict[int, Pin], groups: Iterable[int], pin: Pin) -> None:
 
 
 def _annotation_devices(board: Board, name: str, reason: str) -> tuple[str, ...]:
-    """Return the devices of the board that an annotation such as ``"cuda:0"`` may stand for."""
+    """Return the board's devices for an annotation such as ``"cuda:0"``."""
     kind, _, index = name.partition(":")
     candidates = [device for device in board.devices if _is_of(device, kind)]
     if index:
@@ -127,14 +127,14 @@ def _annotation_devices(board: Board, name: str, reason: str) -> tuple[str, ...]
 
 
 def _is_of(device: Device, kind: str) -> bool:
-    """Return True if a device is of a kind, or stands for one of that kind elsewhere."""
+    """Return True for a device of a kind, or its remote stand-in."""
     # A device of another machine is of its server's kind, and has the target of what is behind it.
     target = (device.target or {}).get("kind")
     return kind in (device.kind, device.name.rstrip("0123456789")) or target == device_kind(kind).target
 
 
 def check_pins(graph: Graph, pins: Pins, runnable: Mapping[str, list[bool]]) -> None:
-    """Raise `PlanError` if none of the devices of a pin can run its group.
+    """Raise `PlanError` if no device of a pin runs its group.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def check_pins(graph: Graph, pins: Pins, runnable: Mapping[str, list[bool]]) -> 
 
 
 def stage_devices(board: Board, pins: Pins, stages: Iterable[tuple[int, int]]) -> Iterator[Device]:
-    """Yield the board's first device on which each stage, given as a range of groups, may run.
+    """Yield the first allowed device of each stage's range of groups.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Problem: a chain of items, the processors that can work on them, and what transfers cost, as plain values."""
+"""Problem: a chain of items, processors and transfers as plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.split.planning.problem.choice import Choice
 
 @dataclass(frozen=True)
 class Processor:
-    """A cluster of cores that are alike, or one device.
+    """A cluster of equal cores, or one device.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Processor:
 
 @dataclass(frozen=True)
 class Resource:
-    """What several stages use, one at a time: the times for which they do so for a frame add up.
+    """Shared resource, used one at a time: stages' seconds add up.
 
     Attributes
     ----------
@@ -143,19 +143,19 @@ class Problem:
         return len(self.choices[0].seconds) if self.choices else 0
 
     def allows(self, stage: int, choice: Choice) -> bool:
-        """Return whether a stage, counted from 0, may be run so, by what is fixed of it."""
+        """Check a choice for a stage, counted from 0, against the request."""
         names = self.runtimes[stage] if 0 <= stage < len(self.runtimes) else ()
         return not names or not choice.device or choice.device in names
 
     @cached_property
     def twins(self) -> list[tuple[int, int]]:
-        """Neighbouring processors that could change places: of each pair, the first one is used first."""
+        """Interchangeable neighbouring processors; the first is used first."""
         # Where stages are fixed, so is which of the two a stage may run on.
         pairs = () if self.stages else pairwise(range(len(self.processors)))
         return [pair for pair in pairs if self._signature() == self._signature(*pair)]
 
     def _signature(self, *pair: int) -> tuple[object, ...]:
-        """Return all there is to know of the problem, with a pair of processors in each other's place."""
+        """Return the problem's data with two processors exchanged."""
         order = list(range(len(self.processors)))
         if pair:
             order[pair[0]], order[pair[1]] = pair[::-1]
@@ -169,7 +169,7 @@ class Problem:
         return processors, borders, sorted(memories), sorted(choice.signature(order) for choice in self.choices)
 
     def merge_items(self, positions: Sequence[int]) -> Problem:
-        """Return the problem in which stages begin and end at `positions` only; these include both ends."""
+        """Return the problem with borders at `positions` only, ends included."""
         starts, edges = list(positions[:-1]), list(positions)
         return replace(
             self,
@@ -184,13 +184,13 @@ class Problem:
         )
 
     def scale_items(self, factors: Array) -> Problem:
-        """Return the problem with each item's time multiplied by a factor of at most 1, wherever it runs."""
+        """Return the problem with items' times scaled by up to 1."""
         # A faster kernel moves as many bytes.
         devices = [index for index, resource in enumerate(self.resources) if resource.kind == "device"]
         return replace(self, choices=tuple(choice.scale_items(factors, devices) for choice in self.choices))
 
     def spread_positions(self, count: int) -> list[int]:
-        """Return at most about `count` positions that divide the chain's work evenly; all of them if they are few.
+        """Return about `count` positions of evenly divided work.
 
         Of those near to each other, it is the one that the least has to cross.
         """
@@ -209,7 +209,7 @@ class Problem:
         return [0, *(order[cheapest] + 1).tolist(), self.items]
 
     def intervals(self, choice: Choice, enter: Array, leave: Array) -> Array:
-        """Return the seconds between two frames of the stage on items ``[i, j)``, as entry ``[j, i]``.
+        """Return the intervals of stages on items ``[i, j)``, as ``[j, i]``.
 
         Infinite where it is empty, cannot run, or does not fit into its memory.
         """
@@ -226,24 +226,24 @@ class Problem:
         return seconds
 
     def latencies(self, choice: Choice, enter: Array, leave: Array) -> Array:
-        """Return the seconds that one frame spends in the stage on items ``[i, j)``, as entry ``[j, i]``."""
+        """Return the latencies of stages on items ``[i, j)``, as ``[j, i]``."""
         # In the slowest replica: those behind its frame wait for it, since results leave in order.
         compute, rest = _split_times(choice, enter, leave)
         seconds: Array = compute * choice.slowest_factor + rest
         return seconds
 
     def busy_seconds(self, choice: Choice, enter: Array, leave: Array) -> Array:
-        """Return for how long one frame keeps the stage on items ``[i, j)`` busy, as entry ``[j, i]``: the mean."""
+        """Return the mean busy seconds of stages, as ``[j, i]``."""
         return choice.frame_interval(*_split_times(choice, enter, leave)) * choice.replicas
 
     def memory_bytes(self, choice: Choice) -> Array:
-        """Return the bytes that the stage on items ``[i, j)`` keeps in its memory, as entry ``[j, i]``."""
+        """Return the bytes of stages on items ``[i, j)``, as ``[j, i]``."""
         queue_bytes = np.zeros(self.items + 1) if self.queue_bytes is None else self.queue_bytes
         return choice.replicas * self._span_footprints + queue_bytes[None, :]
 
     @cached_property
     def most_bytes(self) -> float:
-        """Bytes that all stages together never exceed."""
+        """Bound on the bytes of all stages together."""
         parameters, workspace, queue_bytes = (
             np.zeros(1) if values is None else values for values in (self.parameters, self.workspace, self.queue_bytes)
         )
@@ -254,7 +254,7 @@ class Problem:
 
     @cached_property
     def _span_footprints(self) -> Array:
-        """Bytes of one replica of the stage on items ``[i, j)``, as entry ``[j, i]``."""
+        """Bytes of a replica on items ``[i, j)``, as ``[j, i]``."""
         parameters, workspace = (
             np.zeros(self.items) if values is None else values for values in (self.parameters, self.workspace)
         )
@@ -262,7 +262,7 @@ class Problem:
 
 
 def _split_times(choice: Choice, enter: Array, leave: Array) -> tuple[Array, Array]:
-    """Return what a stage on items ``[i, j)`` computes at its replicas' own pace, and the rest, as entry ``[j, i]``."""
+    """Return replicas' own seconds and common seconds, as ``[j, i]``."""
     compute, rest = choice.span_seconds, np.add.outer(leave, enter)
     if choice.common is None:
         return compute, rest
@@ -270,7 +270,7 @@ def _split_times(choice: Choice, enter: Array, leave: Array) -> tuple[Array, Arr
 
 
 def overlap_seconds(compute: Array, transfer: Array) -> Array:
-    """Return the time between two frames where one is computed while the tensors of another one move."""
+    """Return the interval of computing overlapped with another frame's transfers."""
     # Two replicas take turns at computing; each needs its own time for one frame, and there are two of them.
     seconds: Array = np.maximum(compute, (compute + transfer) / 2)
     return seconds

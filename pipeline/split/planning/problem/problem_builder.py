@@ -1,4 +1,4 @@
-"""Graph + board -> Problem: the fused groups as items, core clusters and devices as processors."""
+"""Graph + board -> Problem: groups as items, clusters and devices as processors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
     request: PlanRequest = ANY_REQUEST,
     extend: Callable[[Problem], Problem] = lambda problem: problem,
 ) -> Problem:
-    """Return the problem of dividing `graph` among the devices of `board`.
+    """Return the problem of dividing `graph` among the board's devices.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _processors_of(processors: Sequence[BoardProcessor], devices: Sequence[Devic
 
 
 def memory_sizes(board: Board) -> dict[str, int]:
-    """Return the bytes of each memory whose size is known."""
+    """Return the bytes of each memory of known size."""
     sizes: dict[str, list[int]] = {}
     for device in board.devices:
         if device.memory_bytes:

@@ -1,4 +1,4 @@
-"""Queues: room for waiting frames in front of each stage, so that none costs much of the frame rate.
+"""Queues: room for waiting frames before stages, against jitter.
 
 Frames come to a queue at best at the pace of the slowest stage before it, and leave it at best at that of the slowest
 one behind it.  By as much as the one is faster than the other, the number of waiting frames drifts to one end; as
@@ -63,7 +63,7 @@ class StageQueue:
 
 
 def add_queues(plan: Plan, graph: Graph, depth: int | str, cv: float) -> Plan:
-    """Return the plan with that depth for all queues, or with ``"auto"`` with one chosen for each."""
+    """Return the plan with queue depths, given or ``"auto"``."""
     if isinstance(depth, int):
         depths = [depth] * len(plan.stages)
     else:
@@ -75,7 +75,7 @@ def add_queues(plan: Plan, graph: Graph, depth: int | str, cv: float) -> Plan:
 
 
 def check_depth(depth: int | str, cv: float) -> None:
-    """Raise `PlanError` unless they are a depth and a coefficient of variation."""
+    """Raise `PlanError` unless depth and coefficient of variation are valid."""
     if depth != "auto" and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
         raise PlanError(f"queue_depth is {depth!r}; it must be at least 1, or 'auto'")
     if not 0 <= cv <= 1:
@@ -98,14 +98,14 @@ def stage_queues(plan: Plan, graph: Graph) -> list[StageQueue]:
 
 
 def stage_groups(plan: Plan, graph: Graph) -> Iterator[tuple[StagePlan, tuple[int, int]]]:
-    """Yield each stage with its first group, and the one behind its last."""
+    """Yield each stage with its range of groups."""
     groups = {operator.name: operator.group for operator in graph.operators}
     edges = [0, *(groups[stage.operators[1]] + 1 for stage in plan.stages)]
     return zip(plan.stages, pairwise(edges), strict=True)
 
 
 def choose_depths(queues: Sequence[StageQueue], cv: float, room: Mapping[str, float]) -> list[int]:
-    """Return the smallest depths with which no queue costs more than `COST`, or as near to them as there is room.
+    """Return the smallest depths within `COST`, as room allows.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def choose_depths(queues: Sequence[StageQueue], cv: float, room: Mapping[str, fl
 
 
 def queue_cost(queues: Sequence[StageQueue], index: int, depth: int, cv: float) -> float:
-    """Return the share of the frame rate that a stage's queue is expected to cost with some depth, 0 to 1.
+    """Return a queue's expected cost, as a share of the rate.
 
     The caller, who fills the first stage's queue, is taken to be as fast as that asks for.
     """
@@ -143,7 +143,7 @@ def queue_cost(queues: Sequence[StageQueue], index: int, depth: int, cv: float) 
 
 
 def _depth(queues: Sequence[StageQueue], index: int, cv: float) -> int:
-    """Return the smallest depth that costs at most `COST`."""
+    """Return the smallest depth within `COST`."""
     if index == 0 or not cv:
         return LEAST
     drift, variance = _drift(queues, index), cv**2
@@ -152,7 +152,7 @@ def _depth(queues: Sequence[StageQueue], index: int, cv: float) -> int:
 
 
 def _drift(queues: Sequence[StageQueue], index: int) -> float:
-    """Return by how much the faster side of a queue is faster."""
+    """Return the relative advantage of a queue's faster side."""
     arrival_s, service_s = (max(queue.interval for queue in side) for side in (queues[:index], queues[index:]))
     # A side that takes no time is as good as endlessly faster.
     return max(arrival_s, service_s) / max(min(arrival_s, service_s), 1e-9 * max(arrival_s, service_s), 1e-300) - 1
@@ -164,7 +164,7 @@ def _room_at_work(queues: Sequence[StageQueue], index: int) -> float:
 
 
 def _queue_room(plan: Plan, graph: Graph) -> dict[str, float]:
-    """Return the bytes that remain for waiting frames, of each memory whose size is known."""
+    """Return the bytes left for waiting frames, by memory of known size."""
     room = {memory: float(size) for memory, size in memory_sizes(plan.board).items()}
     footprint = Footprint.of(graph)
     for stage, (begin, end) in stage_groups(plan, graph):

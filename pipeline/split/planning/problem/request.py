@@ -1,4 +1,4 @@
-"""PlanRequest: the number of stages, the devices and the cuts that a user fixes."""
+"""PlanRequest: stages, devices and cuts fixed by a user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.split.planning.problem.pins import Pins, stage_devices
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The stages that a plan has to have.
+    """Stages required of a plan.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class PlanRequest:
     borrowed: tuple[tuple[str, ...], ...] = ()
 
     def name(self, stage: int) -> str:
-        """Return how the choices of a stage's own device are called that borrow what it has to; empty for any."""
+        """Return the required name of a stage's borrowers; empty for any."""
         borrowed = self.borrowed[stage] if stage < len(self.borrowed) else ()
         return "+".join((self.devices[stage][0].name, *borrowed)) if borrowed else ""
 
@@ -43,7 +43,7 @@ class PlanRequest:
         return [stage[0] for stage in self.devices] if all(len(stage) == 1 for stage in self.devices) else []
 
     def spare_units(self, device: Device) -> int:
-        """Return the cores, or places, that a stage may take without those of others that need the device.
+        """Return the units of a stage, without the needs of others.
 
         Below 1, the device has to run more stages than it has any.
         """
@@ -64,7 +64,7 @@ def _units(device: Device) -> int:
 
 
 ANY_REQUEST = PlanRequest()
-"""The request that fixes nothing."""
+"""Request that fixes nothing."""
 
 
 def resolve_request(  # noqa: PLR0913, PLR0917 - what a user may fix, and what it is about
@@ -75,7 +75,7 @@ def resolve_request(  # noqa: PLR0913, PLR0917 - what a user may fix, and what i
     cuts: Sequence[str | int] | None,
     devices: Sequence[str] | None,
 ) -> PlanRequest:
-    """Return the devices and positions that a user asks for.
+    """Return a user's devices and positions.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _edges(graph: Graph, cuts: Sequence[str | int], stages: int | str) -> tuple[
 
 
 def _order(board: Board, devices: Sequence[str] | None, count: int) -> tuple[list[Device], tuple[tuple[str, ...], ...]]:
-    """Return the device of each stage and what its workers borrow; nothing if they are to be chosen."""
+    """Return each stage's device and loans; nothing if free."""
     if devices is None:
         return [], ()
     if len(devices) != count:

@@ -1,4 +1,4 @@
-"""Resources: what stages on a board share, and for how long each way to run a stage uses it."""
+"""Resources: shared parts of a board, and each choice's seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.split.planning.problem.problem import Problem, Resource
 
 
 def add_turns(problem: Problem, devices: Sequence[Device], borders: BoardBorders) -> Problem:
-    """Return the problem with a resource for each device that computes one frame at a time, for several workers.
+    """Return the problem with a resource per one-frame device.
 
     `devices` has that of each processor.
     """
@@ -31,7 +31,10 @@ def add_turns(problem: Problem, devices: Sequence[Device], borders: BoardBorders
 
 
 def add_links(problem: Problem, borders: BoardBorders) -> Problem:
-    """Return the problem with a resource for each link, which carries one tensor at a time."""
+    """Return the problem with a resource per link.
+
+    It carries one tensor at a time.
+    """
     for ends in dict.fromkeys((*borders.enter_links, *borders.leave_links)):
         index = len(problem.resources)
         problem = replace(
@@ -46,7 +49,7 @@ def add_links(problem: Problem, borders: BoardBorders) -> Problem:
 def add_memories(
     problem: Problem, graph: Graph, board: Board, devices: Sequence[Device], borders: BoardBorders
 ) -> Problem:
-    """Return the problem with a resource for each memory whose bytes per second are known."""
+    """Return the problem with a resource per memory of known bandwidth."""
     traffic = group_traffic(graph)
     for pool in memory_pools(board):
         if not pool.bytes_per_s:

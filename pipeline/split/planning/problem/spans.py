@@ -1,4 +1,4 @@
-"""SpanTimes: measured seconds of runs of fused groups, on a runtime that fuses over its whole stage."""
+"""SpanTimes: measured seconds of runs of groups, for whole-stage fusion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.split.planning.problem.arrays import Array, span_sums
 
 @dataclass(frozen=True, eq=False)
 class SpanTimes:
-    """Seconds of one frame in stages of a runtime that does not add up its operators' times.
+    """Seconds of stages on a runtime whose operators' times do not add up.
 
     Attributes
     ----------
@@ -37,7 +37,10 @@ class SpanTimes:
         return replace(self, seconds=self.seconds * factor)
 
     def matrix(self, threads: int = 1, *, contended: bool = False) -> Array:
-        """Return the seconds of the groups ``[i, j)`` as entry ``[j, i]``; infinite where that was not measured."""
+        """Return the seconds of groups ``[i, j)`` as ``[j, i]``.
+
+        They are infinite where nothing was measured.
+        """
         size = self.positions[-1] + 1
         matrix = np.full((size, size), np.inf)
         factor = self.thread_share(threads) * (self.contention if contended else 1.0)
@@ -45,12 +48,12 @@ class SpanTimes:
         return matrix
 
     def thread_share(self, threads: int) -> float:
-        """Return the share of one thread's time; between numbers that were measured, that of the smaller one."""
+        """Return the share of one thread's time, by the next smaller measurement."""
         counts = [count for count in self.threads if count <= threads]
         return self.threads[max(counts)] if counts else 1.0
 
     def group_seconds(self, weights: Sequence[float]) -> list[float]:
-        """Return seconds of each group, of which no span takes less than the sum.
+        """Return groups' seconds with sums below every span.
 
         Parameters
         ----------
@@ -65,7 +68,7 @@ class SpanTimes:
 
     @cached_property
     def _segments(self) -> Array:
-        """Seconds between neighbouring positions, scaled down until no measured span is shorter than their sum."""
+        """Seconds between neighbouring positions, scaled below all measured spans."""
         segments: Array = np.diagonal(self.seconds, offset=-1).copy()
         finite = np.isfinite(segments)
         sums = span_sums(np.where(finite, segments, 0.0))
