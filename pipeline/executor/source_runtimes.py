@@ -85,11 +85,6 @@ def restart(digests: Collection[bytes]) -> None:
             del _open_models[key]
 
 
-def open_sessions() -> int:
-    """Return how many packed models are open."""
-    return len(_open_models)
-
-
 def digests(parameters: Iterable[np.ndarray]) -> set[bytes]:
     """Return the packed models' digests among parameters, besides harmless others."""
     return {packed_model.digest(array) for array in parameters if array.dtype == np.uint8 and array.ndim == 1}

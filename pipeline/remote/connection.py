@@ -154,11 +154,6 @@ class Connection:
             return self.welcome.bundle_slots
         return self.welcome.slots if device_kind(device).is_served_in_slots else 1
 
-    @property
-    def shares_memory(self) -> bool:
-        """True if large frames go through shared memory."""
-        return self._memory is not None
-
     def usable(self) -> bool:
         """Return False if the server left since the last frame, if known."""
         # A server that has ended or been restarted said so; between frames it says nothing else.

@@ -46,11 +46,6 @@ def tvm_version() -> str:
     return file.read_text(encoding="utf-8").strip() if file.is_file() else "(not installed)"
 
 
-def has_tvm() -> bool:
-    """Look for TVM as a whole, not only its runtime library."""
-    return package_folder("tvm") is not None
-
-
 # Looked for once: what is installed stays, and each client of a server asks for the version.
 @functools.cache
 def package_folder(name: str) -> Path | None:

@@ -9,7 +9,7 @@ import pytest
 import tvm
 
 from pipeline.core.board.board import Board, Device
-from pipeline.core.board.device_kinds import DeviceKind, register, unregister
+from pipeline.core.board.device_kinds import DeviceKind
 from pipeline.errors import BoardError
 from pipeline.executor import devices, targets
 from pipeline.executor.build import compile_stage, runs_here
@@ -18,6 +18,7 @@ from pipeline.executor.devices.base import OwnCompiler
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
+from tests.support.device_kinds import added_kind
 
 ABACUS = Device("wood", "abacus", target={"kind": "abacus", "beads": 10})
 
@@ -42,9 +43,8 @@ class Abacus(NullRuntime, OwnCompiler):
 
 @pytest.fixture(autouse=True)
 def kind() -> Iterator[None]:
-    register(DeviceKind("abacus", f"{__name__}:Abacus"))
-    yield
-    unregister("abacus")
+    with added_kind(DeviceKind("abacus", f"{__name__}:Abacus")):
+        yield
 
 
 def test_it_compiles_its_stages() -> None:

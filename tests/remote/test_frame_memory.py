@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from pipeline.core.remote_address import parse
 from pipeline.errors import DeviceLost
 from pipeline.remote import messages
 from pipeline.remote.connection import Connection
-from pipeline.remote.frame_memory import FrameMemory, area_bytes, put, views
+from pipeline.remote.frame_memory import NAME, FrameMemory, area_bytes, put, views
 from pipeline.remote.messages import ClientMessage, ServerMessage, TensorHead
 from pipeline.remote.tensors import heads
 from pipeline.remote.wire import Wire
@@ -34,18 +35,21 @@ def connect(server: Child) -> Connection:
     return Connection(parse(server.address()))
 
 
+def shared_areas() -> int:
+    """Return how many shared memories this process has."""
+    return Path("/proc/self/maps").read_text().count(f"/memfd:{NAME}")
+
+
 def test_large_frames_come_back_as_they_went_and_stay(server: Child) -> None:
     random = np.random.default_rng(0)
-    connection = connect(server)
+    connection, before = connect(server), shared_areas()
     small, large = echo(4), echo(100_000, 3)
     program = connection.open(small, None)
     # 200 kB: less processor time by a connection.
     connection.open(echo(50_000), None)
-    needs_memory = connection.shares_memory
-    assert not needs_memory, "nothing is gained for so few bytes"
+    assert shared_areas() == before, "nothing is gained for so few bytes"
     larger = connection.open(large, None)
-    uses_memory = connection.shares_memory
-    assert uses_memory
+    assert shared_areas() == before + 1
     frames = [[random.standard_normal(size).astype(np.float32) for size in (100_000, 3)] for _ in range(3)]
     results = [connection.run(larger, large, arrays) for arrays in frames]
     assert np.array_equal(connection.run(program, small, [frames[0][0][:4]])[0], frames[0][0][:4])

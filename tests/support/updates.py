@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from pipeline.core.board import device_kinds
 from pipeline.core.board.board import Board, Device
+from pipeline.core.board.device_kinds import DeviceKind
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.simulated import SimulatedRuntime
 from pipeline.scheduler import Pipeline
 from pipeline.workflow.updates import Updater
+from tests.support.device_kinds import added_kind
 
 LIMIT = 60.0
 SECONDS = 2e-3
@@ -52,11 +53,8 @@ class CrashingRuntime(SimulatedRuntime):
 def registered(name: str, runtime: type[SimulatedRuntime]) -> Iterator[None]:
     """Have a kind of device."""
     adapter = f"{runtime.__module__}:{runtime.__qualname__}"
-    device_kinds.register(device_kinds.DeviceKind(name, adapter, computes=False, occupies_cores=False))
-    try:
+    with added_kind(DeviceKind(name, adapter, computes=False, occupies_cores=False)):
         yield
-    finally:
-        device_kinds.unregister(name)
 
 
 def bundle(seconds: float = SECONDS, kind: str = "simulated", spec: TensorSpec = X) -> Bundle:

@@ -128,11 +128,6 @@ def register(kind: DeviceKind) -> None:
     _kinds[kind.name] = kind
 
 
-def unregister(name: str) -> None:
-    """Remove an added kind of device."""
-    del _kinds[name]
-
-
 def find_kind(name: str) -> DeviceKind | None:
     """Return a kind by name, packages' included; else None.
 

@@ -66,11 +66,6 @@ class ProcessBench:
     ) -> None:
         self.close()
 
-    @property
-    def process_id(self) -> int | None:
-        """Process number; None before the first measurement and after a failure."""
-        return None if self._process is None else self._process.pid
-
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None

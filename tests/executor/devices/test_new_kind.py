@@ -13,7 +13,7 @@ import pytest
 import pipeline
 from pipeline.core.board import board_file
 from pipeline.core.board.board import Board, Device
-from pipeline.core.board.device_kinds import DeviceKind, device_kind, kind_names, register, unregister
+from pipeline.core.board.device_kinds import DeviceKind, device_kind, kind_names, register
 from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError
 from pipeline.executor import detection, devices
@@ -22,6 +22,7 @@ from pipeline.executor.devices.null import NullRuntime
 from pipeline.remote.device_threads import offered_kinds
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
+from tests.support.device_kinds import added_kind
 
 REGISTRY = "pipeline/core/board/device_kinds.py"
 DICE = DeviceKind("dice", f"{__name__}:DiceRuntime", computes=False, occupies_cores=False, detectable=True)
@@ -45,9 +46,8 @@ class DiceRuntime(NullRuntime):
 
 @pytest.fixture(autouse=True)
 def dice() -> Iterator[None]:
-    register(DICE)
-    yield
-    unregister("dice")
+    with added_kind(DICE):
+        yield
 
 
 def test_a_model_is_planned_simulated_built_and_streamed_on_it(graph: Graph) -> None:
@@ -75,8 +75,8 @@ def test_it_is_looked_for_offered_and_named_in_files() -> None:
 
 
 def test_two_kinds_of_one_name_are_refused() -> None:
-    with pytest.raises(BoardError, match="there is a kind of device 'dice' already"):
-        register(DICE)
+    with pytest.raises(BoardError, match="there is a kind of device 'cpu' already"):
+        register(DeviceKind("cpu"))
 
 
 @pytest.mark.parametrize("kind", ["opencl", "vulkan"])

@@ -181,28 +181,31 @@ def test_equal_functions_are_one_task(subject: Subject) -> None:
     assert {task.key for task in tasks} == {task.key for task in of_stage(subject, least_share=0)}
 
 
+def child_processes() -> set[psutil.Process]:
+    return {process for process in psutil.Process().children() if process.status() != psutil.STATUS_ZOMBIE}
+
+
 def test_the_process_that_measures(subject: Subject) -> None:
-    task = of_stage(subject)[0]
+    task, before = of_stage(subject)[0], child_processes()
     with ProcessBench() as bench:
         times = bench.alone(task, module_of(task.rule))
         assert times is not None
         assert min(times) > 0
         assert all(bench.in_stage([task], Database()))
-        process_id = bench.process_id
+        (process,) = child_processes() - before
         # Another number of arguments.
         empty_function = tirx.PrimFunc(list(task.function.params)[:1], tirx.Evaluate(tirx.IntImm("int32", 0)))
         assert bench.alone(task, module_of(empty_function.with_attr("s_tir", True))) is None
-        assert bench.process_id == process_id
-    assert process_id is not None
-    assert not psutil.pid_exists(process_id)
+        assert child_processes() - before == {process}
+    assert not process.is_running()
 
 
 def test_a_process_that_is_too_slow_is_ended(subject: Subject) -> None:
-    task = of_stage(subject)[0]
+    task, before = of_stage(subject)[0], child_processes()
     with ProcessBench(limit_s=0.0) as bench:
         assert bench.alone(task, module_of(task.rule)) is None
         # It may be at it still, so the next request goes to another one.
-        assert bench.process_id is None
+        assert child_processes() == before
 
 
 def test_calls_take_turns() -> None:

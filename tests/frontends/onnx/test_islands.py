@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 import subprocess
@@ -19,6 +18,7 @@ from pipeline.core.board.board import Board, Device
 from pipeline.errors import MissingExtra, ModelError, PlanError
 from pipeline.executor import source_runtimes
 from pipeline.split.cuts import legal_cuts
+from tests.support.alive import count_alive
 from tests.support.onnx_models import (
     assert_close,
     by_onnxruntime,
@@ -102,16 +102,14 @@ def test_a_bundle_in_three_stages(binary: Path, tmp_path: Path) -> None:
 
 def test_no_session_outlives_its_code(binary: Path) -> None:
     graph = pipeline.read(binary)
-    gc.collect()
-    count = source_runtimes.open_sessions()
+    count = count_alive("InferenceSession")
     for _ in range(3):
         bundle = pipeline.build(graph, pipeline.plan(graph, stages=1))
         with pipeline.load(bundle) as running:
             running.submit(frame(graph)).outputs(30)
-        assert source_runtimes.open_sessions() > count
+        assert count_alive("InferenceSession") > count
         del bundle, running
-        gc.collect()
-        assert source_runtimes.open_sessions() == count
+        assert count_alive("InferenceSession") == count
 
 
 def test_the_share_of_the_time_is_measured(binary: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import importlib.util
 import re
 from pathlib import Path
@@ -17,10 +16,10 @@ pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 import pipeline
 from pipeline.comparison.random_frame import random_frame
 from pipeline.errors import MissingExtra, ModelError
-from pipeline.executor import source_runtimes
 from pipeline.frontends.tflite import reference
 from pipeline.system.distribution import install_command
 from tests.frontends.tflite.test_tflite import Writer, schema
+from tests.support.alive import count_alive
 from tests.support.onnx_models import kinds, weights
 
 
@@ -62,8 +61,7 @@ def test_a_bundle_in_three_stages(sums: Path, tmp_path: Path) -> None:
 
 def test_replicas_have_interpreters_of_their_own(sums: Path) -> None:
     graph = pipeline.read(sums)
-    gc.collect()
-    count = source_runtimes.open_sessions()
+    count = count_alive("Interpreter")
     plan = pipeline.plan(graph, stages=1)
     plan = dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], replicas=2, cores=()),))
     bundle = pipeline.build(graph, plan)
@@ -72,8 +70,7 @@ def test_replicas_have_interpreters_of_their_own(sums: Path) -> None:
         for frame, outputs in zip(frames, running.map(frames), strict=True):
             np.testing.assert_allclose(outputs, reference.evaluate(sums, frame)[0], rtol=1e-5)
     del bundle, running
-    gc.collect()
-    assert source_runtimes.open_sessions() == count
+    assert count_alive("Interpreter") == count
 
 
 def test_without_the_runtime_a_bundle_is_refused(sums: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

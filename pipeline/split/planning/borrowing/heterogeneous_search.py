@@ -66,11 +66,6 @@ def has_many_workers(problem: Problem) -> bool:
     return min((choice.replicas for choice in problem.choices if choice.paths is not None), default=1) > 1
 
 
-def without_borrowing(problem: Problem) -> Problem:
-    """Return the problem without heterogeneous stages."""
-    return _select(problem, [choice for choice in problem.choices if choice.paths is None])
-
-
 def _parts(problem: Problem) -> Iterator[Problem]:
     """Yield the problem, or where there are too many processors, one for each kind of workers with what they borrow."""
     if _states(problem, range(len(problem.processors))) <= MOST_STATES:
