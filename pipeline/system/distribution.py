@@ -21,7 +21,7 @@ REMEDY = f"install {FULL} from this project's wheels or source instead"
 _ROOT = Path(__file__).parents[2]
 
 IS_FULL = (_ROOT / "pipeline" / "split").is_dir()
-"""Whether everything is here, and not only what runs bundles."""
+"""True for the complete distribution, False for the one that only runs bundles."""
 
 
 def install_command(extra: str) -> str:
@@ -91,7 +91,7 @@ def _extra_packages(extra: str) -> Iterator[str]:
 
 
 def check_names() -> None:
-    """Check that this project's other package is the one that Python finds by its name.
+    """Check the origin of the project's other package.
 
     Raises
     ------
@@ -105,10 +105,10 @@ def check_names() -> None:
 
 
 class _MissingPart(MetaPathFinder):
-    """Names the other distribution where a module is looked for that only that one has."""
+    """Finder that names the distribution of a missing module."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Refuse what nobody else has found."""
+        """Refuse modules of the complete distribution."""
         if name.startswith("pipeline."):
             raise MissingExtra(f"{name} is not in {RUNTIME}, which only loads and streams bundles; {REMEDY}")
 
