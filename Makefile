@@ -9,7 +9,7 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers runner lint bench docs wheels clean
+.PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers runner lint bench docs wheels release clean
 # Two installations into one environment at once would spoil it.
 .NOTPARALLEL:
 
@@ -59,6 +59,9 @@ docs: $(VENV)/docs-installed  ## build the pages of docs/ and the API reference 
 
 wheels: $(VENV)/dev-installed  ## build the wheels of both distributions into dist/, for x86-64 and 64-bit Arm
 	$(BIN)/python distributions/wheels.py $(ARGS)
+
+release: $(VENV)/dev-installed  ## build both distributions, install and try them; says how to upload, and uploads nothing
+	$(BIN)/python distributions/release.py $(ARGS)
 
 clean:  ## remove all that these targets made
 	rm -rf $(VENV) build dist distributions/runtime/build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output site

@@ -45,10 +45,11 @@ def snippets(page: str) -> list[Snippet]:
 
 @dataclass(frozen=True)
 class Workshop:
-    """A folder in which commands find `python` and `soc-pipeline`, those of this checkout."""
+    """Folder where commands find `python` and `soc-pipeline`: of a checkout, or of an installation's `programs`."""
 
     folder: Path
     root: Path
+    programs: Path | None = None
 
     def run_page(self, page: str, but: str = "") -> str:
         """Run the snippets of a page, and return it with what they printed in place of what it showed.
@@ -77,15 +78,16 @@ class Workshop:
     def run(self, commands: str) -> str:
         """Run commands that have to succeed, and return what they print."""
         lines = [line for line in commands.splitlines() if not line.startswith(INSTALLATION)]
+        path = {} if self.programs else {"PYTHONPATH": str(self.root)}
         result = subprocess.run(
             ["bash", "-e", "-c", "\n".join(lines)],
             cwd=self.folder,
             # Unbuffered, so that lines beside the results keep their place among them, as on a terminal.
             env={
-                **os.environ,
-                "PATH": f"{self._programs()}:{os.environ['PATH']}",
-                "PYTHONPATH": str(self.root),
+                **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+                "PATH": f"{self.programs or self._programs()}:{os.environ['PATH']}",
                 "PYTHONUNBUFFERED": "1",
+                **path,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
