@@ -3,7 +3,7 @@
 The table is part of the package: builds read from it whether two kinds of cores need code of their own.  Boards' files
 have comments such as "A Cortex-A76 of 2.4 GHz, by tools/arm/table.py:", and what is behind them is written anew: the
 products per cycle, `flops` and `int8_flops` of one core (two operations for each product, at that clock), and the
-`speed` of smaller cores.  Loops alone are estimated, with all data in the first-level cache; see docs/arm.md.
+`speed` of smaller cores.  Loops alone are estimated, with all data in the first-level cache; see docs/arm-kernels.md.
 
 core      what kernels are compiled for
 float32   products per cycle, the mean over networks; the same of int8

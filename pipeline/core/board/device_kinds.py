@@ -2,7 +2,7 @@
 
 A new kind is a file with its adapter, a subclass of `pipeline.executor.devices.base.DeviceRuntime`, and one line here.
 The entries are plain data, and name adapters as text: planning, boards and simulation read them without loading TVM.
-A package of its own has the entry as an object, which an entry point of the group `GROUP` names; see docs/vendors.md.
+A package of its own has the entry as an object, which an entry point of the group `GROUP` names; see docs/runtimes.md.
 """
 
 from __future__ import annotations
