@@ -74,7 +74,7 @@ class RuntimeBuild(build_py):
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         """Return the runtime's modules of a package."""
         modules = super().find_package_modules(package, package_dir)
-        return [each for each in modules if is_runtime(_relative(each[2]))]
+        return [module for module in modules if is_runtime(_relative(module[2]))]
 
     def run(self) -> None:
         """Build afresh, excluding earlier leftovers, and add the libraries."""

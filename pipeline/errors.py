@@ -116,8 +116,8 @@ class StageError(PipelineError, RuntimeError):
     """
 
     def __init__(self, stage: str, device: str, frame: int, cause: BaseException, step: str = "") -> None:
-        place = _describe_place(stage, device, step)
-        super().__init__(f"{place} failed on frame {frame}: {describe_error(cause)}")
+        location = _describe_place(stage, device, step)
+        super().__init__(f"{location} failed on frame {frame}: {describe_error(cause)}")
         self.stage, self.device, self.frame, self.step = stage, device, frame, step
         self.__cause__ = cause
 
@@ -138,8 +138,8 @@ class StageTimeout(StageError):
     """
 
     def __init__(self, stage: str, device: str, frame: int, seconds: float, step: str = "") -> None:
-        place = _describe_place(stage, device, step)
-        PipelineError.__init__(self, f"{place} has been running for {seconds:.3g} s on frame {frame}")
+        location = _describe_place(stage, device, step)
+        PipelineError.__init__(self, f"{location} has been running for {seconds:.3g} s on frame {frame}")
         self.stage, self.device, self.frame, self.seconds, self.step = stage, device, frame, seconds, step
 
     def __reduce__(self) -> tuple[type[StageTimeout], tuple[str, str, int, float, str]]:  # type: ignore[override]
@@ -217,4 +217,4 @@ def near(name: str, candidates: Iterable[str], limit: int = 3) -> str:
     import difflib
 
     matches = difflib.get_close_matches(name, list(candidates), n=limit, cutoff=0.5)
-    return f"; did you mean {' or '.join(repr(each) for each in matches)}?" if matches else ""
+    return f"; did you mean {' or '.join(repr(match) for match in matches)}?" if matches else ""

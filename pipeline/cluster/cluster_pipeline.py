@@ -99,9 +99,9 @@ class ClusterPipeline(Pipeline):
 
     def statistics(self) -> Statistics:
         """Return a snapshot: local stages, then the replicas' sums."""
-        own = super().statistics()
-        stages = self._fleet.notes.summarise(len(self._fleet), own.elapsed_s)
-        return replace(own, stages=(*own.stages, *stages))
+        statistics = super().statistics()
+        stages = self._fleet.notes.summarise(len(self._fleet), statistics.elapsed_s)
+        return replace(statistics, stages=(*statistics.stages, *stages))
 
     def set_params(self, group: str, values: Mapping[str, Any]) -> None:  # noqa: ARG002 - none can be set
         """Refuse: replicas run a bundle as built."""

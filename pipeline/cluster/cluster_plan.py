@@ -51,14 +51,14 @@ def split_bundle(bundle: Bundle, saved: Bundle | None = None) -> tuple[Bundle, i
         raise PlanError("only functions in front of a bundle's stages can stay here; call the others on the results")
     if not count:
         return bundle, 0
-    rest = plan.stages[count:]
-    makes = {spec.name for stage in rest for spec in stage.outputs}
-    if other := [spec.name for spec in plan.outputs if spec.name not in makes]:
-        raise PlanError(f"the output {other[0]!r} is made by a function in front of the bundle; leave it out")
-    inputs = _inputs(rest, makes) if saved is None else _saved_inputs(rest, saved.plan)
+    stages = plan.stages[count:]
+    makes = {spec.name for stage in stages for spec in stage.outputs}
+    if foreign := [spec.name for spec in plan.outputs if spec.name not in makes]:
+        raise PlanError(f"the output {foreign[0]!r} is made by a function in front of the bundle; leave it out")
+    inputs = _inputs(stages, makes) if saved is None else _saved_inputs(stages, saved.plan)
     units = sum(len(stage.units) for stage in plan.stages[:count])
-    board = replace(plan.board, devices=tuple(each for each in plan.board.devices if each.capabilities.in_files))
-    part = replace(plan, board=board, inputs=inputs, stages=rest, in_flight=0)
+    board = replace(plan.board, devices=tuple(device for device in plan.board.devices if device.capabilities.in_files))
+    part = replace(plan, board=board, inputs=inputs, stages=stages, in_flight=0)
     return Bundle(part, bundle.codes[units:], numerics=bundle.numerics), count
 
 
@@ -90,27 +90,29 @@ def cluster_bundle(bundle: Bundle, part: Bundle, count: int, workers: int, queue
         Frames that may wait in front of them.
     """
     builds = [
-        Build(_cluster_plan(whole.plan, rest.plan, count, workers, queue_depth), (*whole.codes[:count], None))
-        for whole, rest in zip(bundle.builds, part.builds, strict=True)
+        Build(_cluster_plan(build.plan, remote.plan, count, workers, queue_depth), (*build.codes[:count], None))
+        for build, remote in zip(bundle.builds, part.builds, strict=True)
     ]
-    symbolic = [replace(build, symbolic=whole.symbolic) for build, whole in zip(builds, bundle.builds, strict=True)]
+    symbolic = [
+        replace(build, symbolic=original.symbolic) for build, original in zip(builds, bundle.builds, strict=True)
+    ]
     return ClusterBundle(tuple(symbolic), bundle.shapes)
 
 
-def _cluster_plan(plan: Plan, rest: Plan, count: int, workers: int, queue_depth: int) -> Plan:
-    here = plan.stages[:count]
+def _cluster_plan(plan: Plan, remote: Plan, count: int, workers: int, queue_depth: int) -> Plan:
+    local_stages = plan.stages[:count]
     stage = StagePlan(
-        _unique_name(DEVICE, [each.name for each in plan.stages]),
+        _unique_name(DEVICE, [stage.name for stage in plan.stages]),
         DEVICE,
-        rest.inputs,
-        rest.outputs,
-        seconds=sum(each.seconds for each in rest.stages),
+        remote.inputs,
+        remote.outputs,
+        seconds=sum(stage.seconds for stage in remote.stages),
         queue_depth=queue_depth,
         replicas=workers,
     )
-    devices = [plan.board.device(each.device) for each in here]
+    devices = [plan.board.device(stage.device) for stage in local_stages]
     board = Board(DEVICE, (*dict.fromkeys(devices), Device(DEVICE, "null", memory=_memory(devices))))
-    return replace(plan, board=board, stages=(*here, stage), in_flight=0)
+    return replace(plan, board=board, stages=(*local_stages, stage), in_flight=0)
 
 
 def _memory(devices: Sequence[Device]) -> str:

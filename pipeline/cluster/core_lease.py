@@ -61,11 +61,13 @@ def lease_cores(wanted: Sequence[int], folder: Path | None = None) -> CoreLease:
 
 def place_on_cores(plan: Plan, cores: Sequence[int]) -> Plan:
     """Return a plan on these cores, unpinned without any."""
-    wanted = plan_cores(plan)
-    kept = [core for core in wanted if core in cores]
-    others = iter([core for core in cores if core not in wanted])
+    planned = plan_cores(plan)
+    available = [core for core in planned if core in cores]
+    spares = iter([core for core in cores if core not in planned])
     # Cores of the plan that are among them stay what they are: on a board they may be unlike.
-    names: Mapping[int, int] = {core: core if core in kept else next(others, -1) for core in wanted} if cores else {}
+    names: Mapping[int, int] = (
+        {core: core if core in available else next(spares, -1) for core in planned} if cores else {}
+    )
     stages = [
         replace(stage, cores=tuple(names[core] for core in stage.cores) if cores else ()) for stage in plan.stages
     ]

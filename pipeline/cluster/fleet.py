@@ -161,7 +161,7 @@ class Fleet:
             _endpoint(member).end()
 
         thread = threading.Thread(target=end, name=f"end of {member.endpoint}", daemon=True)
-        self._leaving = [other for other in self._leaving if other.is_alive()] + [thread]
+        self._leaving = [leaver for leaver in self._leaving if leaver.is_alive()] + [thread]
         thread.start()
 
     def _put_parts(self) -> Mapping[str, Any]:

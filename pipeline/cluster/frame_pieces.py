@@ -64,12 +64,12 @@ def cut_tensors(arrays: Sequence[np.ndarray]) -> CutTensors:
 
 def join_tensors(heads: Sequence[tuple[np.dtype, tuple[int, ...]]], pieces: Sequence[bytes]) -> list[np.ndarray]:
     """Join received pieces to tensors in new memory."""
-    arrays, rest = [], iter(pieces)
+    arrays, remaining = [], iter(pieces)
     for dtype, shape in heads:
         array = np.empty(shape, dtype)
         content = array.reshape(-1).view(np.uint8)
         for begin in range(0, content.nbytes, PIECE):
-            piece = next(rest)
+            piece = next(remaining)
             content[begin : begin + len(piece)] = np.frombuffer(piece, np.uint8)
         arrays.append(array)
     return arrays

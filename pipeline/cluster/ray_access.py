@@ -76,15 +76,15 @@ def check_address(address: str) -> None:
 
 def _await_answer(address: str) -> None:
     """Check for a listener at a known address."""
-    place = _running_cluster() if address == AUTO else address
-    host, _, port = place.removeprefix(CLIENT).strip("/").rpartition(":")
+    endpoint = _running_cluster() if address == AUTO else address
+    host, _, port = endpoint.removeprefix(CLIENT).strip("/").rpartition(":")
     if not (host and port.isdecimal()):
         return
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S):
             return
     except OSError as error:
-        message = f"no cluster at {place}: {error.strerror or error}; start one there with 'ray start --head'"
+        message = f"no cluster at {endpoint}: {error.strerror or error}; start one there with 'ray start --head'"
         raise DeviceLost(message) from error
 
 

@@ -133,8 +133,8 @@ class Replica:
     def _open(self, bundle: Bundle, options: Mapping[str, Any]) -> FrameProgram:
         self._lease = core_lease.lease_cores(core_lease.plan_cores(bundle.plan))
         plan = core_lease.place_on_cores(bundle.plan, self._lease.cores)
-        more = [type(each)(core_lease.place_on_cores(each.plan, self._lease.cores), each.codes, each.symbolic)
-                for each in bundle.more]  # fmt: skip
+        more = [type(build)(core_lease.place_on_cores(build.plan, self._lease.cores), build.codes, build.symbolic)
+                for build in bundle.more]  # fmt: skip
         try:
             return FrameProgram(plan, bundle.codes, shapes=bundle.shapes, more=more, **options)
         except BaseException:

@@ -191,8 +191,8 @@ class ReplicaSession:
     def _send(self, arrays: Sequence[np.ndarray]) -> ReplicaReply | None:
         sizes = [sum(array.nbytes for array in arrays), PIECE * self._output_pieces]
         if not PIECE < max(sizes) <= self._largest:
-            whole: ReplicaReply | None = self._await(self._actor.run.remote(list(arrays)))
-            return whole
+            unsplit: ReplicaReply | None = self._await(self._actor.run.remote(list(arrays)))
+            return unsplit
         cut, outputs = cut_tensors(arrays), self._output_pieces
         references = self._actor.run_pieces.options(num_returns=1 + outputs).remote(cut.heads, outputs, *cut.pieces)
         reply: ReplicaReply | None

@@ -98,8 +98,8 @@ def _amount(name: str, amount: Any) -> float:
 
 def count_replicas(nodes: Sequence[Mapping[str, Any]], requirement: Requirement) -> int:
     """Count the replicas in all living nodes."""
-    places = [requirement.count_places(node["Resources"]) for node in nodes if node["Alive"]]
-    return min(MOST_REPLICAS, sum(places))
+    counts = [requirement.count_places(node["Resources"]) for node in nodes if node["Alive"]]
+    return min(MOST_REPLICAS, sum(counts))
 
 
 def check_nodes(nodes: Sequence[Mapping[str, Any]], requirement: Requirement) -> None:

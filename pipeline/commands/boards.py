@@ -46,7 +46,7 @@ def _list(board_list: list[Board]) -> None:
     out = console.console()
     table = console.table("Boards", "board", "devices", ">memory", "what it is")
     for board in board_list:
-        devices = ", ".join(f"{each.name} ({_cores(each) or each.kind})" for each in board.devices)
+        devices = ", ".join(f"{device.name} ({_cores(device) or device.kind})" for device in board.devices)
         table.add_row(board.name, devices, _bytes(board.devices[0].memory_bytes), board.about)
     out.print(table)
     out.print("'soc-pipeline boards NAME' shows one in full; a board of your own is a TOML file: see boards --toml")
@@ -79,7 +79,7 @@ def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
         "dtypes": ", ".join(device.dtypes) or "all",
         "memory": f"{device.memory}, {_bytes(device.memory_bytes)}",
     }
-    yield from ((what, value, "") for what, value in facts.items() if value)
+    yield from ((title, value, "") for title, value in facts.items() if value)
     # Rates of a CPU are those of one core, as plans count with cores one by one.
     suffix = " of one core" if device.cores else ""
     watts = f"{device.watts_idle:g} to {device.watts_busy:g} W" if device.watts_busy else ""
@@ -91,7 +91,7 @@ def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
         ("launch_s", "start of an operator", f"{device.launch_s * 1e6:.1f} us"),
         ("watts_busy", "power", watts),
     ]
-    yield from ((what, value, _origin(field in device.measured)) for field, what, value in numbers if value)
+    yield from ((title, value, _origin(field in device.measured)) for field, title, value in numbers if value)
 
 
 def _target(device: Device) -> str:
@@ -120,7 +120,7 @@ def _giga(rate: float, unit: str) -> str:
 def _cores(device: Device) -> str:
     if not device.clusters:
         return f"{len(device.cores)} cores" if device.cores else ""
-    return " + ".join(f"{len(each.cores)} {each.name}" for each in device.clusters)
+    return " + ".join(f"{len(cluster.cores)} {cluster.name}" for cluster in device.clusters)
 
 
 def _bytes(nbytes: int) -> str:

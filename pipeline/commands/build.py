@@ -145,7 +145,7 @@ def without_rule(stage: StageGeneral) -> str:
 
 def _name_kernel(kernel: GeneralKernel) -> str:
     share = f" {_percent(kernel.share)}" if kernel.share is not None else ""
-    return " + ".join(f"{each.kind} ({each.name})" for each in kernel.operators) + share
+    return " + ".join(f"{operator.kind} ({operator.name})" for operator in kernel.operators) + share
 
 
 def _percent(share: float) -> str:

@@ -113,7 +113,7 @@ def show(machine: Machine) -> None:
 
 def lines(machine: Machine) -> Iterator[str]:
     """Yield lines on shared caches and absent devices."""
-    levels = [(each.level, each.nbytes, len(each.cores)) for each in machine.caches]
+    levels = [(cache.level, cache.nbytes, len(cache.cores)) for cache in machine.caches]
     for level, nbytes, core_count in dict.fromkeys(levels):
         times = levels.count((level, nbytes, core_count))
         yield f"Cache L{level}: {times} of {nbytes >> 10} KiB, each for {core_count} core{'s' * (core_count > 1)}"

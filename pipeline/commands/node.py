@@ -126,7 +126,7 @@ class _Reports:
 
 
 def _topic_text(config: Configuration) -> str:
-    out = ", ".join(f"{each.topic} ({each.type})" for each in config.publish)
+    out = ", ".join(f"{publication.topic} ({publication.type})" for publication in config.publish)
     source = config.subscribe
     return f"{source.topic} ({source.type}) -> {out}; admission {config.policy}; end with Ctrl-C"
 

@@ -148,11 +148,11 @@ def _energy(explanation: Explanation) -> str:
 
 
 def _trade_offs(explanation: Explanation) -> str:
-    ways = (
-        f"{way.name} {way.frames_per_s:.4g} frames/s with {way.latency_s * 1e3:.3g} ms"
-        for way in explanation.trade_offs
+    alternatives = (
+        f"{option.name} {option.frames_per_s:.4g} frames/s with {option.latency_s * 1e3:.3g} ms"
+        for option in explanation.trade_offs
     )
-    return f"Rate and latency: {'; '.join(ways)}."
+    return f"Rate and latency: {'; '.join(alternatives)}."
 
 
 def _queues(explanation: Explanation) -> str:

@@ -109,7 +109,7 @@ def _round_scales(options: argparse.Namespace) -> Loss:
             f"{options.model!r} is no ONNX model; only these are quantised, of others --power-of-two rounds the "
             "scales, and so does --board with an accelerator that needs it"
         )
-    if options.size or any(isinstance(each, str) for shape in models.shapes(options).values() for each in shape):
+    if options.size or any(isinstance(extent, str) for shape in models.shapes(options).values() for extent in shape):
         raise InputError("scales are rounded at one size: give numbers for all extents in --shape, and no --size")
     original = models.read(options)
     frames = _frames(options, original.inputs) if options.calibrate else _random(options, original.inputs)
@@ -129,7 +129,7 @@ def _limits(options: argparse.Namespace) -> ScaleLimits | None:
 def _frames(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Mapping[str, np.ndarray]]:
     from pipeline.io.sources.files import Files
 
-    source = Files([Path(each) for each in options.calibrate], specs)
+    source = Files([Path(path) for path in options.calibrate], specs)
     return [_by_name(frame.inputs, specs) for frame in islice(source, options.frames)]
 
 

@@ -160,9 +160,10 @@ def _report(
         ends = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
         print(f"Updates: {ends}", file=out)
     if replicas:
-        shares = ", ".join(str(each.frames) for each in replicas)
+        shares = ", ".join(str(replica.frames) for replica in replicas)
         print(
-            f"Replicas: {len(replicas)}, with {shares} frames; lost {sum(each.losses for each in replicas)}", file=out
+            f"Replicas: {len(replicas)}, with {shares} frames; lost {sum(replica.losses for replica in replicas)}",
+            file=out,
         )
     for title, path in (*(("Outputs", text) for text in options.sink), ("Trace", options.trace)):
         if path:

@@ -90,7 +90,7 @@ def run(options: argparse.Namespace, bench: TrialBench | None = None) -> int:
             console.notice(f"what was found is in {path}; the same command goes on from there")
         raise
     if options.json:
-        console.print_json({"database": str(path), "kernels": [_facts(each) for each in records]})
+        console.print_json({"database": str(path), "kernels": [_facts(record) for record in records]})
     else:
         _show(records, path)
     return 0

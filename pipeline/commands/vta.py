@@ -126,7 +126,7 @@ def _tell(outcome: SelfTestOutcome) -> None:
 def _conclude(name: str, outcomes: list[SelfTestOutcome], loss: str, watts: dict[str, float]) -> None:
     for rail, value in watts.items():
         print(f"        {rail}: {value:.2f} W")
-    failures = [each.name for each in outcomes if not each.passed]
+    failures = [outcome.name for outcome in outcomes if not outcome.passed]
     if loss:
         print(f"FAILED  {loss}")
     print(f"{name}: {'FAILED' if loss or failures else f'all {len(outcomes)} tests passed'}")

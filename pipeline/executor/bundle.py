@@ -118,7 +118,7 @@ class Bundle:
         BoardError
             If the plan has no such device, or the other one cannot run what was built.
         """
-        other_builds = [replace(each, plan=map_devices(each.plan, devices)) for each in self.more]
+        other_builds = [replace(build, plan=map_devices(build.plan, devices)) for build in self.more]
         plan, numerics = map_devices(self.plan, devices), self.numerics
         return Bundle(
             plan,
@@ -246,8 +246,8 @@ def _code(folder: BundleFolder, files: StageFiles, contents: Mapping[str, Verifi
     parameter_file = StoredParameters(contents[files.parameters.file], files.entries)
     try:
         # The others may be for extensions that this machine lacks on all its cores.
-        fitting = [each for each in files.variants if not host_target.misfit(each.machine, each.features)]
-        variants = [_code(folder, each, contents) for each in fitting]
+        fitting = [variant for variant in files.variants if not host_target.misfit(variant.machine, variant.features)]
+        variants = [_code(folder, variant, contents) for variant in fitting]
         return stage_code(contents[files.library.file], parameter_file, files, folder.path, variants)
     except BundleError as error:
         raise BundleError(f"{str(folder.path)!r}: {files.parameters.file} {error}; build it again") from None
@@ -292,7 +292,7 @@ def stage_code(
 
 def _is_bundle(folder: Path) -> bool:
     """Test if `folder` holds only a bundle, and is safe to replace."""
-    names = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     return {MANIFEST, CHECKSUM} <= names and all(
         name in (MANIFEST, CHECKSUM, SIGNATURE) or name.endswith((".parameters", *SUFFIXES)) for name in names
     )
@@ -348,7 +348,7 @@ def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -
         stem = f"stage{number}.{size}" if size else f"stage{number}"
         files = write(code, stem)
         # Numbered: LLVM's names of processors are none of this project's, and names of files have to be safe.
-        variants = [write(each, f"{stem}.core{kind}") for kind, each in enumerate(code.variants, 1)]
+        variants = [write(variant, f"{stem}.core{kind}") for kind, variant in enumerate(code.variants, 1)]
         stages.append(msgspec.structs.replace(files, variants=tuple(variants)))
     stage_files = iter(stages)
     return [None if code is None else next(stage_files) for code in codes]

@@ -44,7 +44,7 @@ def why_not_found(kind: str) -> str:
 def runtimes() -> dict[str, tuple[str, ...]]:
     """Return the targets of every installed runtime, by name with version."""
     adapters = [devices.adapter(kind) for kind in kind_names(lambda kind: bool(kind.model_format))]
-    installed = [each for each in adapters if issubclass(each, ModelRuntime) and each.is_installed()]
+    installed = [adapter for adapter in adapters if issubclass(adapter, ModelRuntime) and adapter.is_installed()]
     return {runtime.version(): tuple(runtime.find_targets()) for runtime in installed}
 
 

@@ -44,8 +44,8 @@ def undefined_symbols(content: bytes) -> dict[str, str]:
     form = struct.Struct(order + ("IBBHQQ" if is_wide else "IIIBBH"))
     symbols = {}
     for position, fields in enumerate(form.iter_unpack(content[table.offset : table.offset + table.size])):
-        name, info, place = (fields[0], fields[1], fields[3]) if is_wide else (fields[0], fields[3], fields[5])
-        if place == 0 and info >> 4 == _GLOBAL:
+        name, info, section_index = (fields[0], fields[1], fields[3]) if is_wide else (fields[0], fields[3], fields[5])
+        if section_index == 0 and info >> 4 == _GLOBAL:
             number = struct.unpack_from(order + "H", content, numbers.offset + 2 * position)[0] if numbers else 0
             symbols[_text(content, sections[table.link], name)] = versions.get(number & 0x7FFF, "")
     return symbols
@@ -76,6 +76,6 @@ def _version_names(content: bytes, order: str, sections: list[_Section]) -> dict
     return names
 
 
-def _text(content: bytes, strings: _Section, place: int) -> str:
-    start = strings.offset + place
+def _text(content: bytes, strings: _Section, offset: int) -> str:
+    start = strings.offset + offset
     return content[start : content.index(0, start)].decode()

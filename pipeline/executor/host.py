@@ -39,7 +39,9 @@ def board() -> Board:
     )
     accelerators = _accelerators()
     # In the order of PCIe 3.0 with 16 lanes, and of the start of a copy, for as long as nobody measures them.
-    links = tuple(Link((cpu.memory, each.memory), bytes_per_s=1e10, latency_s=2e-5) for each in accelerators)
+    links = tuple(
+        Link((cpu.memory, accelerator.memory), bytes_per_s=1e10, latency_s=2e-5) for accelerator in accelerators
+    )
     return Board("host", (cpu, *accelerators), links, about="this machine")
 
 

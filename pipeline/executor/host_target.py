@@ -108,8 +108,8 @@ def _full_triple(triple: str) -> str:
     LLVM reads by position: in ``armv7l-linux-gnueabihf`` the vendor is Linux and the system unknown.  Its calls pass
     floats as no library of that board expects them, and divide by functions that no board has.
     """
-    machine_name, *rest = triple.split("-")
-    return "-".join([machine_name, "unknown", *rest]) if rest[:1] == ["linux"] else triple
+    machine_name, *remainder = triple.split("-")
+    return "-".join([machine_name, "unknown", *remainder]) if remainder[:1] == ["linux"] else triple
 
 
 def needs(built_for: Any) -> tuple[str, tuple[str, ...]]:
@@ -124,7 +124,7 @@ def needs(built_for: Any) -> tuple[str, tuple[str, ...]]:
 def _features(built_for: Any) -> frozenset[str]:
     from tvm.target import codegen
 
-    return frozenset(str(each) for each in codegen.llvm_get_cpu_features(built_for))
+    return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(built_for))
 
 
 def other_tvm(built_with: str) -> str:

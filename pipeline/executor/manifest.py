@@ -91,7 +91,7 @@ class Manifest(msgspec.Struct, frozen=True):
     def files(self) -> dict[str, BundleFile]:
         """Files of all builds by name; builds share parameters."""
         stages = [part for _, files in self.pairs if files is not None for part in files.family]
-        return {part.file: part for each in stages for part in (each.library, each.parameters)}
+        return {part.file: part for stage in stages for part in (stage.library, stage.parameters)}
 
 
 class _FormatNumber(msgspec.Struct):

@@ -64,10 +64,10 @@ def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
         call = binding.value
         if not isinstance(call, Call):
             return binding
-        read = [lift_constant(each, str(binding.var.name), index) for index, each in enumerate(call.args)]
+        read = [lift_constant(argument, str(binding.var.name), index) for index, argument in enumerate(call.args)]
         return relax.VarBinding(binding.var, Call(call.op, read, call.attrs, call.ty_args))
 
-    blocks = [relax.DataflowBlock([rebind(each) for each in block.bindings]) for block in function.body.blocks]
+    blocks = [relax.DataflowBlock([rebind(binding) for binding in block.bindings]) for block in function.body.blocks]
     body = relax.SeqExpr(blocks, function.body.body)
     result = relax.Function([*function.params, *arguments], body, function.ret_ty)
     # A function that is made anew has lost its name, by which the virtual machine finds it.
@@ -86,7 +86,7 @@ class ParameterEntry(msgspec.Struct, frozen=True):
 def share_arrays(sets: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
     """Return parameter sets with equal arrays shared."""
     distinct: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}
-    return [{name: distinct.setdefault(_identity(array), array) for name, array in each.items()} for each in sets]
+    return [{name: distinct.setdefault(_identity(array), array) for name, array in arrays.items()} for arrays in sets]
 
 
 def _identity(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:

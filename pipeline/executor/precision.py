@@ -69,12 +69,12 @@ def widen(module: Any) -> Any | None:
     if len(module.functions) > 1 or "relax.call_dps_packed" in calls:
         return None
     builder = relax.BlockBuilder()
-    replacements = {each: relax.Var(str(each.name), _widen_type(each.ty)) for each in main.params}
+    replacements = {parameter: relax.Var(str(parameter.name), _widen_type(parameter.ty)) for parameter in main.params}
 
     def change(value: Any) -> Any:
         return replacements.get(value, value) if isinstance(value, relax.Var) else _widen_constant(value)
 
-    with builder.function("main", [replacements[each] for each in main.params]):
+    with builder.function("main", [replacements[parameter] for parameter in main.params]):
         with builder.dataflow():
             for block in main.body.blocks:
                 for binding in block.bindings:
@@ -165,7 +165,9 @@ def _widen_expression(value: Any, change: Callable[[Any], Any]) -> Any:
     from tvm.ir import Call
 
     if isinstance(value, Call):
-        return Call(value.op, [_widen_expression(each, change) for each in value.args], _widen_attributes(value.attrs))
+        return Call(
+            value.op, [_widen_expression(argument, change) for argument in value.args], _widen_attributes(value.attrs)
+        )
     if isinstance(value, relax.Tuple):
         return relax.Tuple([_widen_expression(field, change) for field in value.fields])
     if isinstance(value, relax.TupleGetItem):

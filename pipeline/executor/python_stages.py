@@ -66,8 +66,8 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     ...     plan, codes, resize, inputs=[TensorSpec("photo", (480, 640, 3), "uint8")], outputs=["image"]
     ... )
     """
-    tensors = {spec.name: spec for spec in (*plan.inputs, *(each for stage in plan.stages for each in stage.outputs))}
-    reads, makes = (tuple(_spec(each, tensors) for each in specs) for specs in (inputs, outputs))
+    tensors = {spec.name: spec for spec in (*plan.inputs, *(spec for stage in plan.stages for spec in stage.outputs))}
+    reads, makes = (tuple(_spec(item, tensors) for item in specs) for specs in (inputs, outputs))
     stage = StagePlan(
         name or getattr(function, "__name__", "function"),
         DEVICE,
@@ -96,7 +96,7 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     )
     code = FreshOutputs(function) if fresh else function
     # A stage of several steps has as many codes.
-    number = sum(len(other.units) for other in stages[:position])
+    number = sum(len(earlier.units) for earlier in stages[:position])
     return extended_plan, (*codes[:number], code, *codes[number:])
 
 
@@ -122,8 +122,8 @@ def _with_device(board: Board) -> Board:
 
 def _position(plan: Plan, stage: StagePlan) -> int:
     """Return a stage's position behind its producers, before its consumers."""
-    makers = [number for number, other in enumerate(plan.stages) if _names(other.outputs) & _names(stage.inputs)]
-    readers = [number for number, other in enumerate(plan.stages) if _names(other.inputs) & _names(stage.outputs)]
+    makers = [number for number, producer in enumerate(plan.stages) if _names(producer.outputs) & _names(stage.inputs)]
+    readers = [number for number, consumer in enumerate(plan.stages) if _names(consumer.inputs) & _names(stage.outputs)]
     first, last = max(makers, default=-1) + 1, min(readers, default=len(plan.stages))
     if first > last:
         raise PlanError(

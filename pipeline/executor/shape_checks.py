@@ -40,7 +40,7 @@ def _check_names(shapes: OpenShapes, plan: Plan) -> None:
         raise PlanError("the shapes that vary are not those of the inputs")
     ranks = {spec.name: len(spec.shape) for spec in plan.outputs}
     for name, axes in shapes.padded.items():
-        if ranks.get(name) != len(axes) or any(each and each[0] not in shapes.names for each in axes):
+        if ranks.get(name) != len(axes) or any(factor and factor[0] not in shapes.names for factor in axes):
             raise PlanError(f"the shape of the output {name!r} does not follow from what varies")
-        if any(each and each[1] < 1 for each in axes):
+        if any(factor and factor[1] < 1 for factor in axes):
             raise PlanError(f"an extent of the output {name!r} is no multiple of what varies")

@@ -63,4 +63,4 @@ def _near(cpu: str, target: Any) -> str:
 
     # With the processor that is unknown, LLVM would complain on the way.
     bare = type(target)({key: str(target.attrs[key]) for key in ("mtriple",) if key in target.attrs} | {"kind": "llvm"})
-    return near(cpu, quietly(lambda: [str(each) for each in llvm_get_cpu_archlist(bare)]))
+    return near(cpu, quietly(lambda: [str(name) for name in llvm_get_cpu_archlist(bare)]))

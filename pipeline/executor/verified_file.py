@@ -149,7 +149,7 @@ def _fill(descriptor: int, target: np.ndarray) -> Iterator[memoryview]:
     unread = target.data
     while unread.nbytes:
         # Without a copy on the way, whatever the file's object would do.
-        if not (came := os.readv(descriptor, [unread[:BLOCK]])):
+        if not (count := os.readv(descriptor, [unread[:BLOCK]])):
             raise DamagedFile("became shorter while it was read")
-        yield unread[:came]
-        unread = unread[came:]
+        yield unread[:count]
+        unread = unread[count:]

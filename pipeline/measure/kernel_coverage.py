@@ -105,4 +105,4 @@ def _operators(call: KernelCall, producers: Mapping[str, NamedOperator]) -> tupl
 
 
 def _without_views(operators: Iterable[NamedOperator]) -> tuple[NamedOperator, ...]:
-    return tuple(dict.fromkeys(each for each in operators if each.kind not in _VIEWS))
+    return tuple(dict.fromkeys(operator for operator in operators if operator.kind not in _VIEWS))

@@ -100,8 +100,8 @@ def find_too_fast(seconds: Array) -> list[tuple[int, int]]:
         As in `SpanTimes`.
     """
     # In front of the begin, and behind the end, there is nothing that takes time.
-    before, behind = np.append(0.0, seconds[1:, 0]), np.append(seconds[-1, :-1], 0.0)
-    together = before[None, :] + seconds + behind[:, None]
+    preceding, following = np.append(0.0, seconds[1:, 0]), np.append(seconds[-1, :-1], 0.0)
+    together = preceding[None, :] + seconds + following[:, None]
     ends, begins = np.nonzero(together < LEAST_SHARE * seconds[-1, 0])
     return [(int(begin), int(end)) for begin, end in zip(begins, ends, strict=True)]
 

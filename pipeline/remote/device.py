@@ -41,7 +41,7 @@ class RemoteRuntime(NullRuntime):
                 f"device {device.name!r} has no address; give it one like {remote_address.EXAMPLES['remote']}"
             )
         # To wait for the server, to greet it, and to load a stage there.
-        self.opening_s += sum(each.patience + 2 * each.timeout for each in addresses)
+        self.opening_s += sum(address.patience + 2 * address.timeout for address in addresses)
         # Shared with the candidates: one that is reached for the first time while frames run has to load all of them.
         self._stages: list[tuple[StagePlan, Any]] = []
         self._candidates: list[DeviceCandidate] = [

@@ -208,12 +208,12 @@ class Pool(Roster):
 
 def _most_reliable(members: Sequence[Member], stages: SharedStages, avoid: Member) -> list[Member]:
     """Return other members, fewest faults first, results before none."""
-    others = [member for member in members if member is not avoid] or list(members)
+    candidates = [member for member in members if member is not avoid] or list(members)
     clock_s = time.monotonic()
 
     def rank(member: Member) -> tuple[int, bool, bool]:
         health = member.health(stages)
         return health.count_faults(clock_s), health.is_doubted, not health.usual_s
 
-    best = min(map(rank, others), default=None)
-    return [member for member in others if rank(member) == best]
+    best = min(map(rank, candidates), default=None)
+    return [member for member in candidates if rank(member) == best]

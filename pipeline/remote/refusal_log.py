@@ -39,5 +39,5 @@ class RefusalLog:
                 return
             self._lines += 1
             silent, self._silent = self._silent, 0
-        others = f" (and {silent} others since the last line)" if silent else ""
-        logger.warning("a client%s is refused: %s%s", f" at {peer}" if peer else "", reason, others)
+        summary = f" (and {silent} others since the last line)" if silent else ""
+        logger.warning("a client%s is refused: %s%s", f" at {peer}" if peer else "", reason, summary)

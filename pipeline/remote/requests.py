@@ -82,9 +82,12 @@ def _signed_files(message: messages.OpenRequest, code: StageFiles, allowed: Path
     except BundleError as error:
         raise Refusal(f"{title} is refused: {error}") from None
     for _, files in listing.pairs:
-        for each in files.family if files is not None else ():
-            if (each.library.sha256, each.parameters.sha256) == (code.library.sha256, code.parameters.sha256):
-                return each
+        for variant in files.family if files is not None else ():
+            if (variant.library.sha256, variant.parameters.sha256) == (
+                code.library.sha256,
+                code.parameters.sha256,
+            ):
+                return variant
     raise Refusal(f"{title} is not in the signed bundle that the client names")
 
 

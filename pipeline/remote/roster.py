@@ -149,12 +149,12 @@ class Roster(ABC):
     def _change_version(self, stages: SharedStages) -> None:
         """Switch a stream to the majority's version, if only that excludes them."""
         healths = [member.health(stages) for member in self.members if member.health(None).error is None]
-        others = [health for health in healths if health.is_out and health.cause is Cause.VERSION]
-        if not others:
+        outdated = [health for health in healths if health.is_out and health.cause is Cause.VERSION]
+        if not outdated:
             return
-        stages.version = Counter(health.version for health in others).most_common(1)[0][0]
+        stages.version = Counter(health.version for health in outdated).most_common(1)[0][0]
         logger.warning("the stream goes on with another version of the bundle: %s", stages.version)
-        for health in others:
+        for health in outdated:
             if health.version == stages.version:
                 health.come_back(time.monotonic())
         self._assign()
@@ -183,8 +183,8 @@ class Roster(ABC):
             lost = error if isinstance(error, DeviceLost) else ServerRefusal(str(error))
             with self._lock:
                 pause_s = health.stay_out(absence_cause(lost), lost)
-                for each in tuple(self._stages.values()) if stages is None else (stages,):
-                    self._note_absence(each)
+                for key_stages in tuple(self._stages.values()) if stages is None else (stages,):
+                    self._note_absence(key_stages)
                 return pause_s if health.is_out else None
         with self._lock:
             health.come_back(time.monotonic())

@@ -157,7 +157,7 @@ class _Sessions:
         with self._lock:
             # Under the lock, which is held while connecting: such a server leaves a second connection waiting until the
             # first one ends.
-            self._sessions = [each for each in self._sessions if not each.ended]
+            self._sessions = [session for session in self._sessions if not session.ended]
             if not self._sessions:
                 self._sessions.append(RpcSession(self._address))
             elif self._address.tracker and rpc_tracker.has_free_server(self._address):
@@ -165,7 +165,7 @@ class _Sessions:
                 with contextlib.suppress(DeviceLost):
                     self._sessions.append(RpcSession(self._address))
             # The one with fewest users: calls of one session take turns.
-            session = min(self._sessions, key=lambda each: each.users)
+            session = min(self._sessions, key=lambda candidate: candidate.users)
             session.users += 1
             return session
 

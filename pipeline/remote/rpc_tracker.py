@@ -50,7 +50,7 @@ def count_servers(address: Address) -> int:
     try:
         status, summary = _ask_tracker(address, [_SUMMARY])
         servers = summary["server_info"] if status == _SUCCESS else ()
-        return sum(each["key"] == f"server:{address.key}" for each in servers)
+        return sum(server["key"] == f"server:{address.key}" for server in servers)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DeviceLost(f"{address}: the tracker does not say which servers there are: {error}") from error
 
@@ -65,10 +65,10 @@ def _server(answer: Any) -> tuple[str, int, str]:
 def _answer(tracker: socket.socket) -> Any:
     data = bytearray()
     while len(data) < 4 or len(data) < 4 + _length(data):
-        if not (came := tracker.recv(LARGEST_ANSWER)):
+        if not (chunk := tracker.recv(LARGEST_ANSWER)):
             raise ValueError("it has closed the connection")
         # A peer that is no tracker may send anything: the length is checked before more is read.
-        data += came
+        data += chunk
     return json.loads(data[4:])
 
 

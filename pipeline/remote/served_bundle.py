@@ -58,13 +58,13 @@ class OfferedBundle:
 
     def misfit(self, stage: StagePlan) -> str:
         """Explain a mismatch with a client's request, empty without."""
-        for title, own, others in (
+        for title, offered, requested in (
             ("inputs", self.plan.inputs, stage.inputs),
             ("outputs", self.plan.outputs, stage.outputs),
         ):
             # Extents may vary; frames are checked one by one.
-            if list(map(_kind, own)) != list(map(_kind, others)):
-                return f"its {title} are {', '.join(map(str, own))}, not {', '.join(map(str, others))}"
+            if list(map(_kind, offered)) != list(map(_kind, requested)):
+                return f"its {title} are {', '.join(map(str, offered))}, not {', '.join(map(str, requested))}"
         return ""
 
 

@@ -121,7 +121,7 @@ class FileStore:
         """Yield the manifests' current stages: bundles may arrive while serving."""
         if self._bundles is None:
             return
-        for path in (self._bundles, *(each for each in self._bundles.iterdir() if each.is_dir())):
+        for path in (self._bundles, *(folder for folder in self._bundles.iterdir() if folder.is_dir())):
             with contextlib.suppress(BundleError), contextlib.closing(BundleFolder(path)) as folder:
                 # What is suppressed: no bundle, one that is being copied, or one that nobody has signed.
                 listing = manifest.read_from(folder, self.allowed)

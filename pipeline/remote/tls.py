@@ -204,8 +204,8 @@ def _check_validity(context: ssl.SSLContext, certificate: Path) -> None:
     # Whoever signed it: in this check the certificate itself is believed.
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     client.load_verify_locations(certificate)
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = client.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
+    outgoing, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(back, outgoing), context.wrap_bio(outgoing, back, server_side=True)
     try:
         for end in (*ends, ends[0]):
             with contextlib.suppress(ssl.SSLWantReadError):

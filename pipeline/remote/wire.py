@@ -98,9 +98,9 @@ class Wire(Generic[Message]):
     def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
         """Send a message with its buffers."""
         head = msgspec.msgpack.encode(message)
-        chunks = [memoryview(_PRELUDE.pack(MAGIC, len(head)) + head), *(each for each in buffers if each.nbytes)]
+        chunks = [memoryview(_PRELUDE.pack(MAGIC, len(head)) + head), *(buffer for buffer in buffers if buffer.nbytes)]
         # One deadline for the whole message: a time limit of the socket begins anew with each byte.
-        deadline = self._deadline(sum(each.nbytes for each in chunks))
+        deadline = self._deadline(sum(chunk.nbytes for chunk in chunks))
         while chunks:
             _check(deadline)
             count = self._send_some(chunks, deadline)
@@ -152,9 +152,9 @@ class Wire(Generic[Message]):
         while buffer.nbytes:
             _check(deadline)
             # Straight into the array that the kernel reads: no copy, and never more than the message says.
-            if not (came := self._receive_into(buffer)):
+            if not (count := self._receive_into(buffer)):
                 raise ConnectionResetError("the other side has closed the connection")
-            buffer = buffer[came:]
+            buffer = buffer[count:]
 
     def _deadline(self, nbytes: int) -> float:
         limit = self._socket.gettimeout()

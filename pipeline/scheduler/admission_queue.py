@@ -141,7 +141,7 @@ class AdmissionQueue:
         with self._ledger.lock:
             # Whoever starts the frame takes it out of the queue under this lock: either it is still there, or it has
             # started.
-            withdrawn = [frame for frame, other in self._waiting if other is ticket]
+            withdrawn = [frame for frame, entry in self._waiting if entry is ticket]
             self._waiting = deque(entry for entry in self._waiting if entry[1] is not ticket)
         for frame in withdrawn:
             frame.end()

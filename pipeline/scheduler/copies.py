@@ -111,4 +111,4 @@ def output_arrays(frame: Frame, wiring: Wiring) -> list[np.ndarray]:
 
 def _unshare(array: np.ndarray, caller_arrays: Sequence[np.ndarray]) -> np.ndarray:
     # Bounds are compared, not elements: exact answers may take exponential time, and a copy too many does no harm.
-    return array.copy() if any(np.may_share_memory(array, other) for other in caller_arrays) else array
+    return array.copy() if any(np.may_share_memory(array, caller_array) for caller_array in caller_arrays) else array

@@ -50,7 +50,7 @@ class Forecast:
             onward_s = max((path_s[successor] for successor in self._successors[number]), default=0.0)
             path_s[number] = onward_s + slow
             # Counters are read without a lock, so that this may be one off while a worker counts.
-            ahead = self.starts - sum(each.passed for each in self._counters[number])
+            ahead = self.starts - sum(counters.passed for counters in self._counters[number])
             # Frames ahead take the median each, since slow and quick ones even out over many; the frame itself is
             # granted the slow time of each stage on its way.  Replicas share what is ahead.
             longest = max(longest, path_s[number], path_s[number] + ahead * median / len(self._counters[number]))
@@ -58,7 +58,7 @@ class Forecast:
 
     def _times(self, number: int) -> tuple[float, float]:
         """Return a stage's median time and slow time."""
-        recent = [seconds for each in self._counters[number] for seconds in each.newest(LATELY)]
+        recent = [seconds for counters in self._counters[number] for seconds in counters.newest(LATELY)]
         if not recent:
             return self._plan_times[number], self._plan_times[number]
         times = percentiles(recent)

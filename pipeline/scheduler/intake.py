@@ -171,7 +171,7 @@ class Intake:
 
         def end() -> None:
             with self._ledger.lock:
-                self.observers = tuple(other for other in self.observers if other is not observer)
+                self.observers = tuple(entry for entry in self.observers if entry is not observer)
 
         return end
 

@@ -45,9 +45,11 @@ class OpenInputCheck(InputCheck):
         self._open = shapes
         self._shapes = [(spec, np.dtype(spec.dtype), shapes.inputs[spec.name]) for spec in specs]
         # Keyed by the shapes of all inputs: one look-up for each frame, with however many builds.
-        self._exact = {tuple(each.inputs.values()): number for number, each in enumerate(builds) if not each.symbolic}
-        self._symbolic = next((number for number, each in enumerate(builds) if each.symbolic), None)
-        self._sizes = [(shapes.size(each.inputs), number) for number, each in enumerate(builds) if not each.symbolic]
+        self._exact = {
+            tuple(build.inputs.values()): number for number, build in enumerate(builds) if not build.symbolic
+        }
+        self._symbolic = next((number for number, build in enumerate(builds) if build.symbolic), None)
+        self._sizes = [(shapes.size(build.inputs), number) for number, build in enumerate(builds) if not build.symbolic]
 
     def accept(self, inputs: Any) -> AcceptedInputs:
         """Return arrays, their build, and its outputs' crop.
@@ -103,14 +105,14 @@ class OpenInputCheck(InputCheck):
     def _pad_inputs(self, arrays: Sequence[np.ndarray], size: Size, build: int) -> AcceptedInputs:
         keys = next(key for key, number in self._exact.items() if number == build)
         crop: Crop = {
-            name: tuple(slice(None) if each is None else slice(size[each[0]] * each[1]) for each in axes)
+            name: tuple(slice(None) if factor is None else slice(size[factor[0]] * factor[1]) for factor in axes)
             for name, axes in self._open.padded.items()
         }
         padded = [_pad(array, shape) for array, shape in zip(arrays, keys, strict=True)]
         return AcceptedInputs(self, padded, build, crop)
 
     def _describe_builds(self, size: Size) -> str:
-        sizes = "; ".join(describe_size(each) for each, _ in self._sizes)
+        sizes = "; ".join(describe_size(size) for size, _ in self._sizes)
         return (
             f"no build for {describe_size(size)}: there are builds for {sizes}; give frames of these sizes, or build "
             f"the bundle for {describe_size(size)} as well"

@@ -154,7 +154,7 @@ class Durations:
         """Return the newest `count` of them, the newest last."""
         # Read while the worker writes: at worst a duration stands here twice.
         values = self._values
-        return [values[-place] for place in range(min(count, len(values)), 0, -1)]
+        return [values[-age] for age in range(min(count, len(values)), 0, -1)]
 
     def percentiles(self) -> Percentiles:
         """Return percentiles from actual durations."""
@@ -225,14 +225,14 @@ def summarise_stage(
     """Sum a stage's workers, with shares of `elapsed_s`."""
     # Ends before beginnings, so that no frame has ended which has not come.
     out_count, failed_count, skipped_count = (
-        sum(getattr(each, name) for each in workers) for name in ("frames_out", "failed", "skipped")
+        sum(getattr(worker, name) for worker in workers) for name in ("frames_out", "failed", "skipped")
     )
     wait, run, copy = _times(workers)
-    busy_s = sum(each.busy_s for each in workers)
+    busy_s = sum(worker.busy_s for worker in workers)
     return StageStatistics(
         name=stage.name,
         device=stage.device,
-        frames_in=max(sum(each.frames_in for each in workers), out_count + failed_count + skipped_count),
+        frames_in=max(sum(worker.frames_in for worker in workers), out_count + failed_count + skipped_count),
         frames_out=out_count,
         failed=failed_count,
         skipped=skipped_count,
@@ -244,7 +244,7 @@ def summarise_stage(
         run_s=run,
         copy_s=copy,
         replicas=stage.replicas,
-        restarts=sum(each.restarts for each in workers),
+        restarts=sum(worker.restarts for worker in workers),
         steps=tuple(_summarise_step(unit, number, workers) for number, unit in enumerate(stage.units) if stage.steps),
     )
 
@@ -252,7 +252,7 @@ def summarise_stage(
 def _times(workers: Sequence[StageCounters]) -> tuple[Percentiles, Percentiles, Percentiles]:
     """Return the frames' waiting, running and copying times."""
     wait, run, copy = (
-        percentiles([seconds for each in workers for seconds in getattr(each, name).values()])
+        percentiles([seconds for worker in workers for seconds in getattr(worker, name).values()])
         for name in ("wait", "run", "copy")
     )
     return wait, run, copy
@@ -260,6 +260,6 @@ def _times(workers: Sequence[StageCounters]) -> tuple[Percentiles, Percentiles, 
 
 def _summarise_step(unit: StagePlan, number: int, workers: Sequence[StageCounters]) -> StepStatistics:
     # Workers of a former bundle may have had fewer steps.
-    counters = [each.steps[number] for each in workers if number < len(each.steps)]
+    counters = [worker.steps[number] for worker in workers if number < len(worker.steps)]
     wait, run, copy = _times(counters)
-    return StepStatistics(unit.name, unit.device, sum(each.busy_s for each in counters), wait, run, copy)
+    return StepStatistics(unit.name, unit.device, sum(step.busy_s for step in counters), wait, run, copy)

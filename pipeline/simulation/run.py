@@ -124,7 +124,7 @@ def _check(plan: Plan, fps: float | None, samples: Mapping[str, Sequence[float]]
     if unknown := samples.keys() - {stage.name for stage in plan.stages}:
         raise PlanError(f"samples of {min(unknown)!r}, but the plan has no such stage")
     for name, seconds in samples.items():
-        if not len(seconds) or not all(np.isfinite(each) and each >= 0 for each in seconds):
+        if not len(seconds) or not all(np.isfinite(interval) and interval >= 0 for interval in seconds):
             raise PlanError(
                 f"samples of {name!r} are no seconds of at least 0; give what the stage was measured to take"
             )
@@ -252,7 +252,7 @@ class _Stream:
 
     def _links(self, seconds: float) -> dict[str, float]:
         names = dict.fromkeys(name for station in self._stations for name in station.on_link)
-        return {name: sum(each.on_link.get(name, 0.0) for each in self._stations) / seconds for name in names}
+        return {name: sum(station.on_link.get(name, 0.0) for station in self._stations) / seconds for name in names}
 
 
 def _do_nothing() -> None:

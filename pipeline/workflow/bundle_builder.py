@@ -226,7 +226,11 @@ def _general(
         if code is not None:
             if options.checks.check:
                 options.progress(f"timing {stage.name}")
-            producers = {name: NamedOperator(each.name, each.kind) for each in part.operators for name in each.outputs}
+            producers = {
+                name: NamedOperator(operator.name, operator.kind)
+                for operator in part.operators
+                for name in operator.outputs
+            }
             device = plan.board.device(stage.device)
             is_timed = options.checks.check and runs_here(device)
             generals.append(of_stage(stage, code, device, producers, run=is_timed))

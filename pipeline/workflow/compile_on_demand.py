@@ -83,7 +83,7 @@ class Maker:
             for stage in plan.units
         ]
         # Neither names nor times nor queues of the stages, on which no code depends.
-        stages = [(each.operators, each.options) for each in plan.units]
+        stages = [(unit.operators, unit.options) for unit in plan.units]
         facts = (content(graph), stages, devices, self._bundle.numerics)
         return f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]}.bundle"
 

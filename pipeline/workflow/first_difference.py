@@ -66,10 +66,10 @@ def _intermediates(graph: Graph, frame: Arrays) -> dict[str, np.ndarray]:
     for source in graph.sources:
         # Only a few tensors are called otherwise than in the model: those of a chain of several.
         names = {name: source.tensor(name) for name in (*made_names, *source.names)}
-        wanted = [name for name, tensor in names.items() if tensor in made_names]
+        names_in_model = [name for name, tensor in names.items() if tensor in made_names]
         inputs = {name: tensors[source.tensor(name)] for name in source.inputs}
         tensors |= {
-            names[name]: array for name, array in references.intermediates(source.model, inputs, wanted).items()
+            names[name]: array for name, array in references.intermediates(source.model, inputs, names_in_model).items()
         }
     return {name: array for name, array in tensors.items() if name in made_names}
 

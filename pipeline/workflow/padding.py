@@ -93,4 +93,4 @@ def _fill_up(array: np.ndarray, filling: np.ndarray) -> np.ndarray:
 
 
 def _crop(factors: tuple[Multiple | None, ...], size: Size) -> tuple[slice, ...]:
-    return tuple(slice(None) if each is None else slice(size[each[0]] * each[1]) for each in factors)
+    return tuple(slice(None) if factor is None else slice(size[factor[0]] * factor[1]) for factor in factors)

@@ -127,8 +127,8 @@ def check_stages(graph: Graph, outputs: Arrays, expected: Arrays, bounds: Bounds
     frame = {spec.name: outputs[spec.name] for spec in graph.inputs}
     try:
         # What a runtime makes of the model as a whole, it may make of its stages as well.
-        ways = [run_sources(graph, frame), run_sources(graph, frame, alternative=True)]
-        opinions = [way[1] for way in (*ways, run_sources(graph, perturb(frame)))]
+        outcomes = [run_sources(graph, frame), run_sources(graph, frame, alternative=True)]
+        opinions = [outcome[1] for outcome in (*outcomes, run_sources(graph, perturb(frame)))]
         real = _run_real(graph, frame)
     except ModelError:
         return check
@@ -200,7 +200,7 @@ def _is_same(first: Any, second: Any) -> bool:
 
 def worst(frames: Iterable[ReferenceFrame]) -> ReferenceFrame:
     """Return the worst frame: with a problem, or the largest error."""
-    return max(frames, key=lambda each: (bool(each.problems), _largest_share(each)))
+    return max(frames, key=lambda frame: (bool(frame.problems), _largest_share(frame)))
 
 
 def _largest_share(frame: ReferenceFrame) -> float:

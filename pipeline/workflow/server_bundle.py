@@ -42,12 +42,12 @@ def on_server(bundle: Bundle | str | Path, address: str, require_signature: str 
     for server in remote_address.alternatives(address):
         if server.scheme not in {"remote", "pool"} or server.device != BUNDLE:
             raise BoardError(f"{server} runs no whole bundle; write it like remote://127.0.0.1:9123/{BUNDLE}")
-    whole = bundle if isinstance(bundle, Bundle) else describe_bundle(bundle, require_signature)
+    full = bundle if isinstance(bundle, Bundle) else describe_bundle(bundle, require_signature)
     # Asked once, also for many sizes.
     board = ask_slots(Board(DEVICE, (Device(DEVICE, "remote", address=address, memory=DEVICE),)))
-    codes = (BundleVersion(whole.checksum),)
-    builds = [Build(_one_stage(build.plan, board), codes, build.symbolic) for build in whole.builds]
-    return Bundle(builds[0].plan, builds[0].codes, shapes=whole.shapes, more=builds[1:])
+    codes = (BundleVersion(full.checksum),)
+    builds = [Build(_one_stage(build.plan, board), codes, build.symbolic) for build in full.builds]
+    return Bundle(builds[0].plan, builds[0].codes, shapes=full.shapes, more=builds[1:])
 
 
 def _one_stage(plan: Plan, board: Board) -> Plan:

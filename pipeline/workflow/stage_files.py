@@ -85,7 +85,7 @@ def _is_ours(folder: Path) -> bool:
     """Test if a folder holds only stages, and is safe to replace."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=StageManifest)
-        return {each.name for each in folder.iterdir()} <= {MANIFEST, *(stage.file for stage in manifest.stages)}
+        return {entry.name for entry in folder.iterdir()} <= {MANIFEST, *(stage.file for stage in manifest.stages)}
     except (OSError, ValueError, RecursionError):
         return False
 

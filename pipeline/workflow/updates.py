@@ -117,12 +117,12 @@ class Updater:
     def _apply(self, path: Path) -> None:
         """Switch to a version, unless a check objects."""
         running, ends = self._running, self._ending.is_set
-        before = running.latencies()
+        latencies = running.latencies()
         try:
             bundle = self._load(path)
             compare_live(running, self._bundle, bundle, self._options, ends)
             running.swap(bundle, timeout=self._options.opening_s)
-            reason = guard(running, before, self._options, ends)
+            reason = guard(running, latencies, self._options, ends)
             if reason:
                 running.swap(self._bundle, grace=self._options.grace_s)
         except PipelineClosed:

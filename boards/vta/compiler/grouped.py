@@ -35,7 +35,7 @@ def split_groups(layer: Convolution, block: int) -> Iterator[ConvolutionPart]:
     convolution, each block has a matrix of its own with zeros beside the diagonal.  Others become one convolution that
     multiplies mostly zeros; whether that pays, its estimated time tells.
     """
-    inputs, outputs = (each // layer.groups for each in (layer.inputs[0], len(layer.weights)))
+    inputs, outputs = (channels // layer.groups for channels in (layer.inputs[0], len(layer.weights)))
     if layer.groups == 1:
         yield ConvolutionPart(layer)
         return
@@ -51,7 +51,7 @@ def split_groups(layer: Convolution, block: int) -> Iterator[ConvolutionPart]:
 
 
 def _group_part(layer: Convolution, groups: range, block: int) -> ConvolutionPart:
-    inputs, outputs = (each // layer.groups for each in (layer.inputs[0], len(layer.weights)))
+    inputs, outputs = (channels // layer.groups for channels in (layer.inputs[0], len(layer.weights)))
     channels = slice(groups.start * outputs, groups.stop * outputs)
     part = replace(
         layer,

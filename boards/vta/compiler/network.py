@@ -147,7 +147,7 @@ def compile_network(
     for number, step in enumerate(steps, len(inputs)):
         _append_layer(builder, step, [locations[source].address for source in step.sources], locations[number].address)
     macs = sum(step.layer.macs for step in steps if isinstance(step.layer, Convolution))
-    return Network(builder.program(), tuple(locations[: len(inputs)]), tuple(locations[each] for each in outputs), macs)
+    return Network(builder.program(), tuple(locations[: len(inputs)]), tuple(locations[step] for step in outputs), macs)
 
 
 def _check_steps(inputs: Sequence[Shape], steps: Sequence[LayerStep]) -> list[Shape]:

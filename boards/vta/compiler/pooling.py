@@ -34,7 +34,7 @@ class _WindowAxis:
 
     def of_tap(self, tap: int) -> tuple[int, int, int]:
         """Return first result, first input and count of a tap inside the tensor."""
-        positions = [each for each in self.results if each * self.stride - self.pad + tap in self.inputs]
+        positions = [position for position in self.results if position * self.stride - self.pad + tap in self.inputs]
         if not positions:
             return 0, 0, 0
         first = positions[0] * self.stride - self.pad + tap - self.inputs.start

@@ -149,7 +149,7 @@ class Driver:
         from boards.vta.simulator.simulator import simulate
 
         # All four modules: the one that hangs often only waits for another one.
-        controls = ", ".join(f"{name} {each.read(CONTROL):#04x}" for name, each in self._registers.items())
+        controls = ", ".join(f"{name} {registers.read(CONTROL):#04x}" for name, registers in self._registers.items())
         # The simulator tells a program that can never end from a board that does not work.
         violations = simulate(program.program).violations
         judgement = f"its program is wrong ({violations[0]})" if violations else "its program is right by the simulator"

@@ -149,7 +149,7 @@ def _difference(outputs: npt.NDArray[np.int8], expected_output: npt.NDArray[np.i
     differences = np.argwhere(outputs != expected_output)
     if not len(differences):
         return ""
-    channel, row, column = (int(each) for each in differences[0])
+    channel, row, column = (int(index) for index in differences[0])
     return (
         f"{len(differences)} of {outputs.size} values are wrong, the first in "
         f"channel {channel}, row {row}, column {column}: "

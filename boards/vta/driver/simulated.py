@@ -77,7 +77,7 @@ class SimulatedBoard:
         """Write a register; run as soon as all modules are started."""
         self._values[module, offset] = value
         # VTA's driver starts fetch before the modules, and nothing runs until all are started.
-        modules_started = all(self._values[each, CONTROL] & RESTART for each in MODULES[1:])
+        modules_started = all(self._values[module, CONTROL] & RESTART for module in MODULES[1:])
         if modules_started and self._values["fetch", CONTROL] & START:
             self._values["fetch", CONTROL] = OVER
             self._values["compute", DONE] = int(self.run_program())
@@ -95,7 +95,7 @@ class SimulatedBoard:
         )
         result = simulate(program, "hardware" if strict else "functional", estimate_cycles=False)
         # What waits for ever is no error of the board: it shows as a register that never changes.
-        if any(each.kind == "deadlock" for each in result.violations):
+        if any(violation.kind == "deadlock" for violation in result.violations):
             return False
         if result.memory is None:
             raise BuildError(f"a board would not compute this program as meant: {result.violations[0]}")

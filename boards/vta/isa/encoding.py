@@ -171,7 +171,7 @@ def _parse_code(kind: type[_Code], code: int, field: str, index: int) -> _Code:
     try:
         return kind(code)
     except ValueError:
-        codes = ", ".join(f"{each.value} {each.name}" for each in kind)
+        codes = ", ".join(f"{member.value} {member.name}" for member in kind)
         raise InstructionError(f"instruction {index}: {field} is {code}; known are {codes}") from None
 
 

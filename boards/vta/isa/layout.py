@@ -79,7 +79,7 @@ def _factors(name: str, width: int) -> _Widths:
 
 
 def _gemm(config: Config) -> tuple[_Widths, _Widths]:
-    acc, inp, wgt = (config.log_depth(each) for each in (MemoryType.ACC, MemoryType.INP, MemoryType.WGT))
+    acc, inp, wgt = (config.log_depth(memory) for memory in (MemoryType.ACC, MemoryType.INP, MemoryType.WGT))
     return _loops(config), (*_factors("dst", acc), *_factors("src", inp), *_factors("wgt", wgt))
 
 

@@ -74,7 +74,9 @@ class VtaProgram:
                 f"memory cannot move from {self.base:#x} to {base:#x}; only by pages of {PAGE} bytes"
             )
         return replace(
-            self, base=base, instructions=tuple(self._relocate(each, distance) for each in self.instructions)
+            self,
+            base=base,
+            instructions=tuple(self._relocate(instruction, distance) for instruction in self.instructions),
         )
 
     def _relocate(self, instruction: Instruction, distance: int) -> Instruction:

@@ -24,7 +24,7 @@ def add(builder: StepBuilder, call: Any) -> UnroundedSums:
     constant = constants.per_channel(augend, first.extents, first.channels)
     if constant is not None:
         return first.plus(constant)
-    first, second = (_addend(builder, each) for each in (first, builder.sums(augend)))
+    first, second = (_addend(builder, operand) for operand in (first, builder.sums(augend)))
     first_source, second_source = first.origin, second.origin
     if (
         not isinstance(first_source, TensorCopy)
@@ -54,7 +54,7 @@ def clip_to(low: float, high: float) -> Callable[[StepBuilder, Any], UnroundedSu
 
 def clip(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Clip to two numbers."""
-    low, high = (float(each.value.value if hasattr(each.value, "value") else each.value) for each in call.args[1:])
+    low, high = (float(bound.value.value if hasattr(bound.value, "value") else bound.value) for bound in call.args[1:])
     return builder.sums(call.args[0]).clip(low, high)
 
 

@@ -109,7 +109,7 @@ def int8_weights(value: Any) -> ProductWeights:
 
 def dequantized_weights(call: Any) -> ProductWeights:
     """Return dequantised weights."""
-    values, scale, zero = (array(each) for each in call.args)
+    values, scale, zero = (array(argument) for argument in call.args)
     if values is None or scale is None or zero is None or values.ndim not in _OUTPUT_AXES:
         raise Unsupported("its weights are no constants")
     if values.dtype != np.int8 or zero.any():

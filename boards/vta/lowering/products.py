@@ -14,21 +14,21 @@ def conv2d(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Return the sums of a convolution."""
     (tensor, exponent), weights, attrs = builder.scaled_tensor(call.args[0]), builder.weights(call.args[1]), call.attrs
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or "NCHW")
-    if layouts != ("NCHW", "OIHW", "NCHW") or any(int(each) != 1 for each in attrs.dilation):
+    if layouts != ("NCHW", "OIHW", "NCHW") or any(int(rate) != 1 for rate in attrs.dilation):
         raise Unsupported("its kernel has holes, or its layout is another one")
-    row_stride, column_stride = (int(each) for each in attrs.strides)
-    top, left, bottom, right = (int(each) for each in attrs.padding)
+    row_stride, column_stride = (int(stride) for stride in attrs.strides)
+    top, left, bottom, right = (int(margin) for margin in attrs.padding)
     product = ConvolutionSum(
         tensor, weights.values, (row_stride, column_stride), (top, left, bottom, right), int(attrs.groups)
     )
-    extents = tuple(int(each) for each in call.ty.shape)
+    extents = tuple(int(extent) for extent in call.ty.shape)
     return unbounded_sums(product, extents[1], extents, exponent + weights.exponent)
 
 
 def matmul(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Lower a dense layer as a convolution over the unflattened image."""
     (tensor, exponent), weights = builder.scaled_tensor(call.args[0]), builder.weights(call.args[1])
-    extents = tuple(int(each) for each in call.ty.shape)
+    extents = tuple(int(extent) for extent in call.ty.shape)
     if len(extents) != 2 or weights.values.ndim != 2:
         raise Unsupported("it is a product of more than one row")
     # Relax has [inputs][outputs], and the inputs are channels, rows and columns, flattened in this order.

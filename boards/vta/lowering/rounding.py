@@ -42,8 +42,8 @@ def layer(sums: UnroundedSums, exponent: float) -> Convolution | Addition:
 def bounds(sums: UnroundedSums, exponent: float) -> tuple[int, int]:
     """Return the clipping bounds of the bytes."""
     # Rounding never changes an order, so that clipping may as well follow it.
-    ends = [np.clip(np.rint(each * np.exp2(-exponent)), -128, 127) for each in (sums.low, sums.high)]
-    if any(np.ptp(each) for each in ends):
+    ends = [np.clip(np.rint(bound * np.exp2(-exponent)), -128, 127) for bound in (sums.low, sums.high)]
+    if any(np.ptp(end) for end in ends):
         raise Unsupported("its channels are clipped to different ranges; VTA clips all to one")
     return int(ends[0][0]), int(ends[1][0])
 
@@ -100,7 +100,7 @@ def _addition(sums: UnroundedSums, pair: TensorPair, exponent: float, ends: tupl
     # `unbounded_sums` began with the smallest of both: the difference is what came since.
     scale_bits = sums.exponent[0] - smallest
     unit = min(smallest + scale_bits, exponent)
-    left_bits, right_bits = (int(each + scale_bits - unit) for each in pair.exponents)
+    left_bits, right_bits = (int(power + scale_bits - unit) for power in pair.exponents)
     if max(left_bits, right_bits) > LIMITS.factor:
         raise Unsupported(f"the scales of the two tensors that it adds differ by 2^{max(left_bits, right_bits)}")
     return Addition(pair.left.shape, left_bits, right_bits, int(exponent - unit), *ends, even=True)

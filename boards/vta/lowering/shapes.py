@@ -16,7 +16,7 @@ from pipeline.errors import BuildError
 
 def reshape(builder: StepBuilder, call: Any) -> Any:
     """Flatten one image to a row, or expand channels by two axes."""
-    extents, value = tuple(int(each) for each in call.ty.shape), builder.value_of(call.args[0])
+    extents, value = tuple(int(extent) for extent in call.ty.shape), builder.value_of(call.args[0])
     if not isinstance(value, MemoryTensor | UnroundedSums):
         raise Unsupported("it gives constants another shape")
     source_extents = value.extents
@@ -30,11 +30,11 @@ def reshape(builder: StepBuilder, call: Any) -> Any:
 
 def concat(builder: StepBuilder, call: Any) -> MemoryTensor | UnroundedSums:
     """Concatenate the channels of tensors, each in its own unit."""
-    fields, extents = list(call.args[0].fields), tuple(int(each) for each in call.ty.shape)
+    fields, extents = list(call.args[0].fields), tuple(int(extent) for extent in call.ty.shape)
     if int(call.attrs.axis or 0) % len(extents) != 1:
         raise Unsupported("it joins tensors along another axis than that of channels")
-    values = [builder.value_of(each) for each in fields]
-    are_bytes = all(isinstance(each, MemoryTensor) for each in values)
+    values = [builder.value_of(field) for field in fields]
+    are_bytes = all(isinstance(item, MemoryTensor) for item in values)
     operands = [
         (value, 0.0) if are_bytes else builder.scaled_tensor(field) for value, field in zip(values, fields, strict=True)
     ]

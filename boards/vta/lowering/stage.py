@@ -41,8 +41,8 @@ class LoweredStage:
             If one does not fit the accelerator.
         """
         try:
-            shapes = [each.shape for each in self.inputs]
-            return compile_network(config, shapes, self.steps, [each.number for each in self.outputs])
+            shapes = [slot.shape for slot in self.inputs]
+            return compile_network(config, shapes, self.steps, [slot.number for slot in self.outputs])
         except BuildError as error:
             raise Unsupported(str(error)) from None
 
@@ -62,13 +62,13 @@ def lower(inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[
     Unsupported
         If VTA cannot run one of them; the message says why.
     """
-    uses = Counter(each for _, value in bindings for each in _operands(value))
+    uses = Counter(operand for _, value in bindings for operand in _operands(value))
     # What leaves the stage is read, too: no later clipping may change it.
     uses.update(outputs)
     builder = StepBuilder(inputs, uses)
     for var, value in bindings:
         lower_binding(builder, var, value)
-    tensors = tuple(builder.tensor(each) for each in outputs)
+    tensors = tuple(builder.tensor(output) for output in outputs)
     return LoweredStage(tuple(builder.tensors), tuple(builder.steps), tensors)
 
 
@@ -77,7 +77,7 @@ def lower_module(module: Any) -> LoweredStage:
     from tvm import relax
 
     main = module["main"]
-    bindings = [(each.var, each.value) for block in main.body.blocks for each in block.bindings]
+    bindings = [(binding.var, binding.value) for block in main.body.blocks for binding in block.bindings]
     body = main.body.body
     # What leaves may be bound together, as a tuple, to a variable.
     body = dict(bindings).get(body, body)
@@ -89,5 +89,5 @@ def lower_module(module: Any) -> LoweredStage:
 def _operands(value: Any) -> Iterator[Any]:
     # What is no call is another name of a variable.
     arguments: Iterable[Any] = getattr(value, "args", (value,))
-    field_lists = (getattr(each, "fields", (each,)) for each in arguments)
-    yield from dict.fromkeys(each for fields in field_lists for each in fields)
+    field_lists = (getattr(argument, "fields", (argument,)) for argument in arguments)
+    yield from dict.fromkeys(field for fields in field_lists for field in fields)

@@ -156,7 +156,9 @@ def unbounded_sums(
     offset: Any = 0.0,
 ) -> UnroundedSums:
     """Return unbounded sums."""
-    exponent, offset, low, high = (np.full(channels, each, np.float64) for each in (exponent, offset, -np.inf, np.inf))
+    exponent, offset, low, high = (
+        np.full(channels, value, np.float64) for value in (exponent, offset, -np.inf, np.inf)
+    )
     return UnroundedSums(source, exponent, offset, low, high, extents)
 
 

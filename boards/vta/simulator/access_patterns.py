@@ -140,7 +140,9 @@ def _piece(config: Config, walk: _LoopPattern, text: bytes, span: tuple[int, int
     distance = int(distances.min())
     # Where nothing is read that was written, `last` is -1 everywhere: any element, at the distance `NEVER`.
     hazard = int(dst[last[distances.argmin()]])
-    dst, src, wgt, last = (each[start - context_start :] for each in (dst, src, wgt, last - (start - context_start)))
+    dst, src, wgt, last = (
+        indices[start - context_start :] for indices in (dst, src, wgt, last - (start - context_start))
+    )
     products = _products(config, dst, src, wgt) if walk.reads == "weights" else ()
     # A GEMM adds, in any order; of ALU, each micro-op may need the result of the one before.
     runs = _runs(last) if walk.reads in ("itself", "another") else ()

@@ -92,7 +92,7 @@ class VectorClocks:
             for other_module, wrote in conflicting_accesses(module, writes=writes)
         ]
         self._stamps.mark(memory_name, elements, module, self._clocks[module][module], writes=writes)
-        return next((each for each in conflicts if each), None)
+        return next((conflict for conflict in conflicts if conflict), None)
 
     def _conflict(
         self, module: HardwareModule, memory_name: str, elements: Where, other_module: HardwareModule, *, wrote: bool
@@ -147,4 +147,4 @@ class AccessStamps:
 def conflicting_accesses(module: HardwareModule, *, writes: bool) -> list[tuple[HardwareModule, bool]]:
     """Modules and kinds of access in conflict: other modules, one writing."""
     kinds = (True, False) if writes else (True,)
-    return [(other, kind) for other in HardwareModule if other != module for kind in kinds]
+    return [(neighbour, kind) for neighbour in HardwareModule if neighbour != module for kind in kinds]

@@ -74,9 +74,9 @@ def print_json(value: object) -> None:
 
 def _in_utf8(value: object) -> object:
     if isinstance(value, dict):
-        return {_in_utf8(key): _in_utf8(each) for key, each in value.items()}
+        return {_in_utf8(key): _in_utf8(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_utf8(each) for each in value]
+        return [_in_utf8(item) for item in value]
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 

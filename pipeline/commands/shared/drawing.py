@@ -107,8 +107,12 @@ def read_trace(path: str | Path, stages: Sequence[str]) -> list[TraceEvent]:
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: not a trace of 'soc-pipeline run --trace': {error}") from None
     # Slices have a track's number, and a record of its own has its name.
-    tracks = {each.tid: str(each.args.get("name", "")) for each in trace_file.traceEvents if each.name == "thread_name"}
-    events = [event for each in trace_file.traceEvents if (event := _event(each, tracks.get(each.tid, ""), stages))]
+    tracks = {
+        event.tid: str(event.args.get("name", "")) for event in trace_file.traceEvents if event.name == "thread_name"
+    }
+    events = [
+        event for record in trace_file.traceEvents if (event := _event(record, tracks.get(record.tid, ""), stages))
+    ]
     if all(event.kind == "step" for event in events):
         raise InputError(f"{path}: no stage of the plan ran in this trace; the plan has {', '.join(stages)}")
     return events

@@ -176,8 +176,8 @@ def show_islands(graph: Graph, share: float) -> None:
     out = console.console()
     for (runtime, reason), operators in groups.items():
         names = ", ".join(operators[:LISTED])
-        rest = f" and {len(operators) - LISTED} more" * (len(operators) > LISTED)
-        out.print(f"{runtime} computes {names}{rest}: {reason}", soft_wrap=True, markup=False)
+        remainder = f" and {len(operators) - LISTED} more" * (len(operators) > LISTED)
+        out.print(f"{runtime} computes {names}{remainder}: {reason}", soft_wrap=True, markup=False)
     if groups:
         out.print(f"Together they take {share:.0%} of the time; --no-fallback refuses such a model")
 

@@ -134,10 +134,10 @@ def find_undelegated(operators: Sequence[Mapping[str, Any]]) -> list[Mapping[str
     operators : sequence of mapping
         As an interpreter lists them: the model's own, and those that stand for what a delegate computes.
     """
-    own_operators = [each for each in operators if each["op_name"] != _DELEGATE]
-    makers = {int(tensor): each for each in own_operators for tensor in each["outputs"]}
+    own_operators = [operator for operator in operators if operator["op_name"] != _DELEGATE]
+    makers = {int(tensor): operator for operator in own_operators for tensor in operator["outputs"]}
     delegated: set[int] = set()
-    for delegate in (each for each in operators if each["op_name"] == _DELEGATE):
+    for delegate in (operator for operator in operators if operator["op_name"] == _DELEGATE):
         # From its results back to what it reads.
         read, pending = set(map(int, delegate["inputs"])), list(map(int, delegate["outputs"]))
         while pending:
@@ -146,7 +146,7 @@ def find_undelegated(operators: Sequence[Mapping[str, Any]]) -> list[Mapping[str
             if tensor not in read and maker is not None and maker["index"] not in delegated:
                 delegated.add(maker["index"])
                 pending += map(int, maker["inputs"])
-    return [each for each in own_operators if each["index"] not in delegated]
+    return [operator for operator in own_operators if operator["index"] not in delegated]
 
 
 def _open_interpreter(model: bytes, device: Device, threads: int, **options: Any) -> Any:

@@ -193,7 +193,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
             raise
         except Exception as error:
             raise BuildError(f"{cls.title} cannot run it: {reason(error, line=0)}") from error
-        return ", ".join(f"{name} ({place})" for name, place in fallbacks.items())
+        return ", ".join(f"{name} ({location})" for name, location in fallbacks.items())
 
     def open(self, cores: Sequence[int]) -> None:
         """Pin the calling thread and the runtime's threads to `cores`."""

@@ -175,7 +175,7 @@ def _words(target: Mapping[str, Any], key: str) -> tuple[str, ...]:
         raise BoardError(f"{key} is {text!r}; it must be a command, such as 'compiler {{stage}}.onnx {{artifact}}'")
     for name in _PLACEHOLDER.findall(text):
         if name not in _PLACEHOLDERS:
-            there_are = " and ".join(f"{{{each}}}" for each in _PLACEHOLDERS)
+            there_are = " and ".join(f"{{{placeholder}}}" for placeholder in _PLACEHOLDERS)
             raise BoardError(f"{key} has the placeholder {{{name}}}; there are {there_are}{near(name, _PLACEHOLDERS)}")
     return tuple(words)
 

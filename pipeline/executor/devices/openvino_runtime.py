@@ -66,7 +66,7 @@ class OpenVinoRuntime(ModelRuntime):
         if _is_virtual(name):
             return ""
         # It numbers devices of a kind from 0 where there are several, and leaves the number out otherwise.
-        if name in available or name in {each.partition(".")[0] for each in available}:
+        if name in available or name in {device_name.partition(".")[0] for device_name in available}:
             return ""
         return f"OpenVINO finds no device {name!r} here; it finds {', '.join(available) or 'none'}"
 

@@ -81,4 +81,4 @@ def _in_order(result: Any, outputs: Sequence[TensorSpec]) -> list[np.ndarray]:
         result = [result]
     if len(result) != len(outputs):
         raise ValueError(f"the function returned {len(result)} arrays; its outputs are {len(outputs)}")
-    return [np.asarray(each) for each in result]
+    return [np.asarray(array) for array in result]

@@ -92,7 +92,7 @@ class SimulatedRuntime(NullRuntime):
 
 
 def _outputs(program: SleepingStage, inputs: Sequence[Any]) -> list[Any]:
-    return [inputs[each] if isinstance(each, int) else each for each in program.outputs]
+    return [inputs[output] if isinstance(output, int) else output for output in program.outputs]
 
 
 def _sleep(seconds: float) -> None:

@@ -153,25 +153,26 @@ class FusedGroup:
     def overwrites(self, operand: int) -> bool:
         """Test if the result may overwrite a parameter, elementwise of equal size."""
         buffer = self._function.params[operand]
-        if self._separate or [int(each) for each in buffer.shape] != [int(each) for each in self.result.shape]:
+        if self._separate or [int(extent) for extent in buffer.shape] != [int(extent) for extent in self.result.shape]:
             return False
         if buffer.dtype != self.result.dtype:
             return False
         epilogue = self._epilogue(str(self._sum.dtype))
-        places = [load.indices for load in epilogue.loads if load.source.same_as(buffer)]
+        positions = [load.indices for load in epilogue.loads if load.source.same_as(buffer)]
         # An index that is not the very same one may be another element.
-        return bool(places) and all(map(epilogue.is_at, places))
+        return bool(positions) and all(map(epilogue.is_at, positions))
 
     def prefetch(self, *indices: Any) -> list[Any]:
         """Prefetch the reads and the target of `store`."""
         sources = () if self._separate else self._epilogue(str(self._sum.dtype)).sources
-        others = [tir.fetch(source, *indices) for source in sources if not source.same_as(self.target)]
-        return [tir.fetch(self.target, *indices, write=True), *others]
+        reads = [tir.fetch(source, *indices) for source in sources if not source.same_as(self.target)]
+        return [tir.fetch(self.target, *indices, write=True), *reads]
 
     def _is_elementwise(self) -> bool:
         """Test if every result element depends on its own sum only."""
-        shape, indices = [int(each) for each in self.result.shape], [tir.variable("index") for _ in self.result.shape]
-        if shape != [int(each) for each in self._sum.shape]:
+        shape = [int(extent) for extent in self.result.shape]
+        indices = [tir.variable("index") for _ in shape]
+        if shape != [int(extent) for extent in self._sum.shape]:
             return False
         matches: list[bool] = []
 
@@ -229,10 +230,10 @@ def _is_own_pixel(indices: Sequence[Any], axes: Sequence[Any]) -> bool:
     if len(indices) != len(axes):
         return not indices or (len(indices) == 1 and indices[0].same_as(axes[-1].var))
     # Also one for all channels of the pixel.
-    if all(each.same_as(axis.var) for each, axis in zip(indices[:-1], axes[:-1], strict=True)):
+    if all(index.same_as(axis.var) for index, axis in zip(indices[:-1], axes[:-1], strict=True)):
         return isinstance(indices[-1], tirx.IntImm) or indices[-1].same_as(axes[-1].var)
     *outer_pairs, column, channel = zip(indices, axes, strict=True)
-    is_fixed = all(isinstance(each, tirx.IntImm) or int(axis.dom.extent) == 1 for each, axis in outer_pairs)
+    is_fixed = all(isinstance(index, tirx.IntImm) or int(axis.dom.extent) == 1 for index, axis in outer_pairs)
     return is_fixed and isinstance(column[0], tirx.IntImm) and channel[0].same_as(channel[1].var)
 
 

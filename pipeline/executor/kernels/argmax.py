@@ -87,7 +87,7 @@ class Argmax(Kernel[ArgmaxForm]):
 def _find_extremes(form: ArgmaxForm, block: RowBlock, source: Any) -> tuple[list[Any], list[Any]]:
     """Return statements, and every row's extreme position as float32."""
     fold = _fold(form.kind, str(source.dtype))
-    extreme_statements, extremes = block.fold(fold, lambda at, size, _: block.read(source, at, size))
+    extreme_statements, extremes = block.fold(fold, lambda start, size, _: block.read(source, start, size))
 
     def position(offset: Any, size: int, vector: int) -> Any:
         equal = tirx.EQ(block.read(source, offset, size), block.broadcast(extremes[vector], size))

@@ -53,7 +53,7 @@ def _pad(rewriter: Rewriter, call: Any) -> Any:
     data, attrs = call.args[0], call.attrs
     if not rewriter.is_last(data):
         return None
-    widths = [int(each) for each in attrs.pad_width]
+    widths = [int(width) for width in attrs.pad_width]
     pad_widths = [width for axis in TO_LAST for width in widths[2 * axis : 2 * axis + 2]]
     return relax.op.nn.pad(rewriter.last(data), pad_widths, attrs.pad_mode, float(attrs.pad_value))
 
@@ -79,7 +79,7 @@ def _split_part(rewriter: Rewriter, value: Any) -> Any:
         size = -(-extent // int(sections))
         positions = list(range(size, extent, size))
     else:
-        positions = [int(each) for each in sections]
+        positions = [int(section) for section in sections]
     first, last = [0, *positions][value.index], [*positions, extent][value.index]
     return relax.op.strided_slice(rewriter.last(data), [AXIS[axis]], [first], [last])
 

@@ -124,4 +124,5 @@ class _Element:
 
 def _shape(buffer: Any) -> list[int]:
     """Return a buffer's shape; none if it is open."""
-    return [int(each) for each in buffer.shape] if all(isinstance(each, tirx.IntImm) for each in buffer.shape) else []
+    is_static = all(isinstance(extent, tirx.IntImm) for extent in buffer.shape)
+    return [int(extent) for extent in buffer.shape] if is_static else []

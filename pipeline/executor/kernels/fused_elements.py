@@ -70,9 +70,9 @@ class _ElementWriter:
         if key not in self._elements:
             # In memory that becomes a register: of a variable TVM's code generation goes through the value again at
             # each reading, and through the values of the variables in it, so that time doubles with each of them.
-            value, (register, place, allocation) = self._inline(block, indices), tir.register(str(buffer.dtype))
-            self.statements += [*allocation, tir.store(register, value, place)]
-            self._elements[key] = tir.load(register, place)
+            value, (register, position, allocation) = self._inline(block, indices), tir.register(str(buffer.dtype))
+            self.statements += [*allocation, tir.store(register, value, position)]
+            self._elements[key] = tir.load(register, position)
         return self._elements[key]
 
     def _is_there(self, buffer: Any, indices: Sequence[Any]) -> bool:
@@ -85,8 +85,8 @@ class _ElementWriter:
     def _inline(self, block: Any, indices: Sequence[Any]) -> Any:
         # A block is inlined by putting the indices in the place of its own axes.
         # That of a number without axes has one of a single element, of which a load says nothing.
-        places = indices or [tirx.const(0, axis.var.ty.dtype) for axis in block.iter_vars]
-        values = {axis.var: index for axis, index in zip(block.iter_vars, places, strict=True)}
+        positions = indices or [tirx.const(0, axis.var.ty.dtype) for axis in block.iter_vars]
+        values = {axis.var: index for axis, index in zip(block.iter_vars, positions, strict=True)}
 
         def variable(var: Any, _: Any) -> Any:
             return values.get(var, var)

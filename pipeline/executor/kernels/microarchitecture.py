@@ -204,11 +204,11 @@ def tune_target(target: Any) -> Any:
     if not preferences and cpu not in SCHEDULED_AS:
         return target
     description = dict(target.export())
-    description["mattr"] = [*(str(each) for each in description.get("mattr", ())), *preferences]
+    description["mattr"] = [*(str(feature) for feature in description.get("mattr", ())), *preferences]
     return Target({**description, **({"mcpu": SCHEDULED_AS[cpu]} if cpu in SCHEDULED_AS else {})})
 
 
 def _features(target: Any) -> frozenset[str]:
     from tvm.target import codegen
 
-    return frozenset(str(each) for each in codegen.llvm_get_cpu_features(target))
+    return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(target))

@@ -148,7 +148,7 @@ def fold_rows(form: ReductionForm, block: RowBlock, source: Any) -> tuple[list[A
     means: list[Any] = []
     # The mean first: the mean of the squares less the square of the mean would cancel.
     if form.kind == "variance":
-        statements, sums = block.fold(folding.SUM, lambda at, size, _: block.read(source, at, size))
+        statements, sums = block.fold(folding.SUM, lambda start, size, _: block.read(source, start, size))
         means = [total * share for total in sums]
 
     def read(offset: Any, size: int, vector: int) -> Any:

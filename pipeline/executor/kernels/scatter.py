@@ -97,10 +97,10 @@ def _scatter(  # noqa: PLR0913, PLR0917 - what a scatter consists of
     """Call a function copying `data` and storing the updates."""
 
     def write(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        (source, values, *places), (result,) = inputs, outputs
+        (source, values, *index_tensors), (result,) = inputs, outputs
 
         def update(position: Sequence[Any]) -> Any:
-            target = place(places, position)
+            target = place(index_tensors, position)
             value = _REDUCTIONS[str(reduction)](tir.load(result, *target), tir.load(values, *position))
             return tir.store(result, value, *target)
 

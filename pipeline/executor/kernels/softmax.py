@@ -64,7 +64,7 @@ class Softmax(Kernel[SoftmaxForm]):
 
 
 def _maximum(block: RowBlock, source: Any) -> tuple[list[Any], Any]:
-    statements, (maximum,) = block.fold(folding.LARGEST, lambda at, size, _: block.read(source, at, size))
+    statements, (maximum,) = block.fold(folding.LARGEST, lambda start, size, _: block.read(source, start, size))
     return bind_once(statements, maximum, block)
 
 
@@ -89,22 +89,24 @@ def _shares(block: RowBlock, source: Any, store: Store) -> list[Any]:
 
     statements, (total,) = block.fold(
         folding.SUM,
-        lambda at, size, _: _power(block, source, maximum, at, size),
+        lambda start, size, _: _power(block, source, maximum, start, size),
         keep,
     )
     # One division for each row, and a product for each element.
     sums, share = bind_once(statements, tir.constant(1.0, block.result_lanes) / total, block)
     shares = store_elements(
-        block, lambda at, size: tir.load(powers, tir.span(position(at), size)) * block.broadcast(share, size), store
+        block,
+        lambda start, size: tir.load(powers, tir.span(position(start), size)) * block.broadcast(share, size),
+        store,
     )
     return [tirx.AllocBuffer(powers), *maximum_statements, *sums, shares]
 
 
 def _logarithms(block: RowBlock, source: Any, store: Store) -> list[Any]:
     maximum_statements, maximum = _maximum(block, source)
-    statements, (total,) = block.fold(folding.SUM, lambda at, size, _: _power(block, source, maximum, at, size))
+    statements, (total,) = block.fold(folding.SUM, lambda start, size, _: _power(block, source, maximum, start, size))
     sums, shift = bind_once(statements, tirx.log(total) + maximum, block)
     logarithms = store_elements(
-        block, lambda at, size: block.read(source, at, size) - block.broadcast(shift, size), store
+        block, lambda start, size: block.read(source, start, size) - block.broadcast(shift, size), store
     )
     return [*maximum_statements, *sums, logarithms]

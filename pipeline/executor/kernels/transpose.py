@@ -43,10 +43,10 @@ def _axes(block: Any) -> list[StridedAxis] | None:
     store = block.body
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tvm.ir.TensorLoad):
         return None
-    variables = [each.var for each in block.iter_vars]
+    variables = [axis.var for axis in block.iter_vars]
     load = store.value
-    source_axes = [_position(each, variables) for each in load.indices]
-    target_axes = [_position(each, variables) for each in store.indices]
+    source_axes = [_position(index, variables) for index in load.indices]
+    target_axes = [_position(index, variables) for index in store.indices]
     if (
         None in source_axes
         or target_axes != list(range(len(variables)))
@@ -57,7 +57,7 @@ def _axes(block: Any) -> list[StridedAxis] | None:
         return None
     if str(load.source.dtype) not in _DTYPES:
         return None
-    shapes = [[int(each) for each in load.source.shape], [int(each.dom.extent) for each in block.iter_vars]]
+    shapes = [[int(extent) for extent in load.source.shape], [int(axis.dom.extent) for axis in block.iter_vars]]
     # A slice from the first position on reads by the same indices, but has elements that it leaves out between them.
     if [shapes[0][axis] for axis in map(source_axes.index, target_axes)] != shapes[1]:
         return None
@@ -99,7 +99,7 @@ def _statement(axes: Sequence[StridedAxis], cpu: Microarchitecture, buffers: tup
     size = math.prod(axis.extent for axis in axes)
     axes = join_axes(axes)
     dtype = str(buffers[0].dtype)
-    views = [tir.flat(each, name, size, dtype) for each, name in zip(buffers, ("source", "target"), strict=True)]
+    views = [tir.flat(buffer, name, size, dtype) for buffer, name in zip(buffers, ("source", "target"), strict=True)]
     (source, _), (target, _) = views
     target_axis = axes[-1]
     source_axis = next(axis for axis in axes if axis.source == 1)
@@ -138,8 +138,8 @@ class _TransposeLoops:
         return tir.run(
             count,
             self._lanes,
-            lambda at, size: tir.store(
-                self._target, tir.load(self._source, tir.span(source + at, size)), tir.span(target + at, size)
+            lambda offset, size: tir.store(
+                self._target, tir.load(self._source, tir.span(source + offset, size)), tir.span(target + offset, size)
             ),
         )
 

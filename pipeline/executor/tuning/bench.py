@@ -83,7 +83,7 @@ class ProcessBench:
         """Time candidate and rule in turns; None on failure or slow compiling."""
         with compiler_lock:
             functions = task.rule, workload.replace_library_calls(candidate["main"])
-            rule, candidate_text = (str(tvm.ir.save_json(workload.module_of(each))) for each in functions)
+            rule, candidate_text = (str(tvm.ir.save_json(workload.module_of(function))) for function in functions)
         request = TimingRequest(task.key.target, task.subject.stage.cores_of(0), rule, candidate_text)
         answer = self._request_times(msgspec.json.encode(request) + b"\n")
         return None if answer is None or answer.error else TrialTimes(answer.rule, answer.candidate)

@@ -45,7 +45,7 @@ def alternatives(form: PackedLayout, cpu: Microarchitecture) -> list[PackedLayou
         for number, tile in enumerate(likely)
         for rank, depth in enumerate(_depths(form, cpu))
     ]
-    return [each for _, each in sorted(ranked_forms, key=lambda pair: pair[0]) if each != form]
+    return [layout for _, layout in sorted(ranked_forms, key=lambda pair: pair[0]) if layout != form]
 
 
 def _depths(form: PackedLayout, cpu: Microarchitecture) -> list[int]:
@@ -92,7 +92,7 @@ class LayoutSearch:
 
     def __init__(self, group: FusedGroup, form: PackedLayout, target: Any, cores: int, trials: int) -> None:
         self._group, self._cpu, self._cores = group, microarchitecture.of_target(target), cores
-        forms = [each for each in alternatives(form, self._cpu) if self._fits(each)]
+        forms = [layout for layout in alternatives(form, self._cpu) if self._fits(layout)]
         # The order is always the same, so that the number of trials is enough to go on from.
         self._remaining_forms: Iterator[PackedLayout] = iter(forms[trials:])
 

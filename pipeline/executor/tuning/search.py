@@ -85,8 +85,8 @@ class ScheduleSearch:
             for candidate, duration in zip(candidates, seconds, strict=True):
                 if duration is not None:
                     self._remember(candidate.source.sch.trace, duration)
-            results = [runner.RunnerResult(None, "failed") if each is None else _result(each) for each in seconds]
-            self._context.notify_runner_results([each.source for each in candidates], results)
+            results = [runner.RunnerResult(None, "failed") if time_s is None else _result(time_s) for time_s in seconds]
+            self._context.notify_runner_results([candidate.source for candidate in candidates], results)
 
     def _remember(self, trace: Any, seconds: float) -> None:
         record = database.TuningRecord(trace, self._workload, [seconds], self._target)

@@ -114,7 +114,9 @@ def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
         return []
     times = of_calls(subject.stage, code, subject.device)
     # There are no times if the machine made other calls than expected; then nothing is worth tuning.
-    call_times = by_function([(call.function, each) for call, each in zip(code.calls, times, strict=False)])
+    call_times = by_function(
+        [(call.function, call_seconds) for call, call_seconds in zip(code.calls, times, strict=False)]
+    )
     seconds = {name: sum(call_times.get(name, ())) for name in tunable.functions}
     tasks = [_task(key, names, tunable, subject, seconds) for key, names in _alike(tunable, subject.cores).items()]
     worth = [task for task in tasks if task.seconds > least_share * sum(times)]

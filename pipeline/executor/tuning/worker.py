@@ -79,7 +79,7 @@ def _load_function(text: str, target: str) -> tuple[Callable[..., Any], list[Any
     from pipeline.tvm.access import tvm
 
     parameters = tvm.ir.load_json(text)["main"].params
-    return _compile(text, target)["main"], [_argument(each) for each in parameters]
+    return _compile(text, target)["main"], [_argument(parameter) for parameter in parameters]
 
 
 def _compile(text: str, target: str) -> Any:

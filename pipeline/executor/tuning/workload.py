@@ -28,7 +28,9 @@ def module_of(function: Any) -> Any:
 
 def key_of(function: Any, target: Any, cores: int) -> TuningKey:
     """Return the key of a function for a target's cores."""
-    shapes = ", ".join(f"{each.dtype}{[int(extent) for extent in each.shape]}" for each in function.params)
+    shapes = ", ".join(
+        f"{parameter.dtype}{[int(extent) for extent in parameter.shape]}" for parameter in function.params
+    )
     # The hash is signed; as 64 bits without a sign it always has 16 digits.
     structure = tvm_ffi.structural_hash(module_of(function)["main"]) & (1 << 64) - 1
     return _key(f"{structure:016x}", shapes, target, cores)
@@ -53,10 +55,10 @@ def _key(structure: str, shapes: str, target: Any, cores: int) -> TuningKey:
 def _json_value(value: Any) -> Any:
     """Convert a TVM target description to JSON."""
     if hasattr(value, "items"):
-        return {str(key): _json_value(each) for key, each in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, str | int | float | bool):
         return value
-    return [_json_value(each) for each in value]
+    return [_json_value(item) for item in value]
 
 
 def replace_library_calls(function: Any) -> Any:

@@ -109,7 +109,7 @@ class Preparation:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in PLANES or not np.isfinite(values).all():
                 raise InputError(f"{name} is {list(values)}; it must be one number, or three")
-        if not all(each > 0 for each in self.std):
+        if not all(deviation > 0 for deviation in self.std):
             raise InputError(f"std is {list(self.std)}; it must be above 0")
         if max(map(abs, self.mean)) > 1 or max(self.std) > _LARGEST_STD:
             raise InputError(
@@ -125,7 +125,7 @@ class Preparation:
         InputError
             If it takes no pictures, or bytes that shall be normalised.
         """
-        if spec.dtype in ("int8", "uint8") and (any(self.mean) or any(each != 1 for each in self.std)):
+        if spec.dtype in ("int8", "uint8") and (any(self.mean) or any(deviation != 1 for deviation in self.std)):
             raise InputError(f"the model's input {spec} takes bytes, which have no mean and std to be normalised by")
         return layout(spec)
 
@@ -160,7 +160,7 @@ class Preparation:
 
     def _normalise(self, views: np.ndarray) -> None:
         for number, view in enumerate(views):
-            mean, std = (each[number % len(each)] for each in (self.mean, self.std))
+            mean, std = (values[number % len(values)] for values in (self.mean, self.std))
             # (value / 255 - mean) / std, as one division and one subtraction in place, and in the type of the input.
             np.divide(view, view.dtype.type(255 * std), out=view)
             # Most often there is none, and the pass over the picture is saved.
@@ -255,9 +255,9 @@ def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparati
         return bundle, None
     stage = PreparationStage(pixels, spec, preparation)
     # The model may have stages and tensors of these names.
-    name = _unique_name("prepare", {each.name for each in bundle.plan.stages})
-    tensors = {each.name for each in (*bundle.plan.inputs, *bundle.plan.outputs)}
-    tensors |= {each.name for part in bundle.plan.stages for each in part.outputs}
+    name = _unique_name("prepare", {stage.name for stage in bundle.plan.stages})
+    tensors = {spec.name for spec in (*bundle.plan.inputs, *bundle.plan.outputs)}
+    tensors |= {spec.name for part in bundle.plan.stages for spec in part.outputs}
     picture = pixels.spec(_unique_name("picture", tensors))
     extension = bundle.with_stage(stage, inputs=[picture], outputs=[spec.name], name=name, fresh=True)
     return extension, stage.geometry

@@ -113,7 +113,7 @@ class Folder(Sink):
     def _unique_name(self, name: str) -> str:
         """Return a unique name: several folders may have equal file names."""
         candidates = (f"{name}-{number}" for number in count(2))
-        unique = next(each for each in chain([name], candidates) if each not in self._names_in_use)
+        unique = next(candidate for candidate in chain([name], candidates) if candidate not in self._names_in_use)
         self._names_in_use.add(unique)
         return unique
 

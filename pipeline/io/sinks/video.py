@@ -51,7 +51,7 @@ class Video(Sink):
         av = library()
         self._path, self._reading = path, reading
         # Builds of FFmpeg differ: x264 is missing where its licence does not fit; mpeg4 is FFmpeg's own.
-        self._codec = codec or next(each for each in CODECS if each in av.codecs_available)
+        self._codec = codec or next(codec_name for codec_name in CODECS if codec_name in av.codecs_available)
         self._stream: Any = None
         # A file without a picture is no video: finishing it is an error, or removes it.
         self._empty = True
@@ -122,11 +122,11 @@ class Video(Sink):
 
     def _format(self, pixels: Pixels) -> str:
         """Return the codec's least lossy format."""
-        formats = [str(each.name) for each in self._encoder.video_formats or ()]
+        formats = [str(pixel_format.name) for pixel_format in self._encoder.video_formats or ()]
         # The same content in another arrangement of bytes.
         alike = {"rgb24": "bgr0", "bgr24": "bgr0", "rgba": "bgra", "yuyv422": "yuv422p", "nv12": "yuv420p"}
         preferences: tuple[str | None, ...] = (pixels.format, alike.get(pixels.format), "yuv420p", *formats)
-        return next((each for each in preferences if each in formats), "yuv420p")
+        return next((preference for preference in preferences if preference in formats), "yuv420p")
 
     def _pts(self, stamp: int) -> int:
         """Return a time after the last picture's, as files require."""

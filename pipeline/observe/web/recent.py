@@ -40,7 +40,7 @@ class Recent:
 
     def busy(self, stage: StageStatistics) -> float:
         """Return a stage's busy share, 0 to 1, initially since the start."""
-        first = next((each for each in self._snapshots[0][1].stages if each.name == stage.name), None)
+        first = next((counts for counts in self._snapshots[0][1].stages if counts.name == stage.name), None)
         seconds = self._seconds
         if first is None or not seconds:
             return stage.busy

@@ -82,7 +82,7 @@ def describe_type(name: str, *, octets: bool = False) -> Any:
     struct = idl.make_idl_struct(
         f"{type_name}_",
         f"{package}.msg.dds_.{type_name}_",
-        {each.name: _type(each, octets=octets) for each in fields(name)},
+        {member.name: _type(member, octets=octets) for member in fields(name)},
         # Samples are payloads, and need none of the members that a dataclass would check.
         dataclassify=False,
     )
@@ -130,7 +130,7 @@ def _type(field: MessageField, *, octets: bool) -> Any:
 @cache
 def _plain(name: str, *, octets: bool) -> Any:
     package, _, type_name = name.partition("/msg/")
-    members = {each.name: _type(each, octets=octets) for each in fields(name)}
+    members = {member.name: _type(member, octets=octets) for member in fields(name)}
     # With members, unlike the outer type: Cyclone describes them to peers, and never makes one.
     return library("idl").make_idl_struct(f"{type_name}_", f"{package}.msg.dds_.{type_name}_", members)
 

@@ -168,7 +168,7 @@ def _settings(zenoh: ModuleType, endpoints: tuple[str, ...], *, localhost: bool)
     if path := os.environ.get("ZENOH_SESSION_CONFIG_URI"):
         return zenoh.Config.from_file(path)
     configuration = zenoh.Config()
-    addresses = ", ".join(f'"{each}"' for each in endpoints)
+    addresses = ", ".join(f'"{endpoint}"' for endpoint in endpoints)
     # As nodes on rmw_zenoh: a router makes the acquaintance, and messages pass directly.
     configuration.insert_json5("mode", '"peer"')
     configuration.insert_json5("connect/endpoints", f"[{addresses}]")

@@ -28,7 +28,7 @@ def execute(program: VtaProgram) -> npt.NDArray[np.uint8] | None:
     if table is None:
         return None
     arrays = allocate(program.config, table, program.memory)
-    interpreter(program.config)(*(tvm.runtime.from_dlpack(each) for each in arrays.values()))
+    interpreter(program.config)(*(tvm.runtime.from_dlpack(array) for array in arrays.values()))
     return None if arrays["wrong"][0] else arrays["memory"]
 
 

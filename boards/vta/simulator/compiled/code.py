@@ -52,7 +52,7 @@ class Code:
         self.row = config.batch * config.block
         extents: dict[str, Any] = {}
         self.arrays = {
-            name: T.arg(name, T.buffer([self._extent(extents, each) for each in array.shape], array.dtype))
+            name: T.arg(name, T.buffer([self._extent(extents, extent) for extent in array.shape], array.dtype))
             for name, array in arrays(config).items()
         }
         self.instructions = extents["instructions"]

@@ -59,7 +59,7 @@ def _function(config: Config) -> Any:
 
 def _actions(code: Code) -> dict[int, Callable[[], None]]:
     """Return the writers of the actions."""
-    writers: dict[int, Callable[[], None]] = {each: partial(transfers.load, code, each) for each in _LOADS}
+    writers: dict[int, Callable[[], None]] = {action: partial(transfers.load, code, action) for action in _LOADS}
     writers[Action.STORE] = partial(transfers.store, code)
     writers[Action.GEMM] = partial(loops.gemm, code)
     writers[Action.RESET] = partial(loops.reset, code)

@@ -59,7 +59,7 @@ def allocate(config: Config, table: Numbers, memory: npt.NDArray[np.uint8]) -> d
         "grains": -(-memory.size // accesses.grain_bytes(config)),
     }
     state = {
-        name: _zeros([extents[each] if isinstance(each, str) else each for each in array.shape], array.dtype)
+        name: _zeros([extents[extent] if isinstance(extent, str) else extent for extent in array.shape], array.dtype)
         for name, array in arrays(config).items()
     }
     state["table"][:], state["memory"][:] = table, memory

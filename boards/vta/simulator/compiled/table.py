@@ -101,29 +101,29 @@ def serial_clocks(instructions: Sequence[Instruction]) -> list[tuple[int, ...]] 
     clocks = [[0] * len(HardwareModule) for _ in HardwareModule]
     # By taker: the tokens of the module before it and of the one behind it; None where there is none.
     ahead: tuple[_Tokens | None, ...] = (None, deque(), deque())
-    behind: tuple[_Tokens | None, ...] = (deque(), deque(), None)
+    following: tuple[_Tokens | None, ...] = (deque(), deque(), None)
     rows = []
     for module, pop_prev, pop_next, push_prev, push_next in map(_dependences, instructions):
         clock = clocks[module]
-        for queue in (*((ahead[module],) if pop_prev else ()), *((behind[module],) if pop_next else ())):
+        for queue in (*((ahead[module],) if pop_prev else ()), *((following[module],) if pop_next else ())):
             if not queue:
                 return None
             clock[:] = map(max, clock, queue.popleft())
         clock[module] += 1
         snapshot = tuple(clock)
         rows.append((snapshot[module], *snapshot))
-        for pushes, step, queues in ((push_prev, -1, behind), (push_next, 1, ahead)):
+        for pushes, step, queues in ((push_prev, -1, following), (push_next, 1, ahead)):
             if pushes:
                 taker = queues[module + step] if 0 <= module + step < len(HardwareModule) else None
                 if taker is None:
                     return None
                 taker.append(snapshot)
-    return rows if _finishes(instructions, clocks) and not any(ahead) and not any(behind) else None
+    return rows if _finishes(instructions, clocks) and not any(ahead) and not any(following) else None
 
 
 def _finishes(instructions: Sequence[Instruction], clocks: Sequence[Sequence[int]]) -> bool:
     """Check for one FINISH, last, and after all others."""
-    ends = [isinstance(each, Finish) for each in instructions]
+    ends = [isinstance(instruction, Finish) for instruction in instructions]
     # FINISH is compute's last: that must know of every instruction of the other modules.
     counts = [clocks[module][module] for module in HardwareModule]
     return sum(ends) == 1 and ends[-1] and clocks[HardwareModule.COMPUTE] == counts
@@ -144,7 +144,7 @@ def _fill_transfers(program: VtaProgram, table: Numbers) -> bool:
     if sram.min() < 0 or sram.max() >= _LARGEST or dram.min() < 0 or dram.max() >= _LARGEST_BASE:
         return False
     base, y_size, x_size, x_stride, *pads = sram.T
-    stores = np.array([isinstance(each, StoreInstruction) for each in transfers])
+    stores = np.array([isinstance(instruction, StoreInstruction) for instruction in transfers])
     moves, reaches = x_size > 0, (x_size > 0) & (y_size > 0)
     unit, depth = _sizes(program.config)
     # Any STORE is from OUT; `dram_base` counts elements of the scratchpad.
@@ -174,14 +174,14 @@ def _sizes(config: Config) -> tuple[Numbers, Numbers]:
 
 def _fill_loops(program: VtaProgram, table: Numbers) -> bool:
     """Fill the rows of GEMM and ALU; return if micro-ops lie inside."""
-    positions = [index for index, each in enumerate(program.instructions) if isinstance(each, Gemm | Alu)]
+    positions = [index for index, instruction in enumerate(program.instructions) if isinstance(instruction, Gemm | Alu)]
     loops = [program.instructions[index] for index in positions]
     if not loops:
         return True
     fields = np.zeros((len(loops), len(LOOPS)), np.int64)
     # A GEMM has no immediate, an ALU instruction no factors of weights.
     for kind, names in ((Gemm, LOOPS[:-1]), (Alu, (*LOOPS[:-3], LOOPS[-1]))):
-        rows = [index for index, each in enumerate(loops) if isinstance(each, kind)]
+        rows = [index for index, instruction in enumerate(loops) if isinstance(instruction, kind)]
         columns = [LOOPS.index(name) for name in names]
         if rows:
             fields[np.ix_(rows, columns)] = _columns([loops[index] for index in rows], names)
@@ -191,7 +191,7 @@ def _fill_loops(program: VtaProgram, table: Numbers) -> bool:
         return False
     begin, end, outer_turns, inner_turns = counts[:, :4].T
     works = (outer_turns > 0) & (inner_turns > 0) & (end > begin)
-    table[positions, 0] = np.where(works, [_loop_action(each) for each in loops], Action.NOTHING)
+    table[positions, 0] = np.where(works, [_loop_action(instruction) for instruction in loops], Action.NOTHING)
     table[positions, len(ORDER) : len(ORDER) + len(LOOPS)] = fields
     return not (works & (end > program.config.depth(MemoryType.UOP))).any()
 

@@ -42,8 +42,8 @@ class LayoutAgnostic(Rewrite):
 
 
 def _elementwise(rewriter: Rewriter, call: Any) -> Any:
-    tensors = [each for each in call.args if isinstance(each, relax.Var | GenericConst)]
-    if not any(rewriter.is_last(each) for each in tensors) or not all(_fits(each) for each in tensors):
+    tensors = [argument for argument in call.args if isinstance(argument, relax.Var | GenericConst)]
+    if not any(rewriter.is_last(tensor) for tensor in tensors) or not all(_fits(tensor) for tensor in tensors):
         return None
     # Shapes, scalars and attributes that are operands have no layout.
     return rebuild(call, lambda node: _image(rewriter, node) if isinstance(node, relax.Var | GenericConst) else node)
@@ -87,9 +87,9 @@ def _reduction(rewriter: Rewriter, call: Any) -> Any:
 def _concat(rewriter: Rewriter, call: Any) -> Any:
     fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
     # One operand with channels last is enough: turning the others moves less than turning the result back.
-    if not any(rewriter.is_last(each) for each in fields) or not all(is_image(each.ty) for each in fields):
+    if not any(rewriter.is_last(field) for field in fields) or not all(is_image(field.ty) for field in fields):
         return None
-    return relax.op.concat([rewriter.last(each) for each in fields], AXIS[int(call.attrs.axis) % 4])
+    return relax.op.concat([rewriter.last(field) for field in fields], AXIS[int(call.attrs.axis) % 4])
 
 
 def _reshape(rewriter: Rewriter, call: Any) -> Any:

@@ -84,8 +84,8 @@ def _pads(values: Any) -> tuple[int, int, int, int]:
 
 
 def _elementwise(rewriter: Rewriter, call: Any) -> Any:
-    tensors = [each for each in call.args if isinstance(each, relax.Var | GenericConst)]
-    if not any(rewriter.is_line(each) for each in tensors) or not all(_fits(each) for each in tensors):
+    tensors = [argument for argument in call.args if isinstance(argument, relax.Var | GenericConst)]
+    if not any(rewriter.is_line(tensor) for tensor in tensors) or not all(_fits(tensor) for tensor in tensors):
         return None
     return LineLayout(rebuild(call, lambda node: _operand(rewriter, node)))
 
@@ -111,9 +111,9 @@ def _operand(rewriter: Rewriter, value: Any) -> Any:
 
 def _concat(rewriter: Rewriter, call: Any) -> Any:
     fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
-    if not any(rewriter.is_line(each) for each in fields) or not all(_is_line_var(each) for each in fields):
+    if not any(rewriter.is_line(field) for field in fields) or not all(_is_line_var(field) for field in fields):
         return None
-    return LineLayout(relax.op.concat([rewriter.line(each) for each in fields], _AXIS[int(call.attrs.axis) % 3]))
+    return LineLayout(relax.op.concat([rewriter.line(field) for field in fields], _AXIS[int(call.attrs.axis) % 3]))
 
 
 def _is_line_var(value: Any) -> bool:

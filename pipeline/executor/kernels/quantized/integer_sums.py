@@ -191,8 +191,8 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
     rewriter: Rewriter, source: Any, zero: int, values: np.ndarray, conv: ConvShape, *, is_image: bool
 ) -> Any:
     """Return the placeholder of sums over packed weights."""
-    way = byte_products.choose(conv, values.transpose(0, 2, 3, 1), rewriter.cpu)
-    padding = -conv.depth % byte_products.channels(way)
+    product = byte_products.choose(conv, values.transpose(0, 2, 3, 1), rewriter.cpu)
+    padding = -conv.depth % byte_products.channels(product)
     source = _pad_channels(rewriter.builder, source, conv, padding)
     padded_weights = np.pad(values, ((0, 0), (0, padding), (0, 0), (0, 0)))
     # Four bytes of neighbouring channels count as one number from here on.
@@ -200,12 +200,12 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
     conv = replace(conv, channels=fours.shape[1] * conv.groups)
     cpu = byte_products.for_tiles(rewriter.cpu)
     layout = packing.estimate_layout(conv.flatten() if conv.pointwise and is_image else conv, cpu)
-    if layout.depth % (byte_products.channels(way) // BYTES):
+    if layout.depth % (byte_products.channels(product) // BYTES):
         layout = structs.replace(layout, depth=conv.depth)
-    operands = [source, constant(packing.pack(fours, layout, lambda block: byte_products.order_bytes(block, way)))]
+    operands = [source, constant(packing.pack(fours, layout, lambda block: byte_products.order_bytes(block, product)))]
     # Outside of the data stands the byte that means zero, four times.
     filler = int(np.array([zero] * BYTES, np.uint8).view(np.int32)[0])
-    form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler, way=way)
+    form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler, way=product)
     if is_image:
         return DirectConvolution.placeholder(rewriter.builder, form, operands, conv.result, "int32")
     shape = (*extents(source.ty)[:-1], conv.out_channels)

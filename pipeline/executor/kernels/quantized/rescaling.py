@@ -162,7 +162,7 @@ def _pair(sums: Any, bias: np.ndarray, factors: np.ndarray, axis: int) -> list[A
 
 def _position(shape: Any, index: tuple[Any, ...]) -> list[Any]:
     """Return an element's indices in its broadcast operand."""
-    return [tir.number(0) if int(extent) == 1 else place for extent, place in zip(shape, index, strict=True)]
+    return [tir.number(0) if int(extent) == 1 else position for extent, position in zip(shape, index, strict=True)]
 
 
 def _map(builder: Any, name: str, data: Any, parameters: list[Any], step: Any) -> Any:

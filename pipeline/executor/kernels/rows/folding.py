@@ -116,13 +116,13 @@ class _FoldRegisters:
         """Set the registers to the neutral value."""
         neutral = self._fold.neutral_vector(self._lanes)
         return [
-            *(tirx.AllocBuffer(each) for each in self._buffers),
-            *(tir.store(each, neutral, self._at) for each in self._buffers),
+            *(tirx.AllocBuffer(register) for register in self._buffers),
+            *(tir.store(register, neutral, self._at) for register in self._buffers),
         ]
 
     def values(self) -> list[Any]:
         """Return the vectors of partial results."""
-        return [tir.load(each, self._at) for each in self._buffers]
+        return [tir.load(register, self._at) for register in self._buffers]
 
     def add(self, number: int, read: Callable[[Any, int], Any], offset: Any, size: int, keep: Keep | None) -> Any:
         """Fold `size` values into one of the vectors."""
@@ -158,7 +158,7 @@ def _join_lanes(fold: Fold, vector: Any, lanes: int) -> tuple[Any, list[Any]]:
 
 
 def _numbers(values: range) -> list[Any]:
-    return [tirx.IntImm("int32", each) for each in values]
+    return [tirx.IntImm("int32", lane) for lane in values]
 
 
 def _nest_loops(runs: Sequence[StridedRun], body: Callable[[Any], Any]) -> Any:

@@ -82,11 +82,11 @@ class TileAccumulators:
 
     def reset(self) -> list[Any]:
         """Set all sums to zero."""
-        return [*(tirx.AllocBuffer(each) for each in self.registers.values()), *self._clear()]
+        return [*(tirx.AllocBuffer(register) for register in self.registers.values()), *self._clear()]
 
     def _clear(self) -> list[Any]:
         zeros = tir.vector(tirx.const(0, self._arithmetic.dtype), self._form.lanes)
-        return [tir.store(each, zeros, self._all) for each in self.registers.values()]
+        return [tir.store(register, zeros, self._all) for register in self.registers.values()]
 
     def finish(self) -> list[Any]:
         """Complete the sums per pixel and vector in `results`."""
@@ -133,8 +133,8 @@ class TileAccumulators:
             def body(x: Any, w: Any) -> list[Any]:
                 loops = self._turns(loop_count, lambda index: group(x, w, index, range(unroll)))
                 # Counted from the last whole group, whose elements may share a vector with these.
-                rest = range(unroll, unroll + remainder)
-                return [*loops, group(x, w, tir.number(loop_count - 1), rest)] if remainder else loops
+                remaining = range(unroll, unroll + remainder)
+                return [*loops, group(x, w, tir.number(loop_count - 1), remaining)] if remainder else loops
 
             return tir.sequence(
                 tir.bound(
@@ -284,7 +284,9 @@ class TileAccumulators:
         starts = [first + part * lanes for part in range(self.tile.vectors)]
         vectors = [tir.load(self._weights, tir.ramp(start, lanes)) for start in starts]
         # Where products are of what is stored, there is nothing to widen.
-        return vectors if dtype == self._arithmetic.dtype else [widen_weights(each, dtype, lanes) for each in vectors]
+        return (
+            vectors if dtype == self._arithmetic.dtype else [widen_weights(vector, dtype, lanes) for vector in vectors]
+        )
 
     def _term(self, elements: dict[tuple[int, int], Any], weights: list[Any]) -> list[Any]:
         """Multiply all pixels' elements by one term's weights."""

@@ -68,7 +68,7 @@ def for_tiles(cpu: Microarchitecture) -> Microarchitecture:
 
 
 def _vnni(total: Any, data: Any, weights: Any, lanes: int) -> Any:
-    a, b = (tirx.reinterpret(f"int8x{lanes * BYTES}", each) for each in (data, weights))
+    a, b = (tirx.reinterpret(f"int8x{lanes * BYTES}", value) for value in (data, weights))
     # Four products of an unsigned and a signed byte, added to an int32 without an overflow between.
     return tirx.call_llvm_pure_intrin(f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{lanes * 32}", total, a, b)
 
@@ -80,7 +80,7 @@ def flip_signs(data: Any, lanes: int) -> Any:
 
 def _sdot(total: Any, data: Any, weights: Any, _: int) -> Any:
     # Weights first: the second operand may be one lane of a vector.
-    a, b = (tirx.reinterpret("int8x16", each) for each in (weights, data))
+    a, b = (tirx.reinterpret("int8x16", value) for value in (weights, data))
     return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.sdot.v4i32.v16i8", total, a, b)
 
 
@@ -103,7 +103,7 @@ def _halves_of_products(data: Any, weights: Any) -> list[Any]:
     spread, factors = _spread(data), tirx.reinterpret("int8x16", weights)
     return [
         tirx.call_llvm_pure_intrin(
-            "int16x8", "llvm.aarch64.neon.smull.v8i16", *(_half(each, index) for each in (factors, spread))
+            "int16x8", "llvm.aarch64.neon.smull.v8i16", *(_half(value, index) for value in (factors, spread))
         )
         for index in range(2)
     ]
@@ -127,13 +127,13 @@ def _half(value: Any, index: int) -> Any:
 
 
 def _usdot(total: Any, data: Any, weights: Any, _: int) -> Any:
-    a, b = (tirx.reinterpret("int8x16", each) for each in (data, weights))
+    a, b = (tirx.reinterpret("int8x16", value) for value in (data, weights))
     return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.usdot.v4i32.v16i8", total, a, b)
 
 
 def _mmla(total: Any, data: Any, weights: Any, _: int) -> Any:
     # Eight bytes of two pixels, times eight of two channels.
-    a, b = (tirx.reinterpret("int8x16", each) for each in (data, weights))
+    a, b = (tirx.reinterpret("int8x16", value) for value in (data, weights))
     return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.usmmla.v4i32.v16i8", total, a, b)
 
 

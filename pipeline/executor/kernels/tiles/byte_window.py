@@ -105,10 +105,10 @@ class ByteWindowLoops(WindowLoops):
         weights = [tir.load(self._weights, dy, dx, tir.span(c, lanes)).astype(words) for dy, dx in taps]
         statements = []
         for column, value in enumerate(values):
-            first, *others = (
+            first, *further = (
                 self._element(base, tap, column, lanes).astype(words) * factor
                 for tap, factor in zip(taps, weights, strict=True)
             )
-            total = sum(others, first).astype(tir.lanewise("int32", lanes))
+            total = sum(further, first).astype(tir.lanewise("int32", lanes))
             statements.append(tir.store(value, tir.load(value, at_zero) + total, at_zero))
         return statements

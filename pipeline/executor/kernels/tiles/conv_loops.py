@@ -131,16 +131,16 @@ class ConvLoops:
         if self._stay:
             return self._pixels(
                 lambda corner, number, rows, columns: tir.sequence(
-                    self._channels(origin, lambda at, size, part: self._tile_statement(
-                        at, corner, number, RegisterTile(rows, columns, size), part
+                    self._channels(origin, lambda block, size, part: self._tile_statement(
+                        block, corner, number, RegisterTile(rows, columns, size), part
                     ))
                 )
             )  # fmt: skip
         return self._channels(
             origin,
-            lambda at, size, part: tir.sequence(
+            lambda block, size, part: tir.sequence(
                 self._pixels(lambda corner, number, rows, columns: self._tile_statement(
-                    at, corner, number, RegisterTile(rows, columns, size), part
+                    block, corner, number, RegisterTile(rows, columns, size), part
                 ))
             ),
         )  # fmt: skip
@@ -160,8 +160,10 @@ class ConvLoops:
 
         def band(_: Any, row: Any, rows: int) -> Any:
             statements = list[Any]()
-            for left, count, columns in tiling.blocks(width, tile.columns):
-                corner = partial(lambda index, left, columns: (row, index * columns + left), left=left, columns=columns)
+            for first, count, columns in tiling.blocks(width, tile.columns):
+                corner = partial(
+                    lambda index, first, columns: (row, index * columns + first), first=first, columns=columns
+                )
                 statements += self._joined_loops(origin, count, corner, RegisterTile(rows, columns, 0))
             return tir.sequence(statements)
 

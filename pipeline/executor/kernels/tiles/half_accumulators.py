@@ -27,19 +27,19 @@ class HalfAccumulators(TileAccumulators):
 
     def reset(self) -> list[Any]:
         """Set all sums to zero."""
-        allocations = [tirx.AllocBuffer(each) for each in self.results.values()]
-        zeros = [] if self._is_whole else [tir.store(each, tir.zeros(self._form.lanes), self._all)
-                                           for each in self.results.values()]  # fmt: skip
+        allocations = [tirx.AllocBuffer(result) for result in self.results.values()]
+        zeros = [] if self._is_whole else [tir.store(result, tir.zeros(self._form.lanes), self._all)
+                                           for result in self.results.values()]  # fmt: skip
         # Registers are for sums that are under way; what these are added to would take twice as many.
-        kept = [] if self._is_whole else [tir.keep_in_memory(each) for each in self.results.values()]
-        return [*super().reset(), *allocations, *kept, *zeros]
+        fences = [] if self._is_whole else [tir.keep_in_memory(result) for result in self.results.values()]
+        return [*super().reset(), *allocations, *fences, *zeros]
 
     def _turns(self, count: int, turn: Callable[[Any], Any]) -> list[Any]:
         """Return the innermost loop, in blocks if too long."""
         if self._level:
             return super()._turns(count, turn)
-        most = max(1, BLOCK // self._unroll)
-        size = -(-count // -(-count // most))
+        longest = max(1, BLOCK // self._unroll)
+        size = -(-count // -(-count // longest))
 
         def block(_: Any, start: Any, turns: int) -> Any:
             return self._block(tir.loop("terms", turns, lambda index: turn(start + index)))

@@ -31,8 +31,8 @@ class MatrixAccumulators(TileAccumulators):
     def reset(self) -> list[Any]:
         """Set all sums to zero."""
         zeros = tir.vector(tirx.IntImm("int32", 0), _LANES)
-        allocations = [tirx.AllocBuffer(each) for each in self._spare]
-        return [*allocations, *(tir.store(each, zeros, _ALL) for each in self._spare), *super().reset()]
+        allocations = [tirx.AllocBuffer(register) for register in self._spare]
+        return [*allocations, *(tir.store(register, zeros, _ALL) for register in self._spare), *super().reset()]
 
     def finish(self) -> list[Any]:
         """Complete every register's sums of its pixel and vector."""

@@ -60,7 +60,7 @@ def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
     def fill(start: Any, count: int) -> Any:
         value = tirx.const(filler, dtype)
         return tir.run(
-            count, lanes, lambda at, size: tir.store(scratch, tir.wide(value, size), tir.span(start + at, size))
+            count, lanes, lambda offset, size: tir.store(scratch, tir.wide(value, size), tir.span(start + offset, size))
         )
 
     def row(index: Any) -> Any:
@@ -128,8 +128,8 @@ def copy_run(  # noqa: PLR0913, PLR0917 - where both sides are
     """Copy adjacent elements, converted to the scratch buffer's dtype."""
     dtype = str(scratch.dtype)
 
-    def step(at: Any, size: int) -> Any:
-        value = prepare(tir.load(data, tir.span(source + at, size)))
-        return tir.store(scratch, tir.convert(value, dtype, size), tir.span(target + at, size))
+    def step(offset: Any, size: int) -> Any:
+        value = prepare(tir.load(data, tir.span(source + offset, size)))
+        return tir.store(scratch, tir.convert(value, dtype, size), tir.span(target + offset, size))
 
     return tir.run(length, lanes, step)

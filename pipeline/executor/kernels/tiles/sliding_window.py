@@ -127,9 +127,9 @@ class WindowLoops(ABC):
         # A buffer for each pixel, which the compiler keeps in a register, as every index is known.
         values = [tir.buffer("value", [lanes], self._elements.sums) for _ in range(count)]
         at_zero = tir.span(tir.number(0), lanes)
-        statements = [tirx.AllocBuffer(each) for each in values]
+        statements = [tirx.AllocBuffer(value) for value in values]
         first = tirx.const(self._elements.first, self._elements.sums)
-        statements += [tir.store(each, tir.wide(first, lanes), at_zero) for each in values]
+        statements += [tir.store(value, tir.wide(first, lanes), at_zero) for value in values]
         statements += tir.bound("from", base, lambda start: [self._window_loops(values, start, c, lanes)])
         stores = [self._store(value, (image, h, w + dx, c), lanes) for dx, value in enumerate(values)]
         return tir.sequence([*statements, *stores])

@@ -48,7 +48,9 @@ class BoundSearch:
         self._gathers = gathers
         self._inputs = set(function.params) - _stored(function.body)
         # Functions that overwrite an operand have one parameter less.
-        self._limits = {function.params[place]: pair for place, pair in limits.items() if place < len(function.params)}
+        self._limits = {
+            function.params[position]: pair for position, pair in limits.items() if position < len(function.params)
+        }
         self._analyzer = Analyzer()
         self._pending: list[Check] = []
         self._loops: list[Any] = []
@@ -154,8 +156,8 @@ class BoundSearch:
             if not loads(index) or isinstance(index, tirx.Ramp | tirx.Broadcast):
                 continue
             if not self._proves(tirx.And(index >= 0, index < extent)):
-                places = int(extent) if isinstance(extent, tirx.IntImm) else extent
-                message = f"{self._description}: an index is outside of the {places} places of axis {axis}"
+                extent_text = int(extent) if isinstance(extent, tirx.IntImm) else extent
+                message = f"{self._description}: an index is outside of the {extent_text} places of axis {axis}"
                 self._require(*_unsigned(index, extent), "IndexError", message)
 
     def _check_division(self, division: Any, mutator: Any) -> Any:
@@ -199,7 +201,7 @@ class BoundSearch:
         # What a function computes itself, such as the middle of a search, is right, or TVM is wrong.
         if not {load.source for load in loads(value)} <= self._inputs or any(map(_is_empty, loops)):
             return
-        if not any(tvm_ffi.structural_equal(value, other.value) for other in self._pending):
+        if not any(tvm_ffi.structural_equal(value, check.value) for check in self._pending):
             self._pending.append(Check(value, limit, loops, kind, message))
 
     def _proves(self, condition: Any) -> bool:

@@ -72,12 +72,12 @@ def _constant_limits(module: Any) -> dict[Any, Limits]:
         call = binding.value
         if not isinstance(call, Call) or not str(getattr(call.op, "name", "")).startswith("relax.call_tir"):
             continue
-        pairs = {place: pair for place, value in enumerate(call.args[1].fields) if (pair := _limits_of(value))}
-        others = limits.get(call.args[0], pairs)
+        pairs = {position: pair for position, value in enumerate(call.args[1].fields) if (pair := _limits_of(value))}
+        earlier = limits.get(call.args[0], pairs)
         limits[call.args[0]] = {
-            place: (min(low, others[place][0]), max(high, others[place][1]))
-            for place, (low, high) in pairs.items()
-            if place in others
+            position: (min(low, earlier[position][0]), max(high, earlier[position][1]))
+            for position, (low, high) in pairs.items()
+            if position in earlier
         }
     return limits
 

@@ -79,12 +79,12 @@ def guard(statement: Any, checks: Sequence[Check], *, gathers: bool) -> Any:
         else:
             groups.append([check])
     tests = [_Test(group, gathers) for group in groups]
-    inside = [test for test in tests if _is_piecewise(statement, test.checks[0])]
-    front = [step for test in tests if test not in inside for step in test.over(test.checks[0].loops)]
-    if not inside:
+    piecewise = [test for test in tests if _is_piecewise(statement, test.checks[0])]
+    front = [step for test in tests if test not in piecewise for step in test.over(test.checks[0].loops)]
+    if not piecewise:
         return tir.sequence([*front, statement])
-    is_ahead = gathers and len(inside) == 1 and _is_gather(statement, inside[0].checks)
-    return tir.sequence([*front, _in_pieces(statement, inside, is_ahead=is_ahead)])
+    is_ahead = gathers and len(piecewise) == 1 and _is_gather(statement, piecewise[0].checks)
+    return tir.sequence([*front, _in_pieces(statement, piecewise, is_ahead=is_ahead)])
 
 
 class _Test:
@@ -117,21 +117,21 @@ class _Test:
     def look(self, loops: Sequence[Any]) -> Any:
         body = tir.sequence(self.note({}))
         for loop in reversed(loops):
-            fresh = Var(str(loop.loop_var.name), loop.loop_var.ty)
-            body = tirx.For(fresh, loop.min, loop.extent, tir.SERIAL, substitute(body, {loop.loop_var: fresh}))
+            variable = Var(str(loop.loop_var.name), loop.loop_var.ty)
+            body = tirx.For(variable, loop.min, loop.extent, tir.SERIAL, substitute(body, {loop.loop_var: variable}))
         return body
 
-    def note(self, places: Mapping[Any, Any]) -> list[Any]:
+    def note(self, positions: Mapping[Any, Any]) -> list[Any]:
         """Return statements recording the values at some loop places."""
         zero, steps = tir.number(0), []
         for check, register, is_sign in zip(self.checks, self._registers, self._signs, strict=True):
-            value, before = substitute(check.value, places), tir.load(register, zero)
+            value, previous = substitute(check.value, positions), tir.load(register, zero)
             if is_sign:
                 value = value.astype("int64")
                 # Of the other bits alone: no difference may overflow.
                 distance = check.limit.astype("int64") - 1 - tirx.bitwise_and(value, tirx.const(2**63 - 1, "int64"))
                 value = tirx.bitwise_or(value, distance)
-            steps.append(tir.store(register, (tirx.bitwise_or if is_sign else tirx.Max)(before, value), zero))
+            steps.append(tir.store(register, (tirx.bitwise_or if is_sign else tirx.Max)(previous, value), zero))
         return steps
 
     def fail(self) -> list[Any]:
@@ -147,8 +147,10 @@ def _is_long(check: Check) -> bool:
     return str(check.value.ty.dtype) == "uint64"
 
 
-def _are_same(loops: Sequence[Any], others: Sequence[Any]) -> bool:
-    return len(loops) == len(others) and all(a.loop_var.same_as(b.loop_var) for a, b in zip(loops, others, strict=True))
+def _are_same(loops: Sequence[Any], other_loops: Sequence[Any]) -> bool:
+    return len(loops) == len(other_loops) and all(
+        a.loop_var.same_as(b.loop_var) for a, b in zip(loops, other_loops, strict=True)
+    )
 
 
 def _is_piecewise(statement: Any, check: Check) -> bool:

@@ -94,7 +94,7 @@ def _sigmoid(value: Any, lanes: int, bindings: tir.Bindings) -> Any:
 
 def _rational(value: Any, lanes: int, parts: tuple[Sequence[float], Sequence[float], float]) -> Any:
     above, below, limit = parts
-    upper_limit, lower_limit = (tir.constant(each, lanes) for each in (limit, -limit))
+    upper_limit, lower_limit = (tir.constant(bound, lanes) for bound in (limit, -limit))
     # A comparison with NaN is false, so that NaN stays what it is.
     value = tirx.Select(value > upper_limit, upper_limit, value)
     value = tirx.Select(value < lower_limit, lower_limit, value)

@@ -46,7 +46,7 @@ def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[An
 def _picks(lanes: int, first: int) -> list[Any]:
     """Return alternating element numbers of two vectors from `first` on."""
     picks = [first + step // 2 + (step % 2) * lanes for step in range(lanes)]
-    return [tirx.IntImm("int32", each) for each in picks]
+    return [tirx.IntImm("int32", lane) for lane in picks]
 
 
 def block(  # noqa: PLR0913, PLR0917 - where both sides are

@@ -34,7 +34,7 @@ def variable(name: str) -> Any:
 
 def buffer(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
     """Return a buffer variable."""
-    return tirx.decl_buffer([number(each) for each in shape], dtype, name=name, layout=None)
+    return tirx.decl_buffer([number(extent) for extent in shape], dtype, name=name, layout=None)
 
 
 def sequence(statements: Sequence[Any]) -> Any:
@@ -58,7 +58,7 @@ def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = SERIAL)
     with lanes(index, extent) as registers:
         statement = body(index)
     # Before the loop: TVM does not turn what is allocated inside into vectors.
-    allocations = [tirx.AllocBuffer(each) for each in registers]
+    allocations = [tirx.AllocBuffer(register) for register in registers]
     return sequence([*allocations, tirx.For(index, number(0), number(extent), kind, statement)])
 
 
@@ -77,11 +77,11 @@ _lanes: ContextVar[_Lanes | None] = ContextVar("lanes", default=None)
 def lanes(index: Any, extent: int) -> Iterator[list[Any]]:
     """Collect registers requested inside, one value per lane."""
     context = _Lanes(index, extent, [])
-    outside = _lanes.set(context)
+    token = _lanes.set(context)
     try:
         yield context.registers
     finally:
-        _lanes.reset(outside)
+        _lanes.reset(token)
 
 
 def register(dtype: str) -> tuple[Any, Any, list[Any]]:
@@ -233,7 +233,7 @@ def fetch(source: Any, *indices: Any, write: bool = False, to_l1: bool = True) -
     # A prefetch of an address outside of all memory does no harm, so nobody has to check the end.
     address = tirx.address_of(load(source, *indices))
     # As LLVM counts them: read or write, locality from 0 to 3, and 1 for the cache of data.
-    flags = [tirx.IntImm("int32", each) for each in (int(write), 3 if to_l1 else 2, 1)]
+    flags = [tirx.IntImm("int32", flag) for flag in (int(write), 3 if to_l1 else 2, 1)]
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))
 
 

@@ -132,7 +132,7 @@ def share_chunks(form: WinogradForm, cpu: Microarchitecture, tasks: int) -> Wino
 def pack(weights: NDArray[np.float32], form: WinogradForm) -> NDArray[np.float32]:
     """Transform and pack weights (out, in, 3, 3), position by position."""
     position_weights = winograd_transforms.of_weights(weights, form.outputs)
-    return np.concatenate([packing.pack(each[..., None, None], form.layout) for each in position_weights])
+    return np.concatenate([packing.pack(weights[..., None, None], form.layout) for weights in position_weights])
 
 
 def weights_stay(form: WinogradForm, cpu: Microarchitecture) -> bool:

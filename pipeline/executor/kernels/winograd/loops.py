@@ -78,7 +78,7 @@ class WinogradLoops:
         # Inside of the task, so that each core has buffers of its own.
         scratch = [self._transformed_data, self._products, self._patch]
         return [
-            *(tirx.AllocBuffer(each) for each in scratch),
+            *(tirx.AllocBuffer(buffer) for buffer in scratch),
             self._each_tile(first, self._transform),
             tir.loop("position", self._form.positions, lambda position: tir.sequence(self._multiply(position))),
             self._each_tile(first, self._result),

@@ -37,7 +37,7 @@ class WinogradMatrices(NamedTuple):
 def matrices(outputs: int) -> WinogradMatrices:
     """Return the transforms for 2 or 4 adjacent results per axis."""
     points = _POINTS[outputs]
-    products = [polynomial.polyfromroots([each for each in points if each != point]) for point in points]
+    products = [polynomial.polyfromroots([root for root in points if root != point]) for point in points]
     data = np.zeros((len(points) + 1, len(points) + 1))
     # Lagrange's polynomials at the points, and the product of all for the point at infinity (Toom and Cook).
     data[:-1, :-1] = products
