@@ -11,7 +11,7 @@ from pipeline.core.plan.plan import Plan
 from pipeline.core.plan.stage_plan import StagePlan, StepPlan, TensorSpec
 from pipeline.prediction.borrowing import stage_parts
 from pipeline.prediction.contention import WAKING_S, flow_interval, worker_groups, worker_phases
-from pipeline.prediction.frame_flow import Phase, WorkerGroup
+from pipeline.prediction.frame_flow import FrameFlow, Phase, WorkerGroup
 
 
 def test_workers_that_share_nothing_are_as_fast_as_their_number() -> None:
@@ -107,11 +107,20 @@ def test_branches_join_and_one_that_is_empty_takes_no_place() -> None:
     assert flow_interval((first, middle, last), 8) == pytest.approx(2.0)
 
 
-def test_a_memory_serves_all_in_equal_parts() -> None:
-    # Each needs the memory for 2 of 3 seconds: three together take 6, two 4.
-    for count, seconds in ((1, 3.0), (2, 2.0), (3, 2.0)):
-        group = alike(count, Phase(3.0, memory="host", memory_s=2.0))
-        assert flow_interval((group,), 2 * count) == pytest.approx(seconds)
+@pytest.mark.parametrize("frames_per_worker", [2, 100])
+# Each needs the memory for 2 of 3 seconds: three together take 6, two 4.
+@pytest.mark.parametrize(("count", "seconds"), [(1, 3.0), (2, 2.0), (3, 2.0)])
+def test_a_memory_serves_all_in_equal_parts(count: int, seconds: float, frames_per_worker: int) -> None:
+    group = alike(count, Phase(3.0, memory="host", memory_s=2.0))
+    assert flow_interval((group,), frames_per_worker * count) == pytest.approx(seconds)
+
+
+def test_a_memory_goes_on_with_the_others_when_one_is_served() -> None:
+    # By hand: each has half of the memory until 2 s; the first one has all of it until 4 s, while the second computes.
+    first, second = (Phase(3.0, memory="host", memory_s=3.0),), (Phase(1.0, memory="host", memory_s=1.0), Phase(9.0))
+    flow = FrameFlow((WorkerGroup((first, second)),), 2)
+    flow.run(2, 1e-6)
+    assert flow.ends[:2] == pytest.approx([4.0, 11.0])
 
 
 def alike(count: int, *phases: Phase, predecessors: tuple[int, ...] = (), depth: int = 2) -> WorkerGroup:

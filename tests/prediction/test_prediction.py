@@ -104,6 +104,27 @@ def test_unlike_replicas_take_energy_by_their_frames() -> None:
     assert predict(plan(both)).joules is None
 
 
+@pytest.mark.parametrize(
+    ("replica_ms", "in_flight", "interval_ms", "bottleneck"),
+    [
+        # Their rates add up if as many frames may be inside as they take.
+        ((10, 10), 2, 5.0, "a"),
+        ((10, 40), 6, 8.0, "a"),
+        # With two inside, the fast one waits for the slow one's result to leave.
+        ((10, 40), 2, 40 / 3, FRAMES_INSIDE),
+        ((10, 10), 1, 10.0, FRAMES_INSIDE),
+    ],
+)
+def test_unlike_replicas_wait_for_results_to_leave_in_order(
+    replica_ms: tuple[int, ...], in_flight: int, interval_ms: float, bottleneck: str
+) -> None:
+    alike = len(set(replica_ms)) == 1
+    times: dict[str, Any] = {} if alike else {"replica_seconds": tuple(each * MS for each in replica_ms)}
+    prediction = predict(plan(stage("a", "x", "y", cores=(0, 1), replicas=2, **times), in_flight=in_flight))
+    assert prediction.interval_s == pytest.approx(interval_ms * MS, rel=0.005)
+    assert prediction.bottleneck == bottleneck
+
+
 def test_a_plan_made_by_hand_needs_no_link() -> None:
     copying = plan(stage("a", "x", "y", device="npu"))
     assert predict(replace(copying, board=replace(copying.board, links=()))).interval_s == pytest.approx(10 * MS)
