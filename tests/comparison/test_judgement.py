@@ -157,7 +157,14 @@ def test_what_was_accepted_is_allowed(
     assert (judgement.problem, judgement.steps, judgement.allowed) == ("", steps, allowed)
 
 
-def test_what_a_share_accepts_is_told_as_a_share() -> None:
+@pytest.mark.parametrize(
+    ("error", "steps", "allowed"),
+    # Told in steps as long as they are within the bound of these, else as the share that accepts it.
+    [(0.0, 0.0, 2.0), (1.0, 1.0, 2.0), (2.0, 2.0, 2.0), (2.5, None, 0.05), (5.0, None, 0.05)],
+)
+def test_what_a_share_accepts_is_told_in_steps_if_these_suffice(
+    error: float, steps: float | None, allowed: float
+) -> None:
     expected = ReferenceOutput(np.array([100.0, 0.0]), step=1.0)
-    judgement = judge(np.array([105.0, 0.0]), expected, Bounds.of(Tolerance.of(0.05)))
-    assert (judgement.problem, judgement.steps, judgement.allowed) == ("", None, 0.05)
+    judgement = judge(np.array([100.0 + error, 0.0]), expected, Bounds.of(Tolerance.of(0.05)))
+    assert (judgement.problem, judgement.steps, judgement.allowed) == ("", steps, allowed)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from pipeline.comparison.random_frame import random_frame
+from pipeline.comparison.random_frame import PERTURBATION, perturb, random_frame
 from pipeline.core.plan.plan import TensorSpec
 
 SPECS = [
@@ -28,3 +29,25 @@ def test_equal_seeds_give_equal_frames() -> None:
     for spec in SPECS:
         np.testing.assert_array_equal(first[spec.name], repeated[spec.name])
     assert not np.array_equal(first["f"], different["f"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "largest_change", "most_changed"),
+    [
+        ("float32", [1.0, -1.0], PERTURBATION, 1.0),
+        ("float64", [1e6, -1e6], 1e6 * PERTURBATION, 1.0),
+        # A neighbour at one place of a hundred, and never beyond the dtype.
+        ("uint8", [0, 255], 1, 0.02),
+        ("int8", [-128, 5, 127], 1, 0.02),
+        ("int64", [0, 1], 0, 0.0),
+        ("bool", [False, True], 0, 0.0),
+    ],
+)
+def test_a_perturbed_frame_is_near(dtype: str, values: list[float], largest_change: float, most_changed: float) -> None:
+    array = np.resize(np.array(values, dtype), 6000)
+    perturbed_array = perturb({"x": array})["x"]
+    changes = np.abs(perturbed_array.astype(np.float64) - array.astype(np.float64))
+    assert (perturbed_array.dtype, perturbed_array.shape) == (array.dtype, array.shape)
+    assert changes.max() == pytest.approx(largest_change, rel=0.5)
+    assert np.mean(changes > 0) <= most_changed
+    np.testing.assert_array_equal(perturbed_array, perturb({"x": array})["x"], "each time the same")
