@@ -61,11 +61,7 @@ class ClusterPipeline(Pipeline):
         self._scaling = threading.Lock()
         self._follower: threading.Thread | None = None
         fleet.resize(count)
-        bundle = arrange(count * fleet.places)
-        first = bundle.builds[0]
-        super().__init__(
-            first.plan, first.codes, create=self._create, shapes=bundle.shapes, more=bundle.builds[1:], **options
-        )
+        super().__init__(arrange(count * fleet.places), create=self._create, **options)
         if follow is not None:
             self._follower = threading.Thread(
                 target=self._live, args=(follow,), name="nodes of the cluster", daemon=True

@@ -20,9 +20,7 @@ from pipeline.core import arguments
 from pipeline.core.plan.device_map import DeviceMap
 from pipeline.errors import ArgumentError
 from pipeline.executor.bundle import Bundle
-
-_OF_REPLICAS = ("stage_timeout", "on_timeout")
-"""Options on the bundle's stages, and so for the replicas."""
+from pipeline.scheduler.options import PipelineOptions, Supervision
 
 _OF_FLEET = ("retry", "in_flight", "timeout", "patience")
 
@@ -82,7 +80,12 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     if replicas != AUTO:
         arguments.count("replicas", replicas, 1)
     fleet_options = _fleet_options({name: options.pop(name) for name in _OF_FLEET if name in options})
-    order_options = {name: options.pop(name) for name in _OF_REPLICAS if name in options}
+    settings = PipelineOptions.of(**options)
+    supervision = settings.supervision
+    # Limits are about the bundle's stages, and so for the replicas; a failed frame is for the pipeline here.
+    order_options = {"supervision": Supervision(timeouts=supervision.timeouts, on_timeout=supervision.on_timeout)}
+    here = {name: value for name, value in options.items() if name not in ("stage_timeout", "on_timeout", "on_error")}
+    here["supervision"] = Supervision(supervision.on_error)
     check_address(address)
     load_ray()
     saved = _read_saved(bundle, folder, require_signature)
@@ -92,8 +95,6 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     part, functions = split_bundle(code, description)
     parts = read_parts(part) if saved is None else saved
     requirement = derive_requirement(part.on_devices(devices or {}).plan, cpus, resources)
-    # Live streams want the newest frame, not one that has waited in line.
-    is_live = options.get("admission", "block") != "block"
     membership = contextlib.ExitStack()
     with contextlib.ExitStack() as undo:
         undo.callback(membership.close)
@@ -101,16 +102,17 @@ def load(  # noqa: PLR0913 - all but the first by keyword
         nodes = load_ray().nodes
         check_nodes(nodes(), requirement)
         count = max(1, count_replicas(nodes(), requirement)) if replicas == AUTO else int(replicas)
-        notes = ReplicaNotes(part.plan, options.get("trace"))
+        notes = ReplicaNotes(part.plan, settings.trace)
         order = ReplicaOrder(parts.digest, dict(devices or {}), order_options)
         fleet = Fleet(part.plan, parts, order, requirement, fleet_options, notes)
         membership.callback(fleet.close)
 
         def arrange(workers: int) -> ClusterBundle:
-            return cluster_bundle(code, part, functions, workers, 1 if is_live else workers)
+            # Live streams want the newest frame, not one that has waited in line.
+            return cluster_bundle(code, part, functions, workers, 1 if settings.admission.drops else workers)
 
         follow = partial(_count, requirement) if replicas == AUTO else None
-        running = ClusterPipeline(arrange, fleet, membership, count, follow, **options)
+        running = ClusterPipeline(arrange, fleet, membership, count, follow, **here)
         # The pipeline leaves the cluster when it is closed.
         undo.pop_all()
         return running

@@ -36,7 +36,7 @@ class ReplicaOrder:
     devices : mapping
         Devices in place of some of its plan's.
     options : mapping of str to object
-        Of its pipeline, such as ``stage_timeout``.
+        Of its pipeline, such as ``supervision``.
     version : str
         Of this project, which both sides must have.
     """

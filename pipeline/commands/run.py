@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         run_options.source(options, bundle.plan.inputs, preparation) as source,
     ):
         bundle, geometry = prepare_bundle(bundle, source.pixels, preparation)
-        loading = run_options.pipeline_options(options, source, bundle.plan)
+        loading: dict[str, Any] = {**run_options.pipeline_options(options, source, bundle.plan)}
         if options.compile:
             loading |= {"on_new_shape": "compile", "model": options.compile}
         with (
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
                 limit=options.frames,
                 server=server,
                 replicas=cluster_options,
-                **loading,
+                loading=loading,
             )
     _report(statistics, summary, updates, replicas, options)
     # What was skipped is no failure, unless nothing else was there.
@@ -99,29 +99,29 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
     limit: int | None,
     server: ViewServer | None,
     replicas: Mapping[str, Any],
-    **options: Any,
+    loading: Mapping[str, Any],
 ) -> tuple[Statistics, StreamSummary, Sequence[ReplicaStatistics]]:
     from pipeline.io.stream import FrameStream
 
-    with live.Display("streaming") as display, _load(bundle, replicas, **options) as running, _metrics(running, port):
+    with live.Display("streaming") as display, _load(bundle, replicas, loading) as running, _metrics(running, port):
         display.watch(running.statistics)
         if server is not None:
             # Cameras send formats that no browser shows.
             server.show(running, source.pixels.rgb if source.pixels else None)
         # The pipeline goes on after a frame that failed; the stream has to know it, too.
-        skip = options["on_error"] == "skip"
+        skip = loading["supervision"].on_error == "skip"
         with ready_service(), updates.watch(running, bundle):
             summary = FrameStream(running, source, sink, skip_failed=skip, limit=limit).run()
         counts = getattr(running, "replicas", ())
     return running.statistics(), summary, counts
 
 
-def _load(bundle: Bundle, replicas: Mapping[str, Any], **options: Any) -> Pipeline:
+def _load(bundle: Bundle, replicas: Mapping[str, Any], loading: Mapping[str, Any]) -> Pipeline:
     if not replicas:
-        return pipeline.load(bundle, **options)
+        return pipeline.load(bundle, **loading)
     from pipeline.cluster import load
 
-    return load(bundle, **replicas, **options)
+    return load(bundle, **replicas, **loading)
 
 
 def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextManager[object]:

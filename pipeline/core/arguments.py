@@ -6,10 +6,10 @@ import math
 import numbers
 import operator
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from pipeline.errors import ArgumentError
+from pipeline.errors import ArgumentError, near
 
 
 def time_limit(name: str, value: Any) -> float | None:
@@ -73,6 +73,12 @@ def choice(name: str, value: Any, choices: Collection[str]) -> str:
         alternatives = " or ".join(words) if len(words) == 2 else f"one of {', '.join(words)}"
         raise ArgumentError(f"{name} is {_describe_value(value)}; it must be {alternatives}")
     return value
+
+
+def keywords(function: str, values: Mapping[str, object], kind: Any) -> None:
+    """Refuse keyword arguments that a `TypedDict` does not have, by `TypeError` as Python does."""
+    for name in values.keys() - kind.__optional_keys__:
+        raise TypeError(f"{function}() has no argument {name!r}{near(name, kind.__optional_keys__)}")
 
 
 def _number(name: str, value: Any, requirement: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from pipeline.ros.messages import cdr, diagnostics
 from pipeline.ros.messages.diagnostics import Condition
 from pipeline.ros.messages.message_reader import MessageReader
 from pipeline.ros.messages.message_writer import MessageWriter
+from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.waiting import Latch
 
 if TYPE_CHECKING:
@@ -168,11 +170,10 @@ class RosNode:
     def _open(self, pixels: Any) -> None:
         configuration = self._configuration
         bundle, geometry = prepare_bundle(self._bundle, pixels, self._preparation)
-        deadline: dict[str, Any] = {} if configuration.deadline is None else {"deadline": configuration.deadline}
+        deadline = math.inf if configuration.deadline is None else configuration.deadline
         try:
-            running = pipeline.load(
-                bundle, admission=configuration.policy, switch_interval=SWITCH_INTERVAL_S, **deadline
-            )
+            admission = Admission(configuration.policy, deadline=deadline)
+            running = pipeline.load(bundle, admission=admission, switch_interval=SWITCH_INTERVAL_S)
         except ValueError as error:
             raise InputError(str(error)) from None
         # Before the bridge, which is closed first and hands over what is still inside.

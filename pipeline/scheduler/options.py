@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict
 
 from pipeline.core import arguments
 from pipeline.core.board.board import Device
+from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import ArgumentError, near
+from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.trace import Trace
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,24 @@ class Supervision:
                 raise ArgumentError(f"a limit for the stage {name!r}; there are {', '.join(names)}{near(name, names)}")
 
 
+class PipelineKeywords(TypedDict, total=False):
+    """Keyword arguments of `Pipeline`, and of whatever loads one."""
+
+    create: Callable[[Device], DeviceRuntime]
+    trace: Trace | None
+    admission: Admission | str
+    waiting: int
+    deadline: float
+    supervision: Supervision
+    on_error: str
+    stage_timeout: float | Mapping[str, float] | None
+    on_timeout: str
+    switch_interval: float | None
+    shapes: OpenShapes | None
+    more: Sequence[Build]
+    checksum: str
+
+
 @dataclass(frozen=True)
 class PipelineOptions:
     """Options of a pipeline, packed once.
@@ -89,3 +113,38 @@ class PipelineOptions:
     admission: Admission
     supervision: Supervision
     trace: Trace | None = None
+
+    @staticmethod
+    def of(**keywords: Unpack[PipelineKeywords]) -> PipelineOptions:
+        """Pack the keyword arguments of a pipeline.
+
+        Raises
+        ------
+        ArgumentError
+            If a value is unknown, or stands beside the one that contains it.
+        """
+        arguments.keywords("Pipeline", keywords, PipelineKeywords)
+        create, trace = keywords.get("create", devices.create), keywords.get("trace")
+        return PipelineOptions(create, _admission(keywords), _supervision(keywords), trace)
+
+
+def _admission(keywords: PipelineKeywords) -> Admission:
+    policy = keywords.get("admission", "block")
+    if not isinstance(policy, Admission):
+        return Admission(policy, keywords.get("waiting", 0), keywords.get("deadline", math.inf))
+    _refuse_beside("admission", keywords.keys() & {"waiting", "deadline"})
+    return policy
+
+
+def _supervision(keywords: PipelineKeywords) -> Supervision:
+    if "supervision" in keywords:
+        _refuse_beside("supervision", keywords.keys() & {"on_error", "stage_timeout", "on_timeout"})
+        return keywords["supervision"]
+    timeouts = keywords.get("stage_timeout")
+    on_error, on_timeout = keywords.get("on_error", "skip"), keywords.get("on_timeout", "fail-frame")
+    return Supervision(on_error, {} if timeouts is None else timeouts, on_timeout)
+
+
+def _refuse_beside(name: str, others: Collection[str]) -> None:
+    if others:
+        raise ArgumentError(f"{name} has {' and '.join(sorted(others))} in it already; give one of the two")

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.core import arguments
-from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import Plan
 from pipeline.core.shapes import Build, OpenShapes
-from pipeline.executor import devices
-from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.change import Changes, RunnableBundle, check_codes
 from pipeline.scheduler.engine import Engine
 from pipeline.scheduler.frame_calls import FrameCalls
 from pipeline.scheduler.life_cycle import LifeCycle
-from pipeline.scheduler.options import PipelineOptions, Supervision
+from pipeline.scheduler.options import PipelineKeywords, PipelineOptions
 from pipeline.scheduler.original_calls import OriginalCalls
 from pipeline.scheduler.pending_builds import PendingBuilds, SizeBuilder
 from pipeline.scheduler.statistics import Statistics
 from pipeline.scheduler.switch_interval import SwitchInterval
 from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.unclosed import watch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 from pipeline.system import forks
 
 
@@ -41,38 +39,40 @@ class Pipeline(FrameCalls, LifeCycle):
 
     Parameters
     ----------
-    plan : Plan
-        The stages, their devices and what travels between them.
+    plan : Plan or Bundle
+        The stages, their devices and what travels between them.  A bundle has the code of its stages as well, also for
+        frames of other sizes.
     codes : sequence, optional
         What each stage's device loads, in the plan's order; None if no stage has code.
-    create : callable, optional
+    build : callable, optional
+        Makes the stages for a size of frames that has none, when the first frame of it comes.
+
+    Other Parameters
+    ----------------
+    create : callable
         Makes the runtime of a device.
     trace : Trace, optional
         Where to note which stage worked on which frame when.
-    admission : str
-        What happens to a frame that finds no room: ``"block"``, ``"latest"``, ``"drop-oldest"`` or ``"deadline"``;
-        see `Admission`.
+    admission : Admission or str
+        What happens to a frame that finds no room: ``"block"`` (default), ``"latest"``, ``"drop-oldest"`` or
+        ``"deadline"``.  An `Admission` has the next two in it.
     waiting : int
         How many frames may wait at the entrance, where the policy drops frames; 0 for its default.
     deadline : float
         Seconds after a frame's timestamp when its result is of no use any more, for ``"deadline"``.
+    supervision : Supervision
+        What happens when stages fail or hang; in place of the next three.
     on_error : str
-        ``"skip"``: a failed frame ends alone.  ``"stop"``: the first one ends the pipeline; see `Supervision`.
+        ``"skip"`` (default): a failed frame ends alone.  ``"stop"``: the first one ends the pipeline.
     stage_timeout : float or mapping of str to float, optional
         Seconds that a stage may run on one frame, for all stages or by name.
     on_timeout : str
-        ``"fail-frame"`` and restart the stage's device, or ``"fail-pipeline"``.
+        ``"fail-frame"`` (default) and restart the stage's device, or ``"fail-pipeline"``.
     switch_interval : float, optional
         Seconds after which a thread that is busy in Python hands over the interpreter, as long as the pipeline is
         open: for the whole process; see `pipeline.scheduler.switch_interval`.
-    shapes : OpenShapes, optional
-        What varies in the shapes of the inputs.
-    more : sequence of Build
-        The stages for frames of other sizes than the plan's.
-    build : callable, optional
-        Makes such a build for a size that has none, when the first frame of it comes.
-    checksum : str
-        Of the manifest of the bundle, by which versions are told apart.
+    shapes, more, checksum : OpenShapes, sequence of Build, str
+        Those of a bundle, beside its `plan` and `codes`.
 
     Raises
     ------
@@ -90,33 +90,21 @@ class Pipeline(FrameCalls, LifeCycle):
     ...         print(result.argmax())
     """
 
-    def __init__(  # noqa: PLR0913 - all but the first two by keyword
+    def __init__(
         self,
-        plan: Plan,
+        plan: Plan | RunnableBundle,
         codes: Sequence[Any] | None = None,
         *,
-        create: Callable[[Device], DeviceRuntime] = devices.create,
-        trace: Trace | None = None,
-        admission: str = "block",
-        waiting: int = 0,
-        deadline: float = math.inf,
-        on_error: str = "skip",
-        stage_timeout: float | Mapping[str, float] | None = None,
-        on_timeout: str = "fail-frame",
-        switch_interval: float | None = None,
-        shapes: OpenShapes | None = None,
-        more: Sequence[Build] = (),
         build: SizeBuilder | None = None,
-        checksum: str = "",
+        **keywords: Unpack[PipelineKeywords],
     ) -> None:
-        supervision = Supervision(on_error, {} if stage_timeout is None else stage_timeout, on_timeout)
-        supervision.check(stage.name for stage in plan.stages)
-        options = PipelineOptions(create, Admission(admission, waiting, deadline), supervision, trace)
+        options = PipelineOptions.of(**keywords)
+        builds, shapes = _builds(plan, codes, keywords) if isinstance(plan, Plan) else (plan.builds, plan.shapes)
+        options.supervision.check(stage.name for stage in builds[0].plan.stages)
         # Before the engine, whose threads it is for; taken back if they do not start.
-        self._switch_interval = SwitchInterval(switch_interval)
+        self._switch_interval = SwitchInterval(keywords.get("switch_interval"))
         try:
-            first_build = Build(plan, check_codes(plan, codes), checksum=checksum)
-            self._engine = Engine([first_build, *more], shapes, options)
+            self._engine = Engine(builds, shapes, options)
         except BaseException:
             self._switch_interval.end()
             raise
@@ -224,3 +212,10 @@ class Pipeline(FrameCalls, LifeCycle):
     def __repr__(self) -> str:
         stages = ", ".join(f"{stage.name} on {stage.device}" for stage in self.plan.stages)
         return f"<Pipeline {self.plan.model!r}, {'closed' if self.closed else 'running'}: {stages}>"
+
+
+def _builds(
+    plan: Plan, codes: Sequence[Any] | None, keywords: PipelineKeywords
+) -> tuple[Sequence[Build], OpenShapes | None]:
+    first_build = Build(plan, check_codes(plan, codes), checksum=keywords.get("checksum", ""))
+    return [first_build, *keywords.get("more", ())], keywords.get("shapes")

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from pipeline.core.plan.device_map import DeviceMap
     from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.options import PipelineKeywords
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.workflow.compile_on_demand import Maker
 
@@ -23,7 +26,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     on_new_shape: str = "refuse",
     model: Any = None,
     params: Any = None,
-    **options: Any,
+    **options: Unpack[PipelineKeywords],
 ) -> Pipeline:
     """Return a running pipeline.
 
@@ -47,7 +50,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     params : mapping, str or Path, optional
         Of that model, as for `pipeline.read`.
     **options
-        As for `pipeline.Pipeline`, such as ``trace``.
+        As for `pipeline.Pipeline`, such as ``admission`` and ``trace``.
 
     Raises
     ------
@@ -79,8 +82,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     else:
         raise ArgumentError("require_signature is for the folder of a bundle; one in memory has no signature")
     build = _maker(code, model, params) if on_new_shape == "compile" else None
-    options |= {"build": build, "checksum": code.checksum}
-    return Pipeline(code.plan, code.codes, shapes=code.shapes, more=code.more, **options)
+    return Pipeline(code, build=build, **options)
 
 
 def _maker(bundle: Bundle, model: Any, params: Any) -> Maker:

@@ -74,7 +74,7 @@ def _shadow(bundle: Bundle, options: UpdateOptions, ends: Callable[[], bool]) ->
 
     try:
         shadow = call_in_time(
-            lambda: Pipeline(bundle.plan, bundle.codes, shapes=bundle.shapes, more=bundle.more),
+            lambda: Pipeline(bundle),
             "opening its devices",
             limit_s=options.opening_s,
             ends=ends,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import cluster, console, models, trace_option, updates, values, view
 from pipeline.errors import InputError, PlanError
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.core.plan.plan import Plan, TensorSpec
     from pipeline.io.picture.preparation import Preparation
     from pipeline.io.sources.base import FrameSource
+    from pipeline.scheduler.options import PipelineKeywords
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -177,7 +178,7 @@ def source(options: argparse.Namespace, specs: Sequence[TensorSpec], preparation
     )
 
 
-def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Plan) -> dict[str, Any]:
+def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Plan) -> PipelineKeywords:
     """Return the options of the pipeline itself.
 
     Raises
@@ -189,31 +190,26 @@ def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Pla
     from pipeline.scheduler.admission import Admission
     from pipeline.scheduler.options import Supervision
 
-    settings = {
-        "admission": options.admission or POLICIES[stream.live],
-        "on_error": options.on_error,
-        "on_timeout": options.on_timeout,
-    }
     numbers = {"waiting": options.waiting, "deadline": options.deadline}
-    settings |= {name: value for name, value in numbers.items() if value is not None}
-    limits = _limits(options.stage_timeout)
     try:
-        # Made for its errors, before the bundle is loaded into a pipeline.
-        Admission(settings["admission"], settings.get("waiting", 0), settings.get("deadline", float("inf")))
-        Supervision(options.on_error, {} if limits is None else limits, options.on_timeout).check(
-            stage.name for stage in plan.stages
+        # Made before the bundle is loaded into a pipeline.
+        admission = Admission(
+            options.admission or POLICIES[stream.live],
+            **{name: value for name, value in numbers.items() if value is not None},
         )
+        supervision = Supervision(options.on_error, _limits(options.stage_timeout), options.on_timeout)
+        supervision.check(stage.name for stage in plan.stages)
     except ValueError as error:
         raise PlanError(str(error)) from None
-    return settings | ({} if limits is None else {"stage_timeout": limits})
+    return {"admission": admission, "supervision": supervision}
 
 
-def _limits(pairs: Sequence[tuple[str, float]]) -> float | dict[str, float] | None:
+def _limits(pairs: Sequence[tuple[str, float]]) -> float | dict[str, float]:
     """Return the limit of all stages, or limits by name."""
     limits = dict(pairs)
     # The empty name stands for all stages.
     if "" not in limits:
-        return limits or None
+        return limits
     if len(limits) > 1:
         raise PlanError("--stage-timeout gives a limit for all stages, and others by name; give one or the other")
     return limits[""]
