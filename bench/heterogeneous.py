@@ -36,7 +36,7 @@ from pipeline.split.planning.borrowing.worker_costs import STEP_S
 from pipeline.split.planning.plan_builder import build_plan
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.solver.chain_solver import ChainSolver
-from pipeline.workflow.plan import make_planner
+from pipeline.workflow.plan import PlannerOptions, make_planner
 
 BOARDS = ("ultra96-simulated", "pynq-z2", "zcu104")
 FRAMES = 400
@@ -53,7 +53,7 @@ def main() -> None:
 
 def row(graph: Graph, board: str, rounds: int, seconds: float) -> Row:
     """Compare the ways to run the network on one board."""
-    planner = make_planner(graph, board, pin=dict.fromkeys(mobilenet.depthwise_names(), "cpu"))
+    planner = make_planner(graph, board, PlannerOptions(pin=dict.fromkeys(mobilenet.depthwise_names(), "cpu")))
     chain, chain_planned = fastest_chain(planner), planner.plan(heterogeneous=False)
     begin = perf_counter()
     plan = planner.plan()

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, bench: TrialBench | None = None) -> int:
                 seed=options.seed,
                 bench=bench,
                 progress=step,
-                told=show_trial,
+                on_trial=show_trial,
             )
     except KeyboardInterrupt:
         # Nothing was found before the first trial has ended.

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import numbers
 import operator
 import threading
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, ParamSpec, TypeVar
 
 from pipeline.errors import ArgumentError, near
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def time_limit(name: str, value: Any) -> float | None:
@@ -75,10 +80,35 @@ def choice(name: str, value: Any, choices: Collection[str]) -> str:
     return value
 
 
-def keywords(function: str, values: Mapping[str, object], kind: Any) -> None:
-    """Refuse keyword arguments that a `TypedDict` does not have, by `TypeError` as Python does."""
-    for name in values.keys() - kind.__optional_keys__:
-        raise TypeError(f"{function}() has no argument {name!r}{near(name, kind.__optional_keys__)}")
+def names_keywords(function: str, kind: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function with the keyword arguments of a `TypedDict`.
+
+    Others are refused by `TypeError`, as Python does.  The signature has all names, so that `help` shows them.
+    """
+    names = kind.__optional_keys__
+
+    def decorate(inner: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(inner)
+        def refuse_unknown_names(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs.keys() - names - explicit.keys():
+                raise TypeError(f"{function}() has no argument {name!r}{near(name, [*names, *explicit])}")
+            return inner(*args, **kwargs)
+
+        signature = inspect.signature(inner)
+        explicit = {name: each for name, each in signature.parameters.items() if each.kind != each.VAR_KEYWORD}
+        further = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=_text(annotation))
+            for name, annotation in kind.__annotations__.items()
+        ]
+        refuse_unknown_names.__signature__ = signature.replace(parameters=[*explicit.values(), *further])  # type: ignore[attr-defined]
+        return refuse_unknown_names
+
+    return decorate
+
+
+def _text(annotation: Any) -> Any:
+    """Text of an annotation whose names are not imported."""
+    return getattr(annotation, "__forward_arg__", annotation)
 
 
 def _number(name: str, value: Any, requirement: str) -> float:

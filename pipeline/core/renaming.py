@@ -1,9 +1,10 @@
-"""Renaming: refusals of old arguments and options, with the new name."""
+"""Renaming: old arguments and options, refused or taken, with the new name."""
 
 from __future__ import annotations
 
 import argparse
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -28,6 +29,23 @@ def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             return function(*args, **kwargs)
 
         return refuse_old_names
+
+    return decorate
+
+
+def accept_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function taking old argument names, ``old="new"``, with a warning."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def accept_old_names(*args: P.args, **kwargs: P.kwargs) -> R:
+            for old_name in names.keys() & kwargs:
+                text = f"{function.__name__}() calls {old_name!r} {names[old_name]!r} now"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                kwargs[names[old_name]] = kwargs.pop(old_name)
+            return function(*args, **kwargs)
+
+        return accept_old_names
 
     return decorate
 

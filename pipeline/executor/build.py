@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.core.board.board import Device
-from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.errors import BuildError, reason
 from pipeline.executor import core_estimates, detection, devices, host_target, kernels, linker, source_runtimes
-from pipeline.executor.executable import CompileOptions, Tuning, build_executable
-from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.executable import BY_RULES, CompileOptions, build_executable
 from pipeline.executor.stage_code import StageCode, share_parameters
 from pipeline.executor.stage_source import ModuleSource, StageSource
 from pipeline.system.memory import move_together
@@ -23,23 +21,8 @@ from pipeline.tvm.access import compiler_lock
 Progress = Callable[[str], None]
 
 
-def compile_stage(  # noqa: PLR0913 - the last ones by keyword
-    module: Any,
-    device: Device,
-    cores: int = 1,
-    *,
-    channels_last: set[str] | None = None,
-    tuning: Tuning | None = None,
-    numerics: Numerics = EXACT,
-    symbolic: bool = False,
-    microarchitecture: Microarchitecture | None = None,
-) -> StageCode:
+def compile_stage(module: Any, device: Device, cores: int = 1, options: CompileOptions = BY_RULES) -> StageCode:
     """Compile a stage's Relax module for cores of `device`.
-
-    Given `channels_last`, the module is taken as the inside of a stage: its inputs named there come in the stage's
-    own layout, channels last, and its outputs that are made so are added.  Where `tuning` has them, kernels that no
-    rule writes and the layouts of those that one does are taken from it.  If the module is `symbolic`, no extent of it
-    is known, and all kernels are TVM's.  A CPU's `microarchitecture` stands in place of the target's own.
 
     Raises
     ------
@@ -53,7 +36,6 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
     with compiler_lock:
         device_target = target_of(device)
         target = kernels.target_for(device_target)
-        options = CompileOptions(channels_last, tuning, numerics, symbolic, microarchitecture)
         work = functools.partial(build_executable, module, target, cores, options)
         executable, constants, calls = quietly(work)
         machine, features = host_target.needs(target)
@@ -100,7 +82,7 @@ def target_of(device: Device) -> Any:
 
 
 def compile_plan(
-    plan: Plan, sources: Iterable[StageSource], progress: Progress, *, numerics: Numerics = EXACT, **options: Any
+    plan: Plan, sources: Iterable[StageSource], progress: Progress, options: CompileOptions = BY_RULES
 ) -> list[StageCode | None]:
     """Compile every stage or step; null and simulated ones get no code.
 
@@ -111,10 +93,8 @@ def compile_plan(
         One for each of the plan's units.
     progress : callable
         Called with the stage that is built.
-    numerics : Numerics
-        Of stages that have none of their own.
-    **options
-        As for `compile_stage`: ``tuning``, ``symbolic``.
+    options : CompileOptions
+        Its numerics are those of stages that have none of their own.
     """
     codes: list[StageCode | None] = []
     for stage, source in zip(plan.units, sources, strict=True):
@@ -123,9 +103,9 @@ def compile_plan(
         try:
             # All replicas have as many cores; a stage without any of its own is built for one.
             cores = max(1, len(stage.cores_of(0)))
-            stage_numerics = numerics.of_stage(stage.options)
+            stage_options = replace(options, numerics=options.numerics.of_stage(stage.options))
             codes.append(
-                _compile_family(source, _with_target(device, stage), cores, numerics=stage_numerics, **options)
+                _compile_family(source, _with_target(device, stage), cores, stage_options)
                 if devices.computes(device)
                 else None
             )
@@ -134,18 +114,18 @@ def compile_plan(
     return codes
 
 
-def _compile_family(source: StageSource, device: Device, cores: int, **options: Any) -> StageCode:
+def _compile_family(source: StageSource, device: Device, cores: int, options: CompileOptions) -> StageCode:
     """Compile a stage for a device and its differing core kinds."""
-    code = _compile_source(source, device, cores, **options)
-    variants = [_compile_source(source, variant, cores, **options) for variant in core_estimates.variants(device)]
+    code = _compile_source(source, device, cores, options)
+    variants = [_compile_source(source, variant, cores, options) for variant in core_estimates.variants(device)]
     return share_parameters([code.with_parameters({}, variants)])[0] if variants else code
 
 
-def _compile_source(source: StageSource, device: Device, cores: int, **options: Any) -> StageCode:
+def _compile_source(source: StageSource, device: Device, cores: int, options: CompileOptions) -> StageCode:
     compiler = devices.compiler(device)
     if compiler is not None:
         return compiler.compile_stage(source, device)
-    return compile_stage(source.module(), device, cores, **options)
+    return compile_stage(source.module(), device, cores, options)
 
 
 def _with_target(device: Device, stage: StagePlan) -> Device:

@@ -27,13 +27,31 @@ class Tuning(Protocol):
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How a module is compiled; see `pipeline.executor.build.compile_stage`."""
+    """Options that a module is compiled with.
+
+    Attributes
+    ----------
+    channels_last : set of str, optional
+        Makes the module the inside of a stage: its inputs named here come in the stage's own layout, channels last,
+        and its outputs that are made so are added.
+    tuning : Tuning, optional
+        Kernels that no rule writes, and the layouts of those that one does.
+    numerics : Numerics
+    symbolic : bool
+        True if no extent of the module is known; all kernels are TVM's then.
+    microarchitecture : Microarchitecture, optional
+        Stands in place of that of the CPU's target.
+    """
 
     channels_last: set[str] | None = None
     tuning: Tuning | None = None
     numerics: Numerics = EXACT
     symbolic: bool = False
     microarchitecture: Microarchitecture | None = None
+
+
+BY_RULES = CompileOptions()
+"""Options without tuning, with exact arithmetic."""
 
 
 def build_executable(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.errors import PlanError
 from pipeline.measure.plan_rates import StreamPlans, find_rates, stream_in_turns
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.core.plan.stage_plan import StagePlan, StepPlan
     from pipeline.measure.cost_cache import CostCache
     from pipeline.split.planning.planner import Planner
+    from pipeline.split.planning.problem.request import PlanChoices
 
 WORTH_IT = 1.01
 """Least speedup of a plan predicted slower. Medians of a few turns differ by less."""
@@ -51,7 +52,7 @@ class Finalist:
 
 def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     planner: Planner,
-    request: Mapping[str, Any],
+    request: PlanChoices,
     *,
     fresh: bool = False,
     cache: CostCache | None = None,
@@ -67,8 +68,7 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     Parameters
     ----------
     planner : Planner
-    request : mapping
-        Arguments of `Planner.plan`.
+    request : PlanChoices
     fresh : bool
         Measure again what is in the cache.
     cache : CostCache, optional
@@ -104,7 +104,7 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     return finalists[best].scale_times(1 / rates[best] / predict(finalists[best].plan).interval_s)
 
 
-def _find_rivals(finalist: Finalist, request: Mapping[str, Any]) -> Iterator[Finalist]:
+def _find_rivals(finalist: Finalist, request: PlanChoices) -> Iterator[Finalist]:
     """Yield plans of one runtime predicted close to a finalist."""
     planner, stages = finalist.planner, [finalist.plan.stages]
     for runtime in dict.fromkeys(name for device in planner.board.devices for name in device.runtimes):

@@ -14,6 +14,7 @@ from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import devices, parameters
 from pipeline.executor.build import Progress, compile_stage
+from pipeline.executor.executable import CompileOptions
 from pipeline.executor.stage_code import StageCode
 from pipeline.measure import cost_cache
 from pipeline.measure.cost_cache import CostCache, OutputLayout, TimeRecord
@@ -182,7 +183,7 @@ class GroupTimer:
         self, stage: StagePlan, module: Any, names_in_stage_layout: set[str]
     ) -> tuple[StageCode, tuple[OutputLayout, ...]]:
         names = {spec.name for spec in stage.inputs} & names_in_stage_layout
-        code = compile_stage(module, self._device, self._cores, channels_last=names)
+        code = compile_stage(module, self._device, self._cores, CompileOptions(channels_last=names))
         return code, tuple(OutputLayout(spec.shape, spec.name in names) for spec in stage.outputs)
 
     def _time(self, groups: Sequence[TimedGroup]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pipeline.measure.finalists import Finalist, choose_runtimes
 from pipeline.prediction.predict import predict
 
 if TYPE_CHECKING:
     from pipeline.split.planning.planner import Planner
+    from pipeline.split.planning.problem.request import PlanChoices
 
 MOST_PER_CORE = 1.25
 """Largest credible gain per core. More than 1 is possible: the caches of several cores hold more."""
@@ -18,7 +19,7 @@ MOST_PER_CORE = 1.25
 
 def choose_plausible(
     make: Callable[[bool], Planner],
-    request: Mapping[str, Any],
+    request: PlanChoices,
     *,
     fresh: bool = False,
     progress: Callable[[str], None] = lambda _: None,

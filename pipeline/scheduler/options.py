@@ -123,7 +123,6 @@ class PipelineOptions:
         ArgumentError
             If a value is unknown, or stands beside the one that contains it.
         """
-        arguments.keywords("Pipeline", keywords, PipelineKeywords)
         create, trace = keywords.get("create", devices.create), keywords.get("trace")
         return PipelineOptions(create, _admission(keywords), _supervision(keywords), trace)
 

@@ -90,6 +90,7 @@ class Pipeline(FrameCalls, LifeCycle):
     ...         print(result.argmax())
     """
 
+    @arguments.names_keywords("Pipeline", PipelineKeywords)
     def __init__(
         self,
         plan: Plan | RunnableBundle,

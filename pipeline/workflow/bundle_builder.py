@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from pipeline.core.shapes import Build, Size, SizeRange, describe_size, sizes_in
 from pipeline.errors import BuildError, ModelError
 from pipeline.executor.build import compile_plan, runs_here
 from pipeline.executor.bundle import Bundle
+from pipeline.executor.executable import CompileOptions
 from pipeline.executor.parity import Parity, check_parity
 from pipeline.executor.stage_code import StageCode, share_parameters
 from pipeline.executor.tuning.lookup import TuningLookup
@@ -39,8 +40,8 @@ OTHER_SIZES = ("refuse", "pad", "symbolic")
 
 
 @dataclass(frozen=True)
-class Options:
-    """As for `pipeline.build`."""
+class BuildOptions:
+    """Options of `pipeline.build`, packed."""
 
     progress: Callable[[str], None]
     checks: CheckOptions = EVERYTHING
@@ -56,33 +57,118 @@ class Options:
             rounding = max(rounding, OTHER_RUNTIME)
         return max(rounding, *(self.numerics.of_stage(stage.options).tolerance for stage in plan.stages))
 
+    def of_build(self, text: str, **checks: Any) -> BuildOptions:
+        """Return options of a further build, with `text` behind its steps."""
+        progress, checks_of_build = self.progress, replace(self.checks, **checks)
+        return replace(self, progress=lambda step: progress(f"{step} {text}"), checks=checks_of_build)
+
 
 def has_other_runtime(plan: Plan) -> bool:
     """Test if a runtime other than TVM computes a stage."""
     return any(plan.board.device(stage.device).capabilities.model_format for stage in plan.units)
 
 
-def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
+class BuiltStages(NamedTuple):
+    """Stages of a plan, built for one size and compared."""
+
+    parts: Sequence[GraphPart]
+    codes: tuple[StageCode | None, ...]
+    checked: ImportCheck
+    parity: Parity | None
+
+
+def build(graph: Graph, plan: Plan, options: BuildOptions) -> Bundle:
     """Return the bundle for one size."""
     # There are no random values of what has no fixed shape, such as text.
     if any(map(is_packed, plan.inputs)):
         options = replace(options, checks=replace(options.checks, check=False))
+    built = build_stages(graph, plan, options)
+    general = _general(plan, built, options)
+    # Only the graph knows it, and whoever loads the bundle has no graph.
+    plan = replace(plan, quantization=output_quantization(graph))
+    bundle = Bundle(plan, built.codes, built.parity, general, numerics=options.numerics)
+    bundle.verification, bundle.unverified = built.checked.verification, built.checked.unverified
+    return bundle
+
+
+def build_open(
+    model: OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_sizes: str, options: BuildOptions
+) -> Bundle:
+    """Return the bundle for the plan's size and others.
+
+    Raises
+    ------
+    ModelError
+        If a size or `other_sizes` is unknown.
+    BuildError
+        If frames shall be padded, but results depend on what they are padded with.
+    """
+    if other_sizes not in OTHER_SIZES:
+        raise ModelError(f"other_sizes is {other_sizes!r}; it must be one of {', '.join(OTHER_SIZES)}")
+    # 1. The plan's own size, and once each of the others, in the order in which they were asked for.
+    first = model.size_of(plan)
+    further = [size for size_range in sizes for size in map(model.check_size, sizes_in(size_range)) if size != first]
+    graph = model.at(first)
+    bundle = build(graph, plan, options)
+    builds = [
+        _build_at(model, plan, dict(size), options) for size in dict.fromkeys(tuple(size.items()) for size in further)
+    ]
+    if other_sizes == "symbolic":
+        builds.append(_build_symbolic(model, plan, first, options))
+    # 2. Most weights are equal, and then in memory once; what was folded from an extent differs.
+    by_stage = zip(bundle.codes, *(build.codes for build in builds), strict=True)
+    bundle.codes, *code_lists = zip(*map(share_parameters, by_stage), strict=True)
+    bundle.more = tuple(replace(build, codes=codes) for build, codes in zip(builds, code_lists, strict=True))
+    # 3. Padding, tried out with the largest of all builds.
+    bundle.shapes = model.complete(graph)
+    if other_sizes == "pad":
+        options.progress("padding")
+        tolerance = options.tolerance_of(graph, plan)
+        bundle.shapes = replace(bundle.shapes, padded=padding.axes(model, bundle, tolerance, options.checks.seed))
+    return bundle
+
+
+def build_stages(graph: Graph, plan: Plan, options: BuildOptions, *, fixed_graph: Graph | None = None) -> BuiltStages:
+    """Compile a plan's stages, and compare them with the unsplit model.
+
+    A symbolic graph is compared with `fixed_graph`, the model at a fixed size: a mistake with symbolic extents would be
+    in both otherwise.
+    """
+    # 1. Divide: a plan of another graph is refused before minutes of compiling.
     parts = stage_parts.parts(graph, plan)
-    # First, so that the weights of the unsplit model are gone before those of the stages are there.
     try:
-        checked = _check_import(graph, plan, options)
-        codes = _compile(graph, plan, parts, options)
+        # 2. Run the unsplit model, so that its weights are gone before those of the stages are there.
+        if options.checks.check or options.checks.verify:
+            options.progress("running the unsplit model")
+        checked = check_import(graph if fixed_graph is None else fixed_graph, plan, options.checks)
+        # 3. Compile.
+        compiling = CompileOptions(None, options.tuning_lookup, options.numerics, fixed_graph is not None)
+        codes = tuple(compile_plan(plan, _sources(graph, parts), options.progress, compiling))
     except BuildError as error:
         if not (cause := _describe_empty_tensor(graph)):
             raise
         raise BuildError(f"{error} ({cause})") from error
-    parity = _parity(graph, plan, codes, checked, options)
-    general = _general(plan, parts, codes, options)
-    # Only the graph knows it, and whoever loads the bundle has no graph.
-    plan = replace(plan, quantization=output_quantization(graph))
-    bundle = Bundle(plan, codes, parity, general, numerics=options.numerics)
-    bundle.verification, bundle.unverified = checked.verification, checked.unverified
-    return bundle
+    # 4. Compare.
+    return BuiltStages(parts, codes, checked, _parity(graph, plan, codes, checked, options))
+
+
+def _build_at(model: OpenModel, plan: Plan, size: Size, options: BuildOptions) -> Build:
+    """Return the stages of a plan for another size."""
+    options.progress(f"reading for {describe_size(size)}")
+    graph = model.at(size)
+    size_plan = at_other_size(plan, graph)
+    # A frame of the first size, which a user may have given, does not fit this one.
+    options = options.of_build(f"for {describe_size(size)}", frames=())
+    return Build(size_plan, build_stages(graph, size_plan, options).codes)
+
+
+def _build_symbolic(model: OpenModel, plan: Plan, size: Size, options: BuildOptions) -> Build:
+    graph = model.symbolic(size)
+    symbolic_plan = at_other_size(plan, graph)
+    # At the plan's size the import has been compared already.
+    options = options.of_build("for any size", verify=False)
+    built = build_stages(graph, symbolic_plan, options, fixed_graph=model.at(size))
+    return Build(symbolic_plan, built.codes, symbolic=True)
 
 
 def _describe_empty_tensor(graph: Graph) -> str:
@@ -95,79 +181,6 @@ def _describe_empty_tensor(graph: Graph) -> str:
     return f"with {shapes} {name!r} has no elements; give larger extents, as --shape or shapes= of read"
 
 
-def build_open(model: OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_sizes: str, options: Options) -> Bundle:
-    """Return the bundle for the plan's size and others.
-
-    Raises
-    ------
-    ModelError
-        If a size or `other_sizes` is unknown.
-    BuildError
-        If frames shall be padded, but results depend on what they are padded with.
-    """
-    if other_sizes not in OTHER_SIZES:
-        raise ModelError(f"other_sizes is {other_sizes!r}; it must be one of {', '.join(OTHER_SIZES)}")
-    first = model.size_of(plan)
-    # The size of the plan is built already, whoever asks for it again.
-    further = [size for size_range in sizes for size in map(model.check_size, sizes_in(size_range)) if size != first]
-    graph = model.at(first)
-    bundle = build(graph, plan, options)
-    builds = [
-        # As tuples, which can be keys: each size is built once, in the order in which they were asked for.
-        build_at(model, plan, dict(size), options)
-        for size in dict.fromkeys(tuple(size.items()) for size in further)
-    ]
-    if other_sizes == "symbolic":
-        builds.append(_symbolic(model, plan, first, options))
-    # Before padding is tried out, which takes the largest of all builds.
-    bundle = _sharing_parameters(bundle, builds)
-    bundle.shapes = model.complete(graph)
-    if other_sizes == "pad":
-        options.progress("padding")
-        tolerance_of = options.tolerance_of(graph, plan)
-        bundle.shapes = replace(bundle.shapes, padded=padding.axes(model, bundle, tolerance_of, options.checks.seed))
-    return bundle
-
-
-def build_at(model: OpenModel, plan: Plan, size: Size, options: Options) -> Build:
-    """Return the stages of a plan for another size."""
-    options.progress(f"reading for {describe_size(size)}")
-    graph = model.at(size)
-    named_options = replace(options, progress=lambda text: options.progress(f"{text} for {describe_size(size)}"))
-    return compiled_at(graph, at_other_size(plan, graph), named_options)
-
-
-def compiled_at(graph: Graph, plan: Plan, options: Options) -> Build:
-    """Compile a plan's stages for `graph`, or its model's other sizes."""
-    # A frame of the first size, which a user may have given, does not fit this one.
-    checks = replace(options.checks, frames=())
-    checked = _check_import(graph, plan, replace(options, checks=checks))
-    codes = _compile(graph, plan, stage_parts.parts(graph, plan), options)
-    _parity(graph, plan, codes, checked, options)
-    return Build(plan, tuple(codes))
-
-
-def _symbolic(model: OpenModel, plan: Plan, size: Size, options: Options) -> Build:
-    graph = model.symbolic(size)
-    symbolic_plan = at_other_size(plan, graph)
-    named_options = replace(options, progress=lambda text: options.progress(f"{text} for any size"))
-    # Against the model at a fixed size: a mistake with symbolic extents would be in both otherwise.
-    # At that size the import has been compared already.
-    checks = replace(options.checks, verify=False)
-    checked = _check_import(model.at(size), symbolic_plan, replace(named_options, checks=checks))
-    codes = _compile(graph, symbolic_plan, stage_parts.parts(graph, symbolic_plan), named_options, symbolic=True)
-    _parity(graph, symbolic_plan, codes, checked, named_options)
-    return Build(symbolic_plan, tuple(codes), symbolic=True)
-
-
-def _compile(
-    graph: Graph, plan: Plan, parts: Sequence[GraphPart], options: Options, *, symbolic: bool = False
-) -> list[StageCode | None]:
-    tuning_lookup, numerics = options.tuning_lookup, options.numerics
-    sources = _sources(graph, parts)
-    return compile_plan(plan, sources, options.progress, tuning=tuning_lookup, numerics=numerics, symbolic=symbolic)
-
-
 def _sources(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[StageExport]:
     """Yield the stages, releasing the previous one's memory."""
     for part in parts:
@@ -176,19 +189,12 @@ def _sources(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[StageExport]:
     graph.release()
 
 
-def _check_import(graph: Graph, plan: Plan, options: Options) -> ImportCheck:
-    """Run the unsplit model, releasing its weights before stages are built."""
-    if options.checks.check or options.checks.verify:
-        options.progress("running the unsplit model")
-    return check_import(graph, plan, options.checks)
-
-
 def _parity(
     graph: Graph,
     plan: Plan,
     codes: Sequence[StageCode | None],
     checked: ImportCheck,
-    options: Options,
+    options: BuildOptions,
 ) -> Parity | None:
     if (expected := checked.outputs) is None:
         return None
@@ -217,11 +223,9 @@ def _parity(
     return compare(stages)
 
 
-def _general(
-    plan: Plan, parts: Sequence[GraphPart], codes: Sequence[StageCode | None], options: Options
-) -> list[StageGeneral]:
+def _general(plan: Plan, built: BuiltStages, options: BuildOptions) -> list[StageGeneral]:
     generals = []
-    for stage, part, code in zip(plan.units, parts, codes, strict=True):
+    for stage, part, code in zip(plan.units, built.parts, built.codes, strict=True):
         # Devices that compute nothing, or call a Python function, have stages without code.
         if code is not None:
             if options.checks.check:
@@ -235,20 +239,3 @@ def _general(
             is_timed = options.checks.check and runs_here(device)
             generals.append(of_stage(stage, code, device, producers, run=is_timed))
     return generals
-
-
-def _sharing_parameters(bundle: Bundle, builds_of_sizes: Sequence[Build]) -> Bundle:
-    """Return the bundle with further builds, sharing equal parameters."""
-    builds = [bundle.codes, *(build.codes for build in builds_of_sizes)]
-    code_lists: list[list[Any]] = [[] for _ in builds]
-    for codes in zip(*builds, strict=True):
-        # Stage by stage over all sizes. Most weights are equal; what was folded from an extent differs.
-        for code_list, code in zip(code_lists, share_parameters(codes), strict=True):
-            code_list.append(code)
-    first, *other_code_lists = code_lists
-    sharing = [
-        replace(build, codes=tuple(codes)) for build, codes in zip(builds_of_sizes, other_code_lists, strict=True)
-    ]
-    shared = Bundle(bundle.plan, first, bundle.parity, bundle.general, numerics=bundle.numerics, more=sharing)
-    shared.verification, shared.unverified = bundle.verification, bundle.unverified
-    return shared

@@ -19,7 +19,7 @@ from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel, content
 from pipeline.system.files import cache_folder
 from pipeline.system.leftovers import remove
-from pipeline.workflow.bundle_builder import Options, compiled_at
+from pipeline.workflow.bundle_builder import BuildOptions, build_stages
 from pipeline.workflow.import_check import CheckOptions
 
 # Part of the name of the folder: builds in another format stay unread there.
@@ -69,12 +69,12 @@ class Maker:
         if path is not None and (cached_build := _load_kept(path)) is not None:
             return Build(cached_build.plan, cached_build.codes)
         # Not compared with the unsplit model: the stages of the bundle were, and frames wait for this build.
-        new_build = compiled_at(
-            graph, plan, Options(lambda _: None, CheckOptions(check=False), numerics=self._bundle.numerics)
-        )
+        numerics = self._bundle.numerics
+        options = BuildOptions(lambda _: None, CheckOptions(check=False), numerics=numerics)
+        codes = build_stages(graph, plan, options).codes
         if path is not None:
-            _keep(Bundle(new_build.plan, new_build.codes, numerics=self._bundle.numerics), path)
-        return new_build
+            _keep(Bundle(plan, codes, numerics=numerics), path)
+        return Build(plan, codes)
 
     def _key(self, graph: Graph, plan: Plan) -> str:
         """Return a name of everything behind the code."""

@@ -3,45 +3,69 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, cast
 
+from pipeline.core import arguments
 from pipeline.core.board.board import Board
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
+from pipeline.measure.sampling import FULL, Sampling
 from pipeline.split.planning.problem.queues import TIME_CV
-from pipeline.workflow.make_planner import make_planner
+from pipeline.split.planning.problem.request import PlanChoices
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from pipeline.core.plan.plan import Plan
     from pipeline.split.graph import Graph
     from pipeline.split.planning.planner import Planner
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["make_planner", "plan"]
+
+@dataclass(frozen=True)
+class PlannerOptions:
+    """Options of a planner; see `plan` for the same names.
+
+    Attributes
+    ----------
+    measure : bool
+    runtimes : sequence of str
+    queue_depth : int or "auto"
+    cv : float
+    pin : mapping of str to str, optional
+    unfused : sequence of str or int
+        Cuts that divide fused groups.
+    sampling : Sampling
+        How often, and for how long, a time is measured.
+    """
+
+    measure: bool = False
+    runtimes: Sequence[str] = ()
+    queue_depth: int | str = "auto"
+    cv: float = TIME_CV
+    pin: Mapping[str, str] | None = None
+    unfused: Sequence[str | int] = ()
+    sampling: Sampling = FULL
+
+
+class PlanKeywords(PlanChoices, total=False):
+    """Keyword arguments of `plan`."""
+
+    allow_unfused: bool
+    pin: Mapping[str, str] | None
+    queue_depth: int | str
+    cv: float
+    measure: bool
+    runtimes: Sequence[str]
+    progress: Callable[[str], None]
 
 
 @refuse_renamed(variance="cv")
-def plan(  # noqa: PLR0913 - all but the first two by keyword
-    graph: Graph,
-    board: Board | str = "host",
-    *,
-    stages: int | str = "auto",
-    cuts: Sequence[str | int] | None = None,
-    allow_unfused: bool = False,
-    devices: Sequence[str] | None = None,
-    pin: Mapping[str, str] | None = None,
-    queue_depth: int | str = "auto",
-    cv: float = TIME_CV,
-    measure: bool = False,
-    runtimes: Sequence[str] = (),
-    objective: str | None = None,
-    fps: float | None = None,
-    replicas: bool = True,
-    heterogeneous: bool = True,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Plan:
+@arguments.names_keywords("plan", PlanKeywords)
+def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywords]) -> Plan:
     """Divide a graph into stages with devices and cores.
 
     Parameters
@@ -49,8 +73,11 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     graph : Graph
     board : Board or str
         What it shall run on; ``"host"`` is this machine.
+
+    Other Parameters
+    ----------------
     stages : int, "auto" or "models"
-        How many; the cuts are chosen so that the slowest stage is as fast as possible.  ``"auto"`` chooses
+        How many; the cuts are chosen so that the slowest stage is as fast as possible.  ``"auto"`` (default) chooses
         cuts, devices, cores, threads and replicas: the fewest stages that come close to the best, one stage where
         pipelining does not help.  ``"models"`` makes a stage of each model of a `pipeline.chain`.
     cuts : sequence of str or int, optional
@@ -68,10 +95,10 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         ``on_device`` annotations pin what they annotate to a device of the kind that they name, unless this says
         something else of it; a key such as ``"cuda:0"`` says what device stands for one that they name.
     queue_depth : int or "auto"
-        How many frames may wait in front of each stage.  ``"auto"`` chooses for each the fewest with which its queue
-        costs at most 1.5 % of the frame rate, as stages' times vary, and as far as there is memory.
+        How many frames may wait in front of each stage.  ``"auto"`` (default) chooses for each the fewest with which
+        its queue costs at most 1.5 % of the frame rate, as stages' times vary, and as far as there is memory.
     cv : float
-        By how much they vary: coefficient of variation of a stage's time, its standard deviation as a share of it.
+        Coefficient of variation of a stage's time: its standard deviation as a share of it, 0.1 by default.
     measure : bool
         Build and time each group of operators on the board's devices that are here, instead of estimating.
     runtimes : sequence of str
@@ -83,9 +110,9 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     fps : float, optional
         How many frames per second arrive and must be kept up with.
     replicas : bool
-        Whether ``"auto"`` may run a stage on several frames at once, each on cores of its own.
+        Whether ``"auto"`` may run a stage on several frames at once (default), each on cores of its own.
     heterogeneous : bool
-        Whether workers of ``"auto"`` may borrow devices, where that is faster than a chain of stages.
+        Whether workers of ``"auto"`` may borrow devices (default), where that is faster than a chain of stages.
     progress : callable, optional
         Told what is being done.
 
@@ -99,46 +126,74 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     """
     from pipeline.measure.plausibility import choose_plausible
 
-    stages, cuts = _resolve_cuts(graph, stages, cuts, allow_unfused=allow_unfused)
+    choices = cast("PlanChoices", _select(options, PlanChoices.__optional_keys__))
+    if choices.get("stages") == "models":
+        # The ends of the models are cuts like others; devices and cores are still chosen.
+        choices |= {"stages": "auto", "cuts": _between_models(graph, choices.get("cuts"))}
+    planner_options = _select(options, [field.name for field in fields(PlannerOptions)])
+    if options.get("allow_unfused"):
+        if choices.get("cuts") is None:
+            raise PlanError("allow_unfused allows cuts inside of fused groups, but no cuts are given; give cuts=[...]")
+        planner_options["unfused"] = choices["cuts"]
+    progress = options.get("progress", lambda _: None)
 
     def make(fresh: bool) -> Planner:
-        """Return the planner, with measured costs if requested."""
-        return make_planner(
-            graph,
-            board,
-            measure=measure,
-            runtimes=runtimes,
-            fresh=fresh,
-            queue_depth=queue_depth,
-            cv=cv,
-            unfused=(cuts or ()) if allow_unfused else (),
-            pin=pin,
-            progress=progress,
-        )
+        return make_planner(graph, board, PlannerOptions(**planner_options), fresh=fresh, progress=progress)
 
-    request = {
-        "stages": stages,
-        "cuts": cuts,
-        "devices": devices,
-        "objective": objective,
-        "fps": fps,
-        "replicas": replicas,
-        "heterogeneous": heterogeneous,
-    }
     # Which runtime is the fastest, where they were measured: by plans that stream in turns.
-    return choose_plausible(make, request, progress=progress, warn=logger.warning).plan
+    return choose_plausible(make, choices, progress=progress, warn=logger.warning).plan
 
 
-def _resolve_cuts(
-    graph: Graph, stages: int | str, cuts: Sequence[str | int] | None, *, allow_unfused: bool
-) -> tuple[int | str, Sequence[str | int] | None]:
-    """Return stage count and cuts, with a stage per chained model."""
-    if stages == "models":
-        # The ends of the models are cuts like others; devices and cores are still chosen.
-        stages, cuts = "auto", _between_models(graph, cuts)
-    if allow_unfused and cuts is None:
-        raise PlanError("allow_unfused allows cuts inside of fused groups, but no cuts are given; give cuts=[...]")
-    return stages, cuts
+def make_planner(
+    graph: Graph,
+    board: Board | str = "host",
+    options: PlannerOptions = PlannerOptions(),
+    *,
+    fresh: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Planner:
+    """Make a planner from estimates or from measured times.
+
+    Devices that other runtimes drive are asked what they run.  What was measured or asked before is taken from the
+    user's cache, unless it is to be `fresh`.
+
+    Raises
+    ------
+    BoardError
+        If the board is unknown.
+    PlanError
+        If a name of `options.unfused` or `options.pin` is, or pins contradict each other.
+    """
+    from pipeline.measure.refusals import find_refusals
+    from pipeline.measure.server_slots import ask_slots
+    from pipeline.split.planning.planner import Planner
+    from pipeline.split.planning.problem.pins import resolve_pins
+    from pipeline.split.unfused import unfuse
+
+    # Before anything is measured, since times are those of kernels, and there are others in a divided group.
+    graph, board = unfuse(graph, options.unfused), ask_slots(_resolve_board(board, options.runtimes))
+    pins = resolve_pins(graph, board, options.pin)
+    refusals = find_refusals(graph, board, runtimes=options.measure, fresh=fresh, progress=progress)
+    depth, cv = options.queue_depth, options.cv
+    if not options.measure:
+        return Planner(graph, board, None, depth, cv, pins=pins, refusals=refusals)
+    from pipeline.measure.profile import profile
+
+    times = profile(graph, board, fresh=fresh, refusals=refusals, progress=progress, sampling=options.sampling)
+    # With the rates that were measured on the way, in place of those in the file of the board.
+    return Planner(graph, times.board, times.measured, depth, cv, times.contended, pins, times.spans, refusals)
+
+
+def _resolve_board(board: Board | str, runtimes: Sequence[str]) -> Board:
+    if isinstance(board, str):
+        import boards
+
+        board = boards.get(board)
+    return board.with_runtimes(runtimes) if runtimes else board
+
+
+def _select(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in names}
 
 
 def _between_models(graph: Graph, cuts: Sequence[str | int] | None) -> Sequence[int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.core.renaming import accept_renamed
 from pipeline.errors import TuningError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pipeline.split.graph import Graph
 
 
+@accept_renamed(told="on_trial")
 def tune(  # noqa: PLR0913 - all but the first three by keyword
     graph: Graph,
     plan: Plan,
@@ -27,7 +29,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     seed: int = 0,
     bench: TrialBench | None = None,
     progress: Callable[[str], None] = lambda _: None,
-    told: Callable[[TuningStep], None] = lambda _: None,
+    on_trial: Callable[[TuningStep], None] = lambda _: None,
 ) -> list[TuningRecord]:
     """Search faster kernels for the slowest operators first.
 
@@ -50,8 +52,8 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     seed : int
     bench : TrialBench, optional
         What measures; by default a process on the stage's own cores.
-    progress, told : callable, optional
-        Told what is being done; told of each trial.
+    progress, on_trial : callable, optional
+        Get each step as text, and each trial.
 
     Returns
     -------
@@ -82,7 +84,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     progress("tuning")
     # Its process begins with its first measurement: it costs nothing where another bench is given.
     with ProcessBench() as default_bench:
-        return search(tasks, kernels, bench or default_bench, budget, seed=seed, told=told)
+        return search(tasks, kernels, bench or default_bench, budget, seed=seed, on_trial=on_trial)
 
 
 def _tasks(graph: Graph, plan: Plan, progress: Callable[[str], None]) -> list[Task]:

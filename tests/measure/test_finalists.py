@@ -19,8 +19,9 @@ from pipeline.measure.finalists import choose_runtimes
 from pipeline.measure.sampling import Sampling
 from pipeline.prediction.predict import predict
 from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem.request import PlanChoices
 from pipeline.split.planning.problem.spans import SpanTimes
-from pipeline.workflow.plan import make_planner
+from pipeline.workflow.plan import PlannerOptions, make_planner
 from tests.support.onnx_models import node, save, weights
 
 BRIEF = Sampling(turns=1, rounds=2, turn_s=0.01, stream_s=0.02)
@@ -32,7 +33,7 @@ def planner(tmp_path_factory: pytest.TempPathFactory) -> Planner:
     nodes = [node("Conv", "x w", "t", "t", pads=[1] * 4), node("Conv", "t w", "y", "y", pads=[1] * 4)]
     file = tmp_path_factory.mktemp("finalists") / "m.onnx"
     graph = pipeline.read(save(file, nodes, {"x": (1, 4, 16, 16)}, ["y"], {"w": weights(4, 4, 3, 3) / 6}))
-    made = make_planner(graph, Board("b", (CPU,)), measure=True, sampling=BRIEF)
+    made = make_planner(graph, Board("b", (CPU,)), PlannerOptions(measure=True, sampling=BRIEF))
     # Both runtimes take half a second for each of the two groups, so that each comes to the end.
     positions = np.arange(3)
     seconds = np.where(positions[:, None] > positions, (positions[:, None] - positions) / 2, np.inf)
@@ -80,7 +81,7 @@ def test_rates_are_kept(planner: Planner, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("request_", [{"objective": "latency"}, {"fps": 0.1}, {"devices": ["cpu"]}])
-def test_nothing_streams_where_there_is_nothing_to_choose(planner: Planner, request_: dict[str, Any]) -> None:
+def test_nothing_streams_where_there_is_nothing_to_choose(planner: Planner, request_: PlanChoices) -> None:
     stream = streaming(lambda _: pytest.fail("streams"))
     assert choose_runtimes(planner, request_, cache=CostCache(None), stream=stream).planner is planner
 

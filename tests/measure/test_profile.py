@@ -16,7 +16,7 @@ from pipeline.measure.profile import profile
 from pipeline.measure.unsplit_rate import UnsplitBaseline
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.costs import estimate
-from pipeline.workflow.plan import make_planner
+from pipeline.workflow.plan import PlannerOptions, make_planner
 from tests.support.onnx_models import node, save
 from tests.support.sampling import QUICK
 
@@ -95,11 +95,11 @@ def test_a_second_profile_measures_nothing(graph: Graph, tmp_path: Path) -> None
 
 def test_plans_measure_into_the_users_cache(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOC_PIPELINE_CACHE", str(tmp_path))
-    first = make_planner(graph, BOARD, measure=True, sampling=QUICK)
-    assert make_planner(graph, BOARD, measure=True, progress=pytest.fail).isolated == first.isolated
+    first = make_planner(graph, BOARD, PlannerOptions(measure=True, sampling=QUICK))
+    assert make_planner(graph, BOARD, PlannerOptions(measure=True), progress=pytest.fail).isolated == first.isolated
     assert list(tmp_path.rglob("*.json"))
     texts: list[str] = []
-    make_planner(graph, BOARD, measure=True, fresh=True, sampling=QUICK, progress=texts.append)
+    make_planner(graph, BOARD, PlannerOptions(measure=True, sampling=QUICK), fresh=True, progress=texts.append)
     assert [text for text in texts if text.startswith("building")] == [
         "building group 1 of 2",
         "building group 2 of 2",

@@ -15,7 +15,7 @@ from pipeline.measure.sampling import Sampling
 from pipeline.measure.span_timer import MOST_POSITIONS, find_too_fast, time_spans
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.spans import SpanTimes
-from pipeline.workflow.plan import make_planner
+from pipeline.workflow.plan import PlannerOptions, make_planner
 from tests.support.onnx_models import node, save, weights
 
 BRIEF = Sampling(turns=1, rounds=2, turn_s=0.01, stream_s=0.02)
@@ -74,7 +74,7 @@ def test_spans_that_were_timed_too_fast_are_found() -> None:
 
 
 def test_a_measured_plan_has_runtimes_that_are_built_and_run(graph: Graph) -> None:
-    planner = make_planner(graph, Board("b", (CPU,)), measure=True, sampling=BRIEF)
+    planner = make_planner(graph, Board("b", (CPU,)), PlannerOptions(measure=True, sampling=BRIEF))
     assert set(planner.spans) == {"cpu/onnxruntime"}
     assert planner.measured
     plan = planner.plan(devices=["cpu", "cpu/onnxruntime"])

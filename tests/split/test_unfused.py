@@ -13,7 +13,7 @@ from pipeline.errors import PlanError
 from pipeline.split.graph import Graph
 from pipeline.split.planning.advice.explanation import explain
 from pipeline.split.unfused import divided_groups, unfuse
-from pipeline.workflow.plan import make_planner
+from pipeline.workflow.plan import PlannerOptions, make_planner
 from tests.support.random_models import random_model
 
 THREE_STAGES = """#[version = "0.0.5"]
@@ -79,7 +79,7 @@ def test_its_saved_bundle_streams_five_frames_in_order(graph: Graph, tmp_path: P
 
 def test_the_explanation_says_what_the_cuts_cost(graph: Graph) -> None:
     """Both sides of a cut run over memory: `%6` and `%9` once out and once in, `%1` out and, two stages on, in."""
-    made = make_planner(graph, unfused=CUTS)
+    made = make_planner(graph, options=PlannerOptions(unfused=CUTS))
     (cost,) = explain(made, made.plan(cuts=CUTS)).unfused
     assert (cost.cuts, cost.operators, cost.kernels, cost.nbytes) == (("%6", "%9"), 10, 3, 6 * 36)
     assert str(cost) == (

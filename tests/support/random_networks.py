@@ -16,6 +16,7 @@ from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import host_target, kernels
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.executor.executable import CompileOptions
 from pipeline.executor.kernels import microarchitecture
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.split import extract
@@ -62,7 +63,7 @@ def by_cores(
     """Run a model's only stage, compiled for so many cores, however little there is to compute."""
     runtime = CpuRuntime(HOST)
     cpu = cpu or eager_microarchitecture()
-    code = compile_stage(extract.module(part), HOST, cores, microarchitecture=cpu, numerics=numerics)
+    code = compile_stage(extract.module(part), HOST, cores, CompileOptions(microarchitecture=cpu, numerics=numerics))
     program = runtime.load(StagePlan("test", "cpu", part.inputs, part.outputs), code)
     results = runtime.run(program, [runtime.copy_in(values[spec.name]) for spec in part.inputs])
     return np.array(runtime.copy_out(results[0]))

@@ -14,6 +14,7 @@ from pipeline.executor import host_target
 from pipeline.executor import kernels as schedules
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.executor.executable import CompileOptions
 from pipeline.tvm.access import compiler_lock
 from tests.support.onnx_models import HOST
 
@@ -37,13 +38,13 @@ def run(
     specs = [TensorSpec(name, value.shape, str(value.dtype)) for name, value in inputs.items()]
     result = TensorSpec("result", tuple(int(each) for each in ty.shape), str(ty.dtype))
     stage = StagePlan("test", "cpu", tuple(specs), (result,))
-    program = runtime.load(stage, compile_stage(module, HOST, cores, numerics=numerics, **options))
+    program = runtime.load(stage, compile_stage(module, HOST, cores, CompileOptions(numerics=numerics, **options)))
     return np.array(runtime.copy_out(runtime.run(program, [runtime.copy_in(each) for each in inputs.values()])[0]))
 
 
 def parameters(module: Any, numerics: Numerics) -> list[np.ndarray]:
     """Return what a module keeps of its constants when it is compiled."""
-    return list(compile_stage(module, HOST, numerics=numerics).parameters.values())
+    return list(compile_stage(module, HOST, options=CompileOptions(numerics=numerics)).parameters.values())
 
 
 def kernels(module: Any, **options: Any) -> dict[str, str]:

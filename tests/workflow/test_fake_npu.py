@@ -19,7 +19,7 @@ from pipeline.errors import BuildError, PlanError
 from pipeline.frontends.tflite.reference import open_interpreter
 from pipeline.split.graph import Graph
 from pipeline.split.planning.advice.explanation import explain
-from pipeline.workflow.plan import make_planner
+from pipeline.workflow.plan import PlannerOptions, make_planner
 from tests.frontends.tflite.test_tflite import Writer, byte_convolutions, classifier, conv
 from tests.support.fake_npu import build_delegate, npu
 from tests.support.sampling import QUICK
@@ -117,7 +117,7 @@ def test_between_two_stages_of_the_cpu(board: Board, tmp_path: Path) -> None:
 
 
 def test_measured_are_the_spans_that_it_takes(graph: Graph, board: Board) -> None:
-    planner = make_planner(graph, board, measure=True, sampling=QUICK)
+    planner = make_planner(graph, board, PlannerOptions(measure=True, sampling=QUICK))
     spans = planner.spans["npu"]
     runnable = [group not in planner.refusals["npu"] for group in range(spans.positions[-1])]
     for end, row in zip(spans.positions, spans.seconds, strict=True):
@@ -135,7 +135,7 @@ def test_spans_of_many_groups_end_at_what_it_refuses(board: Board, tmp_path: Pat
         for number in range(7):
             last = conv(writer, last, f"{block}/{number}", (1, 4, 4, 2), (2, 2))
     graph = pipeline.read(writer.save(tmp_path / "m.tflite", last))
-    planner = make_planner(graph, board, measure=True, sampling=QUICK)
+    planner = make_planner(graph, board, PlannerOptions(measure=True, sampling=QUICK))
     edges = {*planner.refusals["npu"], *(group + 1 for group in planner.refusals["npu"])}
     assert edges <= {*planner.spans["npu"].positions}
     assert len(planner.spans["npu"].positions) < len(graph.group_ends) + 1

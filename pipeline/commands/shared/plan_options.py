@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import stage_options, targets, values
 from pipeline.commands.shared.console import Progress, notice, progress
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.core.plan.plan import Plan
     from pipeline.split.graph import Graph
     from pipeline.split.planning.planner import Planner
+    from pipeline.split.planning.problem.request import PlanChoices
 
 TIME_VARIATION = 0.1
 """Coefficient of variation of stages that nothing is known about."""
@@ -180,32 +181,19 @@ def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
 def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progress) -> tuple[Planner, Plan]:
     """Return the options' planner and plan."""
     from pipeline.measure.plausibility import choose_plausible
-    from pipeline.workflow import plan as planning
+    from pipeline.workflow.plan import PlannerOptions, make_planner
 
     if options.allow_unfused and not options.cut:
         raise PlanError("--allow-unfused allows cuts inside of fused groups, but there are none; give --cut NAME")
-
-    def make(fresh: bool) -> Planner:
-        return planning.make_planner(
-            graph,
-            targets.board(options),
-            measure=options.measure or options.fresh,
-            runtimes=options.runtimes,
-            fresh=fresh,
-            queue_depth=options.queue_depth,
-            cv=options.time_variation,
-            unfused=options.cut if options.allow_unfused else (),
-            pin=dict(options.pin),
-            progress=step,
-        )
-
-    choice = choose_plausible(make, _request(options), fresh=options.fresh, progress=step, warn=notice)
-    return choice.planner, stage_options.apply(choice.plan, options)
-
-
-def _request(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `Planner.plan`."""
-    return {
+    planner_options = PlannerOptions(
+        measure=options.measure or options.fresh,
+        runtimes=options.runtimes,
+        queue_depth=options.queue_depth,
+        cv=options.time_variation,
+        pin=dict(options.pin),
+        unfused=options.cut if options.allow_unfused else (),
+    )
+    choices: PlanChoices = {
         "stages": options.stages,
         "cuts": options.cut,
         "devices": options.devices,
@@ -214,3 +202,9 @@ def _request(options: argparse.Namespace) -> dict[str, Any]:
         "replicas": not options.no_replicas,
         "heterogeneous": not options.no_borrowing,
     }
+
+    def make(fresh: bool) -> Planner:
+        return make_planner(graph, targets.board(options), planner_options, fresh=fresh, progress=step)
+
+    choice = choose_plausible(make, choices, fresh=options.fresh, progress=step, warn=notice)
+    return choice.planner, stage_options.apply(choice.plan, options)

@@ -17,6 +17,7 @@ import msgspec
 
 from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage
+from pipeline.executor.executable import CompileOptions
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.tuning import workload
 from pipeline.executor.tuning.database import Database
@@ -96,7 +97,7 @@ class ProcessBench:
             self._rule_codes = {stage: compile_stage(module, device, subject.cores)}
         keys = frozenset(task.key for task in tasks)
         # All tasks of the stage at once: each has its own calls in it, and building takes seconds.
-        tuned_code = compile_stage(module, device, subject.cores, tuning=TuningLookup(database, keys))
+        tuned_code = compile_stage(module, device, subject.cores, CompileOptions(tuning=TuningLookup(database, keys)))
         turns = [
             [of_calls(stage, code, device) for code in (self._rule_codes[stage], tuned_code)] for _ in range(TURNS)
         ]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage, runs_here
+from pipeline.executor.executable import CompileOptions
 from pipeline.executor.kernels import general, microarchitecture
 from pipeline.executor.kernels.anchor import FusedGroup
 from pipeline.executor.kernels.tiles.packing import PackedLayout
@@ -108,7 +109,7 @@ def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
         return []
     tunable = _TunableFunctions()
     # As it is built without tuning: `tunable` only notes what it is asked for.
-    code = compile_stage(subject.module, subject.device, subject.cores, tuning=tunable)
+    code = compile_stage(subject.module, subject.device, subject.cores, CompileOptions(tuning=tunable))
     # Calls are unknown where TVM alone has made the code.
     if not tunable.functions or code.calls is None:
         return []

@@ -101,7 +101,7 @@ def tune(  # noqa: PLR0913 - the last two by keyword
     budget: Budget,
     *,
     seed: int = 0,
-    told: Callable[[TuningStep], None] = lambda _: None,
+    on_trial: Callable[[TuningStep], None] = lambda _: None,
 ) -> list[TuningRecord]:
     """Search for schedules faster than the rule, storing them at once.
 
@@ -114,8 +114,8 @@ def tune(  # noqa: PLR0913 - the last two by keyword
     bench : TrialBench
     budget : Budget
     seed : int
-    told : callable, optional
-        Told of each trial.
+    on_trial : callable, optional
+        Gets each trial.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def tune(  # noqa: PLR0913 - the last two by keyword
     limits, checks = _Limits(budget), _Checks(searches, bench, database)
     while not limits.reached and (unfinished_searches := [search for search in searches if search.idle < PATIENCE]):
         task_search = max(unfinished_searches, key=lambda search: search.promise)
-        _measure_generation(task_search, bench, database, limits, told)
+        _measure_generation(task_search, bench, database, limits, on_trial)
         checks.check_if_due()
     # Only what was timed inside of its stage is ever used, so this happens also when the time is up.
     checks.check()

@@ -11,6 +11,7 @@ import pipeline
 from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.executor.executable import CompileOptions
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.group_times import GroupTimer
 from pipeline.split import extract
@@ -32,7 +33,7 @@ def graph(tmp_path: Path) -> Graph:
 
 def run(part: extract.GraphPart, value: np.ndarray, channels_last: set[str] | None = None) -> np.ndarray:
     runtime = CpuRuntime(HOST)
-    code = compile_stage(extract.module(part), HOST, channels_last=channels_last)
+    code = compile_stage(extract.module(part), HOST, options=CompileOptions(channels_last=channels_last))
     program = runtime.load(StagePlan("s", "cpu", part.inputs, part.outputs), code)
     return np.array(runtime.copy_out(runtime.run(program, [runtime.copy_in(value)])[0]))
 

@@ -15,6 +15,7 @@ from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import Plan
 from pipeline.executor import kernels
 from pipeline.executor.build import compile_stage, target_of
+from pipeline.executor.executable import CompileOptions
 from pipeline.executor.kernels import microarchitecture
 from pipeline.executor.kernels.anchor import FusedGroup
 from pipeline.executor.kernels.tiles.packing import PackedLayout
@@ -146,7 +147,7 @@ def test_every_layout_computes_the_same(seed: int, tmp_path: Path) -> None:
     (part,) = extract.parts(graph, [])
     plan = pipeline.plan(graph, stages=1)
     module, device = extract.module(part), plan.board.devices[0]
-    code = compile_stage(module, device, draw.choice((1, 2)), tuning=choices)
+    code = compile_stage(module, device, draw.choice((1, 2)), CompileOptions(tuning=choices))
     bundle = pipeline.Bundle(plan, [code], None, ())
     assert choices.chosen
     assert_close(outputs(bundle, frame(graph)), by_onnxruntime(path, frame(graph)))
@@ -206,7 +207,7 @@ def test_what_overwrites_an_operand_computes_each_element_once(tmp_path: Path) -
         Device("cpu", target={"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "skylake-avx512"}),
         InPlaceRecorder(),
     )
-    compile_stage(extract.module(part), device, 2, tuning=choices)
+    compile_stage(extract.module(part), device, 2, CompileOptions(tuning=choices))
     (group,) = choices.over
     form, target = layouts.layout_of(group), target_of(device)
     assert form is not None

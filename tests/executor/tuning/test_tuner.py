@@ -95,12 +95,12 @@ def test_an_interruption_keeps_what_was_found_and_the_next_run_goes_on(tune_with
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune_with(FixedBench(0.5, 0.5), told=interrupt)
+        tune_with(FixedBench(0.5, 0.5), on_trial=interrupt)
     (record,) = Database.load(tmp_path / "tuning.json").records
     assert (record.trials, record.tuned_seconds, record.faster) == (1, 0.5, False)
     assert record.trace
     steps: list[TuningStep] = []
-    records = {record.key: record for record in tune_with(FixedBench(0.5, 0.25), trials=1, told=steps.append)}
+    records = {record.key: record for record in tune_with(FixedBench(0.5, 0.25), trials=1, on_trial=steps.append)}
     assert [step.trials for step in steps] == [1]
     assert sum(record.trials for record in records.values()) == 2
     # Found before, but only now compared inside of its stage.

@@ -11,7 +11,7 @@ import pipeline
 from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
 from pipeline.split.planning.solver.chain_solver import ChainSolver
-from pipeline.workflow.plan import make_planner
+from pipeline.workflow.plan import PlannerOptions, make_planner
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ def test_borrowing_vta_gives_many_more_frames_than_any_chain(
     monkeypatch.syspath_prepend(str(root / "bench"))
     mobilenet = import_module("mobilenet")
     graph = pipeline.read(mobilenet.write(tmp_path))
-    planner = make_planner(graph, board, pin=dict.fromkeys(mobilenet.depthwise_names(), "cpu"))
+    planner = make_planner(graph, board, PlannerOptions(pin=dict.fromkeys(mobilenet.depthwise_names(), "cpu")))
     chain, plan = ChainSolver(planner.problem()).fastest(), planner.plan()
     assert chain is not None
     simulated = simulate(plan, frames=300).frames_per_s

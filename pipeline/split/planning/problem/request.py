@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypedDict
 
 from pipeline.core.board.board import Board, Device
 from pipeline.errors import PlanError
@@ -12,6 +13,18 @@ from pipeline.split.cuts import resolve
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.borrowable import split_name
 from pipeline.split.planning.problem.pins import Pins, stage_devices
+
+
+class PlanChoices(TypedDict, total=False):
+    """Keyword arguments of `Planner.plan`: fixed parts and the aim."""
+
+    stages: int | str
+    cuts: Sequence[str | int] | None
+    devices: Sequence[str] | None
+    objective: str | None
+    fps: float | None
+    replicas: bool
+    heterogeneous: bool
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.executor import host_target
 from pipeline.executor.build import compile_stage, runs_here
 from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.executor.executable import CompileOptions
 from tests.support.random_seeds import seeds
 from tests.support.relax_models import module, run
 
@@ -33,7 +34,7 @@ def test_a_tile_for_all_processors_that_this_one_can_be(processor: str) -> None:
     for symbolic in (False, True):
         runtime = CpuRuntime(device)
         stage = StagePlan("test", "cpu", (TensorSpec("x", (3, 4, 5)),), (TensorSpec("y", (18, 16, 5)),))
-        program = runtime.load(stage, compile_stage(network, device, symbolic=symbolic))
+        program = runtime.load(stage, compile_stage(network, device, options=CompileOptions(symbolic=symbolic)))
         (result,) = runtime.run(program, [runtime.copy_in(values["x"])])
         np.testing.assert_array_equal(runtime.copy_out(result), np.tile(values["x"], (6, 4, 1)))
 

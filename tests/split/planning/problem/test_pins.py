@@ -16,7 +16,7 @@ from pipeline.errors import PlanError
 from pipeline.model.imported_model import Annotation
 from pipeline.split.graph import Graph
 from pipeline.split.planning.advice.explanation import explain
-from pipeline.workflow.plan import make_planner
+from pipeline.workflow.plan import PlannerOptions, make_planner
 from tests.support.onnx_models import node, save
 
 BOARD = Board(
@@ -122,7 +122,7 @@ def test_a_module_is_pinned_with_all_that_is_in_it(tmp_path: Path) -> None:
 
 
 def test_the_explanation_names_the_pins(chain: Graph) -> None:
-    planner = make_planner(chain, BOARD, pin={"n0": "gpu", "n5": "cpu"})
+    planner = make_planner(chain, BOARD, PlannerOptions(pin={"n0": "gpu", "n5": "cpu"}))
     explanation = explain(planner, planner.plan())
     assert explanation.pins == ("'n0' is pinned to 'gpu'", "'n5' is pinned to 'cpu'")
     assert "no device may run all of it, as it is pinned" in explanation.reason
