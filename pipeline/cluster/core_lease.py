@@ -34,12 +34,12 @@ class CoreLease:
         self.cores, self.descriptors = (), []
 
 
-def lease_cores(wanted: Sequence[int], folder: Path | None = None) -> CoreLease:
+def lease_cores(requested: Sequence[int], folder: Path | None = None) -> CoreLease:
     """Lease as many cores as wanted, preferably those, or none.
 
     Parameters
     ----------
-    wanted : sequence of int
+    requested : sequence of int
         Those of a plan, which may be for another machine.
     folder : Path, optional
         Where the processes of this user and machine lock them.
@@ -48,12 +48,12 @@ def lease_cores(wanted: Sequence[int], folder: Path | None = None) -> CoreLease:
     root.mkdir(mode=0o700, exist_ok=True)
     usable = affinity.process_cores()
     lease = CoreLease()
-    for core in sorted(usable, key=lambda core: (core not in wanted, core)):
-        if len(lease.cores) == len(wanted):
+    for core in sorted(usable, key=lambda core: (core not in requested, core)):
+        if len(lease.cores) == len(requested):
             break
         if (descriptor := _lock(root / str(core))) is not None:
             lease.cores, lease.descriptors = (*lease.cores, core), [*lease.descriptors, descriptor]
-    if len(lease.cores) < len(wanted):
+    if len(lease.cores) < len(requested):
         # Two replicas on one core are better off where the system likes.
         lease.close()
     return lease
@@ -62,12 +62,9 @@ def lease_cores(wanted: Sequence[int], folder: Path | None = None) -> CoreLease:
 def place_on_cores(plan: Plan, cores: Sequence[int]) -> Plan:
     """Return a plan on these cores, unpinned without any."""
     planned = plan_cores(plan)
-    available = [core for core in planned if core in cores]
     spares = iter([core for core in cores if core not in planned])
     # Cores of the plan that are among them stay what they are: on a board they may be unlike.
-    names: Mapping[int, int] = (
-        {core: core if core in available else next(spares, -1) for core in planned} if cores else {}
-    )
+    names: Mapping[int, int] = {core: core if core in cores else next(spares, -1) for core in planned} if cores else {}
     stages = [
         replace(stage, cores=tuple(names[core] for core in stage.cores) if cores else ()) for stage in plan.stages
     ]

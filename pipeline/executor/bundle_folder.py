@@ -41,7 +41,7 @@ class BundleFolder:
         os.close(self._descriptor)
 
     def is_replaced(self) -> bool:
-        """Test if the folder's name was moved or removed."""
+        """Test if the folder was replaced or removed meanwhile."""
         try:
             current = self.path.stat()
         except OSError:

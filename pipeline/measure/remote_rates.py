@@ -70,7 +70,7 @@ def time_transfers(device: Device, nbytes: int) -> tuple[float, float]:
         from pipeline.remote.rpc_device import RpcConnection
 
         with contextlib.closing(RpcConnection(address)) as board:
-            return board.ways(nbytes)
+            return board.time_transfers(nbytes)
     # A device that computes nothing gives back its inputs, from the first one on, as many as it has outputs.
     with contextlib.closing(Connection(replace(address, device="null"))) as connection:
         large = TensorSpec("large", (nbytes,), "uint8")

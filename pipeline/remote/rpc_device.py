@@ -18,7 +18,7 @@ from pipeline.executor.stage_code import StageCode
 from pipeline.remote import rpc_session, stage_package, tensors
 from pipeline.tvm.access import tvm
 
-WAYS = 3
+ROUNDS = 3
 """Measurements of copying: a large tensor takes a while."""
 
 
@@ -91,10 +91,10 @@ class RpcConnection:
         with self._session.call(sum(array.nbytes for array in arrays)):
             return outputs, self._seconds(stage_program, arrays)
 
-    def ways(self, nbytes: int) -> tuple[float, float]:
+    def time_transfers(self, nbytes: int) -> tuple[float, float]:
         """Return the measured seconds of bytes to and from the board."""
         array = np.zeros(nbytes, np.uint8)
-        with self._session.call(2 * WAYS * nbytes):
+        with self._session.call(2 * ROUNDS * nbytes):
             sending, receiving = zip(*_times(self._session.device, array), strict=True)
         return min(sending), min(receiving)
 
@@ -131,7 +131,7 @@ class RpcConnection:
 def _times(device: Any, array: np.ndarray) -> list[tuple[float, float]]:
     """Return the seconds there and back, several times."""
     tensor, times = tvm.runtime.tensor(array, device), []
-    for _ in range(WAYS):
+    for _ in range(ROUNDS):
         begin = time.perf_counter()
         tensor.copyfrom(array)
         middle = time.perf_counter()

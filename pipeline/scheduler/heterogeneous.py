@@ -107,7 +107,7 @@ class HeterogeneousRuntime(NumberedRuntime):
     @property
     def occupies_cores(self) -> bool:
         """As the worker's own device."""
-        return self._own.occupies_cores
+        return self._own_runtime.occupies_cores
 
     @property
     def step(self) -> StagePlan | None:
@@ -117,7 +117,7 @@ class HeterogeneousRuntime(NumberedRuntime):
         return None if step is None else step.unit
 
     @property
-    def _own(self) -> DeviceRuntime:
+    def _own_runtime(self) -> DeviceRuntime:
         return next(iter(self._runtimes.values()))
 
     def thread_kind(self, cores: Sequence[int]) -> Hashable:

@@ -36,11 +36,11 @@ class Bandwidth:
         """Reschedule at the next completion, unless the set changes before."""
         version, time = self._rate.version, self._rate.next_time()
         if time < float("inf"):
-            self._clock.after(time - self._clock.time, lambda: self._finish(version))
+            self._clock.schedule(time - self._clock.time, lambda: self._finish(version))
 
     def _finish(self, version: int) -> None:
         if version != self._rate.version:
             return
         end, resume = self._rate.pop(self._clock.time)
-        self._clock.after(max(0.0, end - self._clock.time), resume)
+        self._clock.schedule(max(0.0, end - self._clock.time), resume)
         self._schedule()

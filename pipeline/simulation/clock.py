@@ -27,14 +27,14 @@ class Clock:
         self._due: list[tuple[float, int, Resume]] = []
         self._order = count()
 
-    def after(self, seconds: float, resume: Resume) -> None:
+    def schedule(self, seconds: float, resume: Resume) -> None:
         """Call `resume` in `seconds`."""
         # The number decides between equal times, and keeps functions from being compared.
         heapq.heappush(self._due, (self.time + seconds, next(self._order), resume))
 
     def sleep(self, seconds: float) -> Request:
         """Return the request to go on in `seconds`."""
-        return lambda resume: self.after(seconds, resume)
+        return lambda resume: self.schedule(seconds, resume)
 
     def start(self, process: Process) -> None:
         """Let a process run from now on."""
@@ -46,7 +46,7 @@ class Clock:
             if request is not None:
                 request(step)
 
-        self.after(0.0, step)
+        self.schedule(0.0, step)
 
     def run(self) -> None:
         """Run until nothing is due; remaining processes wait forever."""
@@ -78,7 +78,7 @@ class Tokens:
         def request(resume: Resume) -> None:
             if self.free:
                 self.free -= 1
-                self._clock.after(0.0, resume)
+                self._clock.schedule(0.0, resume)
             else:
                 heapq.heappush(self._waiting, (frame, next(self._order), resume))
 
@@ -94,6 +94,6 @@ class Tokens:
         """Give one back, to whoever is the next."""
         # Handed over directly: a process that asks at this very moment must not overtake those who wait.
         if self._waiting:
-            self._clock.after(0.0, heapq.heappop(self._waiting)[-1])
+            self._clock.schedule(0.0, heapq.heappop(self._waiting)[-1])
         else:
             self.free += 1

@@ -180,7 +180,7 @@ class _Stream:
     def run(self) -> Simulation:
         # Without arrivals all frames are there from the start, and each end lets the next one in.
         for number in range(1 if self._arrivals is None else self._frames):
-            self._clock.after(self._entrance.arrival(number), self._settle)
+            self._clock.schedule(self._entrance.arrival(number), self._settle)
         # Until nothing is due: each frame has left or been dropped by then, or the rules let a plan block itself.
         self._clock.run()
         plan, seconds, count = self._plan, self._clock.time, len(self._ends)
@@ -217,9 +217,9 @@ class _Stream:
         """Reserve room inside and at all first stages; return success."""
         # All are looked at before one is taken: the place of a frame that does not start would never be free again.
         roots = [self._stations[number].places for number in self._wiring.roots]
-        if len(self._inside) >= self._plan.frames_in_flight or not all(places.free for places in roots):
+        if len(self._inside) >= self._plan.frames_in_flight or not all(queue.free for queue in roots):
             return False
-        return all(places.try_take() for places in roots)
+        return all(queue.try_take() for queue in roots)
 
     @property
     def _joins(self) -> dict[int, int]:

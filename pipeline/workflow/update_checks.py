@@ -68,7 +68,7 @@ def check_going(running: Pipeline, ends: Callable[[], bool]) -> None:
         raise PipelineClosed("the stream ends")
 
 
-def guard(running: Pipeline, before: Sequence[float], options: UpdateOptions, ends: Callable[[], bool]) -> str:
+def guard(running: Pipeline, earlier_s: Sequence[float], options: UpdateOptions, ends: Callable[[], bool]) -> str:
     """Watch the next frames and return an objection to their version, if any.
 
     Frames are judged while they run: once all together have taken longer than as many of the version before may, those
@@ -77,7 +77,7 @@ def guard(running: Pipeline, before: Sequence[float], options: UpdateOptions, en
     Parameters
     ----------
     running : Pipeline
-    before : sequence of float
+    earlier_s : sequence of float
         Latencies of frames that passed the version before it, in seconds.
     options : UpdateOptions
     ends : callable
@@ -89,7 +89,7 @@ def guard(running: Pipeline, before: Sequence[float], options: UpdateOptions, en
         If it was given up.
     """
     window = _Window(options.guard)
-    usual_s = statistics.median(before) if before else 0.0
+    usual_s = statistics.median(earlier_s) if earlier_s else 0.0
     allowed_s = max(options.patience_s, options.guard * options.most_slower * usual_s)
     with observing(running, window.note):
         while not window.is_full and not window.failure:

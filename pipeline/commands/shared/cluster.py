@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--retry",
         metavar="N",
-        type=values.whole,
+        type=values.natural,
         default=0,
         help="send a frame whose replica was lost up to N times more; it may be computed twice (default: it fails)",
     )

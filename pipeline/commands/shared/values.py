@@ -74,14 +74,14 @@ def count_or_auto(text: str) -> int | str:
     return int(text)
 
 
-def whole(text: str) -> int:
+def natural(text: str) -> int:
     """Read a whole number of at least 0."""
     if not is_whole(text):
         raise _refusal(text, "a whole number of at least 0")
     return int(text)
 
 
-seed = whole
+seed = natural
 
 
 def port(text: str) -> int:

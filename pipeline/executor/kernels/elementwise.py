@@ -74,17 +74,17 @@ class _Element:
         if self.is_elementwise:
             self._view(self._target)
 
-    def store(self, row: Any, place: Any) -> Any:
-        """Store the element at a place of the row at `row`."""
+    def store(self, row: Any, column: Any) -> Any:
+        """Store the element at `column` of the row at `row`."""
 
         def element(load: Any, _: Any) -> Any:
             view = self._view(load.source)
             if self._is_in_position(load.source, load.indices):
-                return tir.load(view, row + place)
-            return tir.load(view, place if math.prod(_shape(load.source)) > 1 else tir.number(0))
+                return tir.load(view, row + column)
+            return tir.load(view, column if math.prod(_shape(load.source)) > 1 else tir.number(0))
 
         value = tvm_ffi.structural_mutate(self._store.value, [(tvm.ir.TensorLoad, element)])
-        return tir.store(self._view(self._target), value, row + place)
+        return tir.store(self._view(self._target), value, row + column)
 
     def _look(self, load: Any, _: Any) -> Any:
         is_row = self._is_in_row(load.source, load.indices)

@@ -42,25 +42,25 @@ def _legalize_elements(builder: Any, call: Any) -> Any:
     data, indices, updates = call.args
     axis = int(call.attrs.axis) % data.ty.ndim
 
-    def place(indices: Sequence[Any], position: Sequence[Any]) -> list[Any]:
+    def locate(indices: Sequence[Any], position: Sequence[Any]) -> list[Any]:
         index = _from_start(tir.load(indices[0], *position), data.ty.shape[axis])
         return [*position[:axis], index, *position[axis + 1 :]]
 
     # Of two slices across the axis, none has an update for a place of the other one.
     is_parallel = axis > 0 and _size(updates) > TASK_ELEMENTS
-    return _scatter(builder, call.attrs.reduction, data, [indices], updates, place, is_parallel=is_parallel)
+    return _scatter(builder, call.attrs.reduction, data, [indices], updates, locate, is_parallel=is_parallel)
 
 
 def _legalize_rows(builder: Any, call: Any) -> Any:
     data, indices, updates = call.args
     *rows, depth = indices.ty.shape
 
-    def place(indices: Sequence[Any], position: Sequence[Any]) -> list[Any]:
+    def locate(indices: Sequence[Any], position: Sequence[Any]) -> list[Any]:
         row = position[: len(rows)]
         columns = [_wide(tir.load(indices[0], *row, tir.number(axis))) for axis in range(int(depth))]
         return [*columns, *position[len(rows) :]]
 
-    return _scatter(builder, call.attrs.reduction, data, [indices], updates, place)
+    return _scatter(builder, call.attrs.reduction, data, [indices], updates, locate)
 
 
 def _legalize_positions(builder: Any, call: Any) -> Any:
@@ -74,14 +74,14 @@ def _legalize_positions(builder: Any, call: Any) -> Any:
         change = topi.reshape if math.prod(extents) == math.prod(shape) else topi.broadcast_to
         return tensor if extents == shape else builder.emit(builder.call_te(change, tensor, shape))
 
-    def place(indices: Sequence[Any], position: Sequence[Any]) -> list[Any]:
+    def locate(indices: Sequence[Any], position: Sequence[Any]) -> list[Any]:
         return [
             _from_start(tir.load(index, *position), extent)
             for index, extent in zip(indices, data.ty.shape, strict=True)
         ]
 
     reduction = "add" if call.attrs.accumulate else "update"
-    return _scatter(builder, reduction, data, [spread(field) for field in fields], spread(values), place)
+    return _scatter(builder, reduction, data, [spread(field) for field in fields], spread(values), locate)
 
 
 def _scatter(  # noqa: PLR0913, PLR0917 - what a scatter consists of
@@ -90,7 +90,7 @@ def _scatter(  # noqa: PLR0913, PLR0917 - what a scatter consists of
     data: Any,
     indices: list[Any],
     updates: Any,
-    place: Place,
+    locate: Place,
     *,
     is_parallel: bool = False,
 ) -> Any:
@@ -100,7 +100,7 @@ def _scatter(  # noqa: PLR0913, PLR0917 - what a scatter consists of
         (source, values, *index_tensors), (result,) = inputs, outputs
 
         def update(position: Sequence[Any]) -> Any:
-            target = place(index_tensors, position)
+            target = locate(index_tensors, position)
             value = _REDUCTIONS[str(reduction)](tir.load(result, *target), tir.load(values, *position))
             return tir.store(result, value, *target)
 

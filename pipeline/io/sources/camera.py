@@ -66,13 +66,13 @@ class Capture(FrameSource):
 
     def __iter__(self) -> Iterator[SourceFrame]:
         """Yield the pictures, without end."""
-        return chain([self._first], self._rest())
+        return chain([self._first], self._later_frames())
 
     def close(self) -> None:
         """Close the device or connection."""
         self._container.close()
 
-    def _rest(self) -> Iterator[SourceFrame]:
+    def _later_frames(self) -> Iterator[SourceFrame]:
         while True:
             yield self._frame(self._next())
 

@@ -79,9 +79,9 @@ class BoundSearch:
         self._loops.append(tirx.For(loop.loop_var, first, turns, loop.kind, loop.body))
         result = mutator.default_mutate(loop)
         self._loops.pop()
-        return result if self._loops else self._place(result)
+        return result if self._loops else self._with_checks(result)
 
-    def _place(self, statement: Any) -> Any:
+    def _with_checks(self, statement: Any) -> Any:
         """Return a top-level statement with the checks inside it."""
         pending, self._pending = self._pending, []
         self.checks += pending
@@ -142,7 +142,7 @@ class BoundSearch:
     def _check_store(self, store: Any, mutator: Any) -> Any:
         mutator.default_mutate(store)
         self._check_indices(store.buffer, store.indices)
-        return store if self._loops else self._place(store)
+        return store if self._loops else self._with_checks(store)
 
     def _check_load(self, load: Any, mutator: Any) -> Any:
         mutator.default_mutate(load)
