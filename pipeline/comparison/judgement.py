@@ -123,8 +123,8 @@ def _is_as_near(output: Array, expected: ReferenceOutput) -> bool:
     if expected.real is None or expected.real.shape != output.shape or not output.size:
         return False
     ours, theirs = (
-        np.abs(np.asarray(each, np.float64) - np.asarray(expected.real, np.float64))
-        for each in (output, expected.array)
+        np.abs(np.asarray(array, np.float64) - np.asarray(expected.real, np.float64))
+        for array in (output, expected.array)
     )
     # By the mean, which fewer elements leave more to chance, and by the largest, which one wrong element raises.
     chance = 1 + _CHANCE / np.sqrt(output.size)
@@ -152,7 +152,7 @@ def _judge(output: Array, expected: ReferenceOutput, bounds: Bounds) -> Judgemen
 
 
 def _share_problem(difference: OutputDifference, expected: ReferenceOutput, bounds: Bounds) -> str:
-    scatter = max((compare_output(each, expected.array).largest_error for each in expected.opinions), default=0.0)
+    scatter = max((compare_output(opinion, expected.array).largest_error for opinion in expected.opinions), default=0.0)
     # An infinite scatter says that it is not even finite at the same places: nothing to measure by.
     floor = SPREAD * scatter if np.isfinite(scatter) else 0.0
     if difference.within(bounds.share) or difference.largest_error <= floor:
@@ -163,9 +163,9 @@ def _share_problem(difference: OutputDifference, expected: ReferenceOutput, boun
 def _step_problem(output: Array, expected: ReferenceOutput, step: float, bounds: Bounds) -> tuple[float, str]:
     """Return the largest error in steps, and the problem."""
     largest, remote = _steps_apart(output, expected.array, step)
-    scatter = [_steps_apart(each, expected.array, step) for each in expected.opinions]
-    allowed = max([bounds.steps, *(SPREAD * each[0] for each in scatter)])
-    allowed_remote = max([bounds.remote, *(SPREAD * each[1] for each in scatter)])
+    scatter = [_steps_apart(opinion, expected.array, step) for opinion in expected.opinions]
+    allowed = max([bounds.steps, *(SPREAD * distance[0] for distance in scatter)])
+    allowed_remote = max([bounds.remote, *(SPREAD * distance[1] for distance in scatter)])
     if largest > allowed + _SLACK:
         return largest, f"by {largest:.4g} steps; allowed are {allowed:.4g}"
     # One element of few is more than a thousandth of them.
@@ -197,7 +197,7 @@ def _decision_problem(output: Array, expected: Array, tie: float) -> str:
 def _unequal_problem(output: Array, expected: ReferenceOutput) -> str:
     """Describe unequal counts, indices or names."""
     unequal = _unequal_share(output, expected.array)
-    allowed = max((SPREAD * _unequal_share(each, expected.array) for each in expected.opinions), default=0.0)
+    allowed = max((SPREAD * _unequal_share(opinion, expected.array) for opinion in expected.opinions), default=0.0)
     return "" if unequal <= allowed else f"at {unequal:.2%} of its elements"
 
 

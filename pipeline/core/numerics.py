@@ -33,7 +33,7 @@ def check_tolerance(tolerance: object) -> None:
 
 def rounding_of(dtypes: Iterable[str]) -> float:
     """Return the error to allow for a model with tensors of `dtypes`."""
-    return max((ROUNDING.get(each, 0.0) for each in dtypes), default=0.0)
+    return max((ROUNDING.get(dtype, 0.0) for dtype in dtypes), default=0.0)
 
 
 @dataclass(frozen=True)

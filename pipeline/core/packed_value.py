@@ -106,14 +106,14 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        return ["map", [[_plain(key), _plain(each)] for key, each in value.items()]]
+        return ["map", [[_plain(key), _plain(item)] for key, item in value.items()]]
     if isinstance(value, list | tuple):
-        return ["list", [_plain(each) for each in value]]
+        return ["list", [_plain(item) for item in value]]
     if isinstance(value, bool | int | float):
         return value
     array = np.asarray(value)
     if array.dtype.kind in "OUS":
-        return ["text", list(array.shape), [_text(each) for each in array.reshape(-1).tolist()]]
+        return ["text", list(array.shape), [_text(item) for item in array.reshape(-1).tolist()]]
     return ["array", array.dtype.name, list(array.shape), array.tobytes()]
 
 
@@ -130,9 +130,9 @@ def _value(plain: Any) -> Any:
         return plain
     kind, *parts = plain
     if kind == "map":
-        return {_value(key): _value(each) for key, each in parts[0]}
+        return {_value(key): _value(item) for key, item in parts[0]}
     if kind == "list":
-        return [_value(each) for each in parts[0]]
+        return [_value(item) for item in parts[0]]
     if kind == "text":
         return np.array(parts[1], object).reshape(parts[0])
     dtype, shape, data = parts

@@ -121,13 +121,13 @@ def preferred(addresses: str) -> Address:
 def _parse_pool(text: str) -> Address:
     """Return a pool's address, its members listed or announced elsewhere."""
     members = []
-    rest = text.removeprefix("pool:")
-    if "://" not in rest.partition("?")[0]:
-        return _parse_announced(text, rest)
-    for member_text in rest.split(","):
+    members_text = text.removeprefix("pool:")
+    if "://" not in members_text.partition("?")[0]:
+        return _parse_announced(text, members_text)
+    for member_text in members_text.split(","):
         member = parse(member_text)
         # A tracker has members of its own.
-        if member.scheme != "remote" and not (member.tracker and member_text == rest):
+        if member.scheme != "remote" and not (member.tracker and member_text == members_text):
             raise BoardError(f"{member_text!r} cannot be a member of a pool; write it like {EXAMPLES['pool']}")
         members.append(member if "timeout=" in member_text else replace(member, timeout=POOL_TIMEOUT_S))
     if kinds := {member.device for member in members} - {members[0].device}:
@@ -150,7 +150,7 @@ def _parse_announced(text: str, rest: str) -> Address:
 
 def alternatives(addresses: str) -> tuple[Address, ...]:
     """Return the alternatives in a text, the preferred one first."""
-    return tuple(parse(each) for each in addresses.split())
+    return tuple(parse(address) for address in addresses.split())
 
 
 def _options(text: str, parts: SplitResult) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class OpenShapes:
     def at(self, size: Size) -> dict[str, tuple[int, ...]]:
         """Return the inputs' shapes at a size."""
         return {
-            name: tuple(size[each] if isinstance(each, str) else each for each in shape)
+            name: tuple(size[extent] if isinstance(extent, str) else extent for extent in shape)
             for name, shape in self.inputs.items()
         }
 

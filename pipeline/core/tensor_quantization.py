@@ -63,7 +63,7 @@ class Quantization:
 def numbers(outputs: Mapping[str, Any], quantizations: Iterable[Quantization]) -> Mapping[str, Any]:
     """Return outputs by name, quantised ones as real numbers."""
     # Usually there are none, and the outputs need not be copied to another mapping.
-    by_tensor = {each.tensor: each for each in quantizations}
+    by_tensor = {quantization.tensor: quantization for quantization in quantizations}
     if not by_tensor:
         return outputs
     return {name: by_tensor[name].numbers(array) if name in by_tensor else array for name, array in outputs.items()}

@@ -133,14 +133,14 @@ class StageExport:
         names = {source.tensor(name): name for name in (*source.inputs, *source.outputs, *source.names)}
         if len(self._graph.sources) == 1:
             names = {name: name for name in self._graph.tensors} | names
-        inside = {name for operator in self._part.operators for name in operator.outputs}
-        inside.update(spec.name for spec in (*self._part.inputs, *self._graph.inputs))
+        inner_names = {name for operator in self._part.operators for name in operator.outputs}
+        inner_names.update(spec.name for spec in (*self._part.inputs, *self._graph.inputs))
         return Region(
             inputs=_by_source({spec.name: spec for spec in self._part.inputs}, names),
             outputs=_by_source({spec.name: spec for spec in self._part.outputs}, names),
-            outside={names[name] for name in self._graph.tensors.keys() - inside if name in names},
+            outside={names[name] for name in self._graph.tensors.keys() - inner_names if name in names},
             open_ends=open_ends,
-            order=tuple(names.get(name, name) for each in self._graph.operators for name in each.outputs),
+            order=tuple(names.get(name, name) for operator in self._graph.operators for name in operator.outputs),
         )
 
 

@@ -20,7 +20,7 @@ def own_extents(types: Sequence[Any]) -> list[Any]:
 
     def name_unknown(extent: Any) -> Any:
         # Whatever the inputs bind can be computed from them, and keeps its meaning.
-        if all(each in symbols for each in undefined_vars(extent)):
+        if all(variable in symbols for variable in undefined_vars(extent)):
             return extent
         return variables.setdefault(str(extent), tirx.Var(f"extent{len(variables)}", "int64"))
 

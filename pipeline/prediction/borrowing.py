@@ -82,7 +82,7 @@ def _whole_stage(stage: StagePlan, moves: StageMoves) -> StagePart:
 
 def _step_parts(board: Board, stage: StagePlan) -> tuple[StagePart, ...]:
     moves = step_moves(board, stage)
-    compute_s = [max(step.seconds - each.copy_s, 0.0) for step, each in zip(stage.steps, moves, strict=True)]
+    compute_s = [max(step.seconds - move.copy_s, 0.0) for step, move in zip(stage.steps, moves, strict=True)]
     total_s = sum(compute_s)
     shares = [seconds / total_s for seconds in compute_s] if total_s else [1 / len(moves)] * len(moves)
     names = (step.device for step in stage.steps)

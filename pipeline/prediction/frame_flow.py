@@ -108,7 +108,9 @@ class FrameFlow:
                 _Worker(number, phases, group.workers.index(phases)) for phases in group.workers
             )
         numbers = range(len(groups))
-        self._successors = [[other for other in numbers if number in groups[other].predecessors] for number in numbers]
+        self._successors = [
+            [successor for successor in numbers if number in groups[successor].predecessors] for number in numbers
+        ]
         self._roots = [number for number in numbers if not groups[number].predecessors]
         # Where a frame has to come from several, or from several last ones at the end.
         self._joins = {number: len(groups[number].predecessors) for number in numbers}
@@ -159,8 +161,8 @@ class FrameFlow:
         return (
             self._next_frame - first,
             tuple(
-                (round((at - time) / tick_s), *brief(item))
-                for at, _, item in sorted(self._events)
+                (round((event_time - time) / tick_s), *brief(item))
+                for event_time, _, item in sorted(self._events)
                 if not isinstance(item, tuple)
             ),
             tuple((name, *(brief(item) for *_, item in sorted(line))) for name, line in sorted(self._waiting.items())),
@@ -229,11 +231,11 @@ class FrameFlow:
 
     def _release(self, time: float, resource: str) -> None:
         """Hand a resource to the oldest waiting frame."""
-        others = self._waiting.get(resource)
-        if not others:
+        waiting_workers = self._waiting.get(resource)
+        if not waiting_workers:
             self._users[resource] -= 1
             return
-        worker = heappop(others)[-1]
+        worker = heappop(waiting_workers)[-1]
         phase = worker.phases[worker.next_phase]
         self._compute(time, worker, phase, phase.waking_s + phase.seconds)
 

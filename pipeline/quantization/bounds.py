@@ -120,7 +120,7 @@ class Bounds:
                 if data.input[0] in self._arrays or weights.input[0] not in self._arrays:
                     continue
                 # Several readers may quantise the sums, each with its own scale; a shared one counts once.
-                results = tuple(dict.fromkeys(each.input[1] for each in self._quantizers(node.output[0])))
+                results = tuple(dict.fromkeys(quantizer.input[1] for quantizer in self._quantizers(node.output[0])))
                 axis = axis_of(weights) % max(self._arrays[weights.input[0]].ndim, 1)
                 scales = weights.input[1], data.input[1]
                 yield Layer(weights.input[0], *scales, results, axis, bias.input[0] if bias is not None else "")

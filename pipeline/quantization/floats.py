@@ -105,7 +105,7 @@ def dequantize(node: Any, constants: dict[str, npt.NDArray[Any]]) -> npt.NDArray
 def axis_of(node: Any) -> int:
     """Return the axis of a node's scales."""
     # ONNX's default for both operators.
-    return next((int(each.i) for each in node.attribute if each.name == "axis"), 1)
+    return next((int(attribute.i) for attribute in node.attribute if attribute.name == "axis"), 1)
 
 
 def _source(name: str, sources: dict[str, str]) -> str:

@@ -74,7 +74,11 @@ def _bias(node: Any, values: npt.NDArray[Any], arrays: dict[str, npt.NDArray[Any
 
 
 def _attribute(node: Any, name: str, default: float) -> float:
-    values = (each.f if each.type == each.FLOAT else each.i for each in node.attribute if each.name == name)
+    values = (
+        attribute.f if attribute.type == attribute.FLOAT else attribute.i
+        for attribute in node.attribute
+        if attribute.name == name
+    )
     return next(values, default)
 
 

@@ -58,7 +58,7 @@ def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
     """
     model = load(path)
     give_shapes(model, shapes or {})
-    return tuple(_spec(each) for each in _inputs(model))
+    return tuple(_spec(value_info) for value_info in _inputs(model))
 
 
 def give_shapes(model: Any, shapes: Shapes) -> None:
@@ -69,7 +69,7 @@ def give_shapes(model: Any, shapes: Shapes) -> None:
     ModelError
         If an input is unknown, or has another number of extents, or another extent.
     """
-    values = {each.name: each for each in _inputs(model)}
+    values = {value_info.name: value_info for value_info in _inputs(model)}
     numbers: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in values:
@@ -112,7 +112,7 @@ def modernize(model: Any) -> Any:
     ModelError
         If it is older and cannot be converted.
     """
-    version = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), OLDEST)
+    version = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), OLDEST)
     if version >= OLDEST:
         return model
     converter = require("onnx.version_converter", _EXTRA, _PURPOSE)
@@ -147,8 +147,8 @@ def check(model: Any) -> bytes:
 
 def _inputs(model: Any) -> list[Any]:
     # Before version 4 of its format, ONNX demanded constants among the inputs.
-    constants = {each.name for each in model.graph.initializer}
-    return [each for each in model.graph.input if each.name not in constants]
+    constants = {initializer.name for initializer in model.graph.initializer}
+    return [value_info for value_info in model.graph.input if value_info.name not in constants]
 
 
 def _spec(value: Any) -> TensorSpec:

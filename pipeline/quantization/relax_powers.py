@@ -157,14 +157,14 @@ class _Restriction:
 
     def _exponents(self, line: Binding, values: np.ndarray, axis: int, source: float) -> np.ndarray:
         """Return the exponents of weights' scales, within the limits."""
-        axes = tuple(each for each in range(values.ndim) if each != axis)
+        axes = tuple(number for number in range(values.ndim) if number != axis)
         # A channel of zeros has the exponent -inf, which the limits replace.
         with np.errstate(divide="ignore"):
             natural = np.log2(next_power(np.abs(values).max(axes) / _LARGEST))
         results: list[float] = []
         biases: list[np.ndarray] = []
         self._collect_ends(line.var, results, biases)
-        channel_biases = [np.abs(each) for each in biases if each.size in (1, len(natural))]
+        channel_biases = [np.abs(channel_bias) for channel_bias in biases if channel_bias.size in (1, len(natural))]
         bias = (
             np.maximum.reduce(np.broadcast_arrays(np.zeros_like(natural), *channel_biases)) if channel_biases else None
         )
@@ -259,7 +259,7 @@ def _inner_bytes(lines: Sequence[Binding], results: Iterable[Any]) -> set[Any]:
     while shrinking:
         size = len(inner_bytes)
         for var, value in values.items():
-            sources = {each for each in operands(value) if each in values}
+            sources = {operand for operand in operands(value) if operand in values}
             if calls(value, *_MOVERS) and (var not in inner_bytes or not sources <= inner_bytes):
                 inner_bytes -= {var, *sources}
             elif not calls(value, "dequantize"):

@@ -71,4 +71,4 @@ def _outputs(graph: Graph, frames: Frames) -> list[np.ndarray]:
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)
     with pipeline.load(bundle) as running:
         outputs = [result[first] if isinstance(result, dict) else result for result in running.map(frames)]
-        return [np.asarray(each, np.float64) for each in outputs]
+        return [np.asarray(output, np.float64) for output in outputs]

@@ -57,7 +57,7 @@ def remove_folders(target: Path) -> None:
         if pattern.fullmatch(path.name) and not path.is_symlink() and path.is_dir():
             with contextlib.suppress(OSError):
                 # Somebody else's folder may have such a name by chance, but hardly such a content as well.
-                if {each.name for each in path.iterdir()} <= INSIDE:
+                if {entry.name for entry in path.iterdir()} <= INSIDE:
                     remove_dead(path)
 
 

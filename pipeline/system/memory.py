@@ -96,7 +96,7 @@ def move_together(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     One after the other, so that arrays that nobody else holds are not in memory twice.  Arrays that are no larger than
     a page together are returned as they are.
     """
-    size = sum(align_up(each.nbytes) for each in arrays.values())
+    size = sum(align_up(array.nbytes) for array in arrays.values())
     if size < LARGE_PAGE:
         return dict(arrays)
     gc.collect()  # TVM's own cycles may hold them too.

@@ -202,7 +202,7 @@ class _Threads:
                 self._peak = max(self._peak, self._working)
                 # The one that has rested shortest: its caches and helpers are the warmest, and the others grow old
                 # and end.
-                thread = next((each for each in reversed(self._resting) if each.kind == kind), None)
+                thread = next((candidate for candidate in reversed(self._resting) if candidate.kind == kind), None)
                 if thread is not None:
                     self._resting.remove(thread)
                     return thread

@@ -126,7 +126,7 @@ def virtual_machine(module: Any, devices: Sequence[Any]) -> Any:
     devices : sequence of tvm_ffi.Device
         What it runs on; the CPU comes last.
     """
-    numbers = [number for each in devices for number in (each.dlpack_device_type(), each.index, POOLED_ALLOCATOR)]
+    numbers = [number for device in devices for number in (device.dlpack_device_type(), device.index, POOLED_ALLOCATOR)]
     with registry_lock:
         machine = module["vm_load_executable"]()
         machine["vm_initialization"](*numbers)

@@ -60,7 +60,7 @@ def test_two_packages_with_one_name_are_both_named(folder: Path) -> None:
 
 def test_kinds_that_are_known_are_looked_up_without_a_search(root: Path) -> None:
     code = (
-        "import sys; from pipeline.core import board_file; from pipeline.core.board.device_kinds import device_kind; "
+        "import sys; from pipeline.core.board import board_file; from pipeline.core.board.device_kinds import device_kind; "
         "device_kind('cpu'); board_file.decode(b'[[devices]]\\nname = \"gpu\"\\nkind = \"cuda\"', 'b'); "
         "print('importlib.metadata' in sys.modules)"
     )

@@ -82,7 +82,9 @@ class Board:
         if device not in self.devices:
             raise BoardError(f"the target of {name!r} cannot be set: give the runtime a device of its own kind")
         target_device = replace(device, target={**(device.target or {}), **keys})
-        return replace(self, devices=tuple(target_device if each is device else each for each in self.devices))
+        return replace(
+            self, devices=tuple(target_device if candidate is device else candidate for candidate in self.devices)
+        )
 
     def with_runtimes(self, runtimes: Sequence[str]) -> Board:
         """Return the board with other runtimes for CPU stages."""
@@ -96,7 +98,7 @@ class Board:
 
     def link(self, source: str, target: str) -> Link | None:
         """Return the link between two memories, or None."""
-        return next((each for each in self.links if set(each.ends) == {source, target}), None)
+        return next((link for link in self.links if set(link.ends) == {source, target}), None)
 
     def transfer_s(self, source: Device, target: Device, nbytes: Amount) -> Amount:
         """Return the seconds to move `nbytes`, a number or an array.

@@ -78,13 +78,13 @@ def _check_cores(title: str, device: Device) -> None:
     for cluster in device.clusters:
         if not cluster.cores or not _above_0(cluster.speed):
             raise BoardError(f"{title}: cluster {cluster.name!r} must have cores, and a speed above 0")
-    cluster_cores = sorted(core for each in device.clusters for core in each.cores)
+    cluster_cores = sorted(core for cluster in device.clusters for core in cluster.cores)
     if device.clusters and cluster_cores != sorted(device.cores):
         raise BoardError(
             f"{title}: its clusters have the cores {cluster_cores}, but it has {sorted(device.cores)}; each of its "
             "cores belongs to one cluster"
         )
-    if name := _find_repeated(each.name for each in device.clusters):
+    if name := _find_repeated(cluster.name for cluster in device.clusters):
         raise BoardError(f"{title} has two clusters called {name!r}; give each its own name")
 
 
@@ -120,7 +120,7 @@ def _check_names(title: str, names: Iterable[str], candidates: tuple[str, ...]) 
 
 def _find_repeated(values: Iterable[object]) -> object | None:
     items = list(values)
-    return next((each for number, each in enumerate(items) if each in items[:number]), None)
+    return next((item for number, item in enumerate(items) if item in items[:number]), None)
 
 
 def _above_0(value: float) -> bool:

@@ -81,7 +81,7 @@ def _parse_table(data: bytes) -> dict[str, Any]:
 
 def _check_keys(table: Mapping[str, Any], kind: type, prefix: str) -> None:
     """Raise `BoardError` for keys unknown to `kind`."""
-    fields = [each.name for each in dataclasses.fields(kind)]
+    fields = [field.name for field in dataclasses.fields(kind)]
     for key, value in table.items():
         if key not in fields:
             raise BoardError(f"unknown key {f'{prefix}{key}'!r}; known are {', '.join(fields)}{near(key, fields)}")
@@ -91,7 +91,7 @@ def _check_keys(table: Mapping[str, Any], kind: type, prefix: str) -> None:
 
 
 def _tables(value: Any) -> Iterable[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _put_key_first(text: str) -> str:

@@ -119,7 +119,7 @@ class Device:
     def __post_init__(self) -> None:
         if not self.cores and self.clusters:
             # The only field that follows from another; a file need not say it twice.
-            object.__setattr__(self, "cores", tuple(core for each in self.clusters for core in each.cores))
+            object.__setattr__(self, "cores", tuple(core for cluster in self.clusters for core in cluster.cores))
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class Device:
 
     def speed(self, core: int) -> float:
         """Return a core's speed, as a multiple of `flops` and `bytes_per_s`."""
-        return next((each.speed for each in self.clusters if core in each.cores), 1.0)
+        return next((cluster.speed for cluster in self.clusters if core in cluster.cores), 1.0)
 
 
 @dataclass(frozen=True)

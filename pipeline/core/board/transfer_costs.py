@@ -102,7 +102,7 @@ def _by_home(board: Board, source: Device, target: Device) -> bool:
         return True
     # The scheduler's copies go through arrays of the caller; only devices without a way there use a link of their
     # own.
-    return all(board.link(each.memory, at_home.memory) is not None for each in (source, target))
+    return all(board.link(device.memory, at_home.memory) is not None for device in (source, target))
 
 
 def replicas_on(device: Device, replicas: int = 1) -> int:

@@ -81,7 +81,11 @@ def _memory(plan: Plan, device: Device, address: str) -> str:
         return device.memory
     if address:
         return f"{device.name} elsewhere"
-    local = [other.memory for other in plan.board.devices if other.capabilities.is_processor and not other.address]
+    local = [
+        candidate.memory
+        for candidate in plan.board.devices
+        if candidate.capabilities.is_processor and not candidate.address
+    ]
     return next(iter(local), "host")
 
 

@@ -126,7 +126,9 @@ class Plan:
             if name not in names:
                 raise PlanError(f"stages have no option {name!r}; there are {', '.join(names)}{near(name, names)}")
         new_stage = replace(old_stage, options=replace(old_stage.options, **options))
-        return replace(self, stages=tuple(new_stage if each is old_stage else each for each in self.stages))
+        return replace(
+            self, stages=tuple(new_stage if candidate is old_stage else candidate for candidate in self.stages)
+        )
 
     def join(
         self,
@@ -158,10 +160,10 @@ class Plan:
         begin, end = (self.stages.index(self.stage(name)) for name in (first, last))
         if end < begin:
             raise PlanError(f"stage {last!r} comes before stage {first!r}; give the first one first")
-        before, stages, behind = self.stages[:begin], self.stages[begin : end + 1], self.stages[end + 1 :]
-        readers = {spec.name for spec in (*self.outputs, *(spec for stage in behind for spec in stage.inputs))}
+        head, stages, tail = self.stages[:begin], self.stages[begin : end + 1], self.stages[end + 1 :]
+        readers = {spec.name for spec in (*self.outputs, *(spec for stage in tail for spec in stage.inputs))}
         joined = join_stages(self.board, stages, readers, device=device, cores=cores, replicas=replicas)
-        return replace(self, stages=(*before, joined, *behind))
+        return replace(self, stages=(*head, joined, *tail))
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, atomically.

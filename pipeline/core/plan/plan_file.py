@@ -65,7 +65,7 @@ def _unknown_fields(content: Any, fields: Any, prefix: str = "") -> list[str]:
         paths, pairs = [], [(f"{prefix}{number}.", number) for number in range(len(content))]
     else:
         return []
-    return paths + [each for path, key in pairs for each in _unknown_fields(content[key], fields[key], path)]
+    return paths + [unknown for path, key in pairs for unknown in _unknown_fields(content[key], fields[key], path)]
 
 
 class _Version(msgspec.Struct):

@@ -55,7 +55,7 @@ def write(module: Any, name: str, opset: int | None = None, *, exact: bool = Fal
         raise BuildError(f"cannot be written as ONNX: {'; '.join(dict.fromkeys(refusals))}")
     body = main.body.body
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
-    outputs = graph.outputs([(str(getattr(each, "name", "output")), graph.tensor(each)) for each in results])
+    outputs = graph.outputs([(str(getattr(result, "name", "output")), graph.tensor(result)) for result in results])
     try:
         return serialize(name, graph.nodes, inputs, outputs, opset)
     except Unwritable as refusal:

@@ -94,7 +94,7 @@ def _prelu(graph: GraphWriter, call: Any) -> Tensor:
     source, slope = (graph.tensor(operand) for operand in call.args)
     rank, axis = len(source.shape), int(call.attrs.axis) % max(len(source.shape), 1)
     if slope.shape not in ((), (1,)):
-        slope = graph.reshape(slope, [-1 if each == axis else 1 for each in range(axis, rank)])
+        slope = graph.reshape(slope, [-1 if dimension == axis else 1 for dimension in range(axis, rank)])
     return graph.node("PRelu", [source, slope])
 
 
@@ -134,8 +134,8 @@ def _fused_multiply_add(graph: GraphWriter, call: Any) -> Tensor:
 def _log_add_exp(graph: GraphWriter, call: Any) -> Tensor:
     first, second = (graph.tensor(operand) for operand in call.args)
     gap = graph.node("Neg", [graph.node("Abs", [graph.elementwise("Sub", first, second)])])
-    rest = graph.node("Log", [graph.elementwise("Add", graph.node("Exp", [gap]), graph.scalar(1, gap))])
-    return graph.elementwise("Add", graph.elementwise("Max", first, second), rest)
+    correction = graph.node("Log", [graph.elementwise("Add", graph.node("Exp", [gap]), graph.scalar(1, gap))])
+    return graph.elementwise("Add", graph.elementwise("Max", first, second), correction)
 
 
 def is_real(tensor: Tensor) -> bool:
@@ -160,7 +160,10 @@ def _atan2(graph: GraphWriter, call: Any) -> Tensor:
     numerator, denominator = (graph.tensor(operand) for operand in call.args)
     angle = half_turn(graph, numerator, denominator)
     # Of zero by zero, where the quotient is no number.
-    zeros = [graph.elementwise("Equal", each, graph.scalar(0, each), dtype="bool") for each in (numerator, denominator)]
+    zeros = [
+        graph.elementwise("Equal", operand, graph.scalar(0, operand), dtype="bool")
+        for operand in (numerator, denominator)
+    ]
     return graph.elementwise(
         "Where", graph.elementwise("And", *zeros), constant(0, angle.dtype), angle, dtype=angle.dtype
     )

@@ -154,8 +154,8 @@ class GraphWriter:
     def reshape(self, source: Tensor, shape: Sequence[int]) -> Tensor:
         """Write a reshape, unless the shape is the same; -1 is allowed."""
         if -1 in shape:
-            rest = math.prod(extent for extent in shape if extent != -1)
-            shape = [math.prod(source.shape) // rest if extent == -1 else extent for extent in shape]
+            size = math.prod(extent for extent in shape if extent != -1)
+            shape = [math.prod(source.shape) // size if extent == -1 else extent for extent in shape]
         if tuple(shape) == source.shape:
             return source
         if source.values is not None:
@@ -184,13 +184,13 @@ class GraphWriter:
         """Write tensors side by side."""
         if len(sources) == 1:
             return sources[0]
-        known = [source.values for source in sources if source.values is not None]
-        if len(known) == len(sources):
-            return constant(np.concatenate(known, axis))
+        constants = [source.values for source in sources if source.values is not None]
+        if len(constants) == len(sources):
+            return constant(np.concatenate(constants, axis))
         order = find_order(sources, len(sources[0].shape), self.makers)
         if order is not None and all((source, inverse(order)) in self.transposed for source in sources):
-            before = [self.transposed[source, inverse(order)] for source in sources]
-            return self.transpose(self.concat(before, order[axis]), order)
+            originals = [self.transposed[source, inverse(order)] for source in sources]
+            return self.transpose(self.concat(originals, order[axis]), order)
         extents = list(sources[0].shape)
         extents[axis] = sum(source.shape[axis] for source in sources)
         return self.node("Concat", sources, extents, axis=axis)
@@ -214,7 +214,9 @@ class GraphWriter:
             return constant(
                 source.values[tuple(slice(*ranges.get(axis, (None,))) for axis in range(source.values.ndim))]
             )
-        starts, ends, steps = (constant([each[place] for each in ranges.values()], np.int64) for place in range(3))
+        starts, ends, steps = (
+            constant([axis_range[part] for axis_range in ranges.values()], np.int64) for part in range(3)
+        )
         return self.node("Slice", [source, starts, ends, constant(list(ranges), np.int64), steps], shape)
 
     def flip(self, source: Tensor, axis: int) -> Tensor:

@@ -13,42 +13,42 @@ from pipeline.export.relax_onnx.tensors import Tensor, Unwritable, constant
 
 
 def _take(graph: GraphWriter, call: Any) -> Tensor:
-    source, places = graph.tensor(call.args[0]), _places(graph, call.args[1])
+    source, indices = graph.tensor(call.args[0]), _indices(graph, call.args[1])
     if call.attrs.axis is None:
         source = graph.reshape(source, (int(np.prod(source.shape)),))
     axis = axes(call.attrs.axis, len(source.shape))[0]
     extent, mode = source.shape[axis], str(call.attrs.mode)
     if mode == "clip":
-        low, high = graph.scalar(0, places), graph.scalar(extent - 1, places)
-        places = _within(places, 0, extent) or graph.node("Clip", [places, low, high])
+        low, high = graph.scalar(0, indices), graph.scalar(extent - 1, indices)
+        indices = _within(indices, 0, extent) or graph.node("Clip", [indices, low, high])
     elif mode == "wrap":
-        places = _within(places, 0, extent) or graph.elementwise("Mod", places, graph.scalar(extent, places))
-    return graph.gather(source, places, axis)
+        indices = _within(indices, 0, extent) or graph.elementwise("Mod", indices, graph.scalar(extent, indices))
+    return graph.gather(source, indices, axis)
 
 
-def _within(places: Tensor, low: int, high: int) -> Tensor | None:
+def _within(indices: Tensor, low: int, high: int) -> Tensor | None:
     """Return indices with known bounds."""
-    values = places.values
-    return places if values is not None and bool(((low <= values) & (values < high)).all()) else None
+    values = indices.values
+    return indices if values is not None and bool(((low <= values) & (values < high)).all()) else None
 
 
-def _places(graph: GraphWriter, operand: Any) -> Tensor:
+def _indices(graph: GraphWriter, operand: Any) -> Tensor:
     if not hasattr(operand.ty, "shape"):
         return constant(number(operand), np.int64)
-    places = graph.tensor(operand)
-    return places if places.dtype in ("int32", "int64") else graph.cast(places, "int64")
+    indices = graph.tensor(operand)
+    return indices if indices.dtype in ("int32", "int64") else graph.cast(indices, "int64")
 
 
 def _gather_elements(graph: GraphWriter, call: Any) -> Tensor:
-    source, places = graph.tensor(call.args[0]), _places(graph, call.args[1])
+    source, indices = graph.tensor(call.args[0]), _indices(graph, call.args[1])
     axis = axes(call.attrs.axis, len(source.shape))[0]
-    return graph.node("GatherElements", [source, places], shape(call), axis=axis)
+    return graph.node("GatherElements", [source, indices], shape(call), axis=axis)
 
 
 def _gather_nd(graph: GraphWriter, call: Any) -> Tensor:
-    source, places = (graph.tensor(operand) for operand in call.args)
+    source, indices = (graph.tensor(operand) for operand in call.args)
     batch = int(call.attrs.batch_dims)
-    return graph.node("GatherND", [source, graph.cast(places, "int64")], shape(call), batch_dims=batch or None)
+    return graph.node("GatherND", [source, graph.cast(indices, "int64")], shape(call), batch_dims=batch or None)
 
 
 _REDUCTIONS = {"update": None, "none": None, "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -62,14 +62,14 @@ def _reduction(call: Any) -> str | None:
 
 
 def _scatter_elements(graph: GraphWriter, call: Any) -> Tensor:
-    source, places, updates = graph.tensor(call.args[0]), _places(graph, call.args[1]), graph.tensor(call.args[2])
+    source, indices, updates = graph.tensor(call.args[0]), _indices(graph, call.args[1]), graph.tensor(call.args[2])
     axis = axes(call.attrs.axis, len(source.shape))[0]
-    return graph.node("ScatterElements", [source, places, updates], axis=axis, reduction=_reduction(call))
+    return graph.node("ScatterElements", [source, indices, updates], axis=axis, reduction=_reduction(call))
 
 
 def _scatter_nd(graph: GraphWriter, call: Any) -> Tensor:
-    source, places, updates = (graph.tensor(operand) for operand in call.args)
-    return graph.node("ScatterND", [source, graph.cast(places, "int64"), updates], reduction=_reduction(call))
+    source, indices, updates = (graph.tensor(operand) for operand in call.args)
+    return graph.node("ScatterND", [source, graph.cast(indices, "int64"), updates], reduction=_reduction(call))
 
 
 def _index_tensor(graph: GraphWriter, call: Any) -> Tensor:
@@ -85,10 +85,10 @@ def _index_put(graph: GraphWriter, call: Any) -> Tensor:
     return graph.node("ScatterND", [source, coordinates, updates], reduction="add" if call.attrs.accumulate else None)
 
 
-def _coordinates(graph: GraphWriter, places: Sequence[Tensor]) -> Tensor:
+def _coordinates(graph: GraphWriter, indices: Sequence[Tensor]) -> Tensor:
     """Write indices of the first axes as one tensor of coordinates."""
-    extents = np.broadcast_shapes(*(each.shape for each in places))
-    columns = [graph.expand(graph.cast(each, "int64"), extents) for each in places]
+    extents = np.broadcast_shapes(*(column.shape for column in indices))
+    columns = [graph.expand(graph.cast(column, "int64"), extents) for column in indices]
     return graph.concat([graph.reshape(column, (*extents, 1)) for column in columns], len(extents))
 
 
@@ -96,20 +96,20 @@ def _slice_scatter(graph: GraphWriter, call: Any) -> Tensor:
     source, updates = graph.tensor(call.args[0]), graph.tensor(call.args[1])
     start, end, step = integers(call.args[2:5])
     axis = axes(call.attrs.axis, len(source.shape))[0]
-    places = np.arange(source.shape[axis])[slice(start, end, step)].reshape(-1, 1)
-    order = (axis, *(each for each in range(len(source.shape)) if each != axis))
-    rows, new_rows = (graph.transpose(each, order) for each in (source, updates))
-    return graph.transpose(graph.node("ScatterND", [rows, constant(places), new_rows]), np.argsort(order).tolist())
+    row_indices = np.arange(source.shape[axis])[slice(start, end, step)].reshape(-1, 1)
+    order = (axis, *(dimension for dimension in range(len(source.shape)) if dimension != axis))
+    rows, new_rows = (graph.transpose(tensor, order) for tensor in (source, updates))
+    return graph.transpose(graph.node("ScatterND", [rows, constant(row_indices), new_rows]), np.argsort(order).tolist())
 
 
 def _one_hot(graph: GraphWriter, call: Any) -> Tensor:
-    places = graph.tensor(call.args[0])
+    indices = graph.tensor(call.args[0])
     on, off = (number(operand) for operand in call.args[1:3])
-    rank = len(places.shape)
+    rank = len(indices.shape)
     axis, depth = int(call.attrs.axis) % (rank + 1), int(call.attrs.depth)
     # Compared with all places: the operator of ONNX counts negative ones from the end.
-    column = graph.reshape(places, (*places.shape[:axis], 1, *places.shape[axis:]))
-    line = constant(np.arange(depth).reshape([-1] + [1] * (rank - axis)), places.dtype)
+    column = graph.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:]))
+    line = constant(np.arange(depth).reshape([-1] + [1] * (rank - axis)), indices.dtype)
     is_place = graph.elementwise("Equal", column, line, dtype="bool")
     target = dtype(call)
     return graph.elementwise("Where", is_place, constant(on, target), constant(off, target), dtype=target)

@@ -13,43 +13,43 @@ from pipeline.export.relax_onnx.tensors import Tensor, constant
 
 
 def _shift_left(graph: GraphWriter, call: Any) -> Tensor:
-    source, places = (graph.tensor(operand) for operand in call.args)
+    source, bits = (graph.tensor(operand) for operand in call.args)
     if source.dtype.startswith("uint"):
-        return graph.elementwise("BitShift", source, graph.cast(places, source.dtype), direction="LEFT")
-    return graph.elementwise("Mul", source, _power_of_two(graph, places, source.dtype))
+        return graph.elementwise("BitShift", source, graph.cast(bits, source.dtype), direction="LEFT")
+    return graph.elementwise("Mul", source, _power_of_two(graph, bits, source.dtype))
 
 
 def _shift_right(graph: GraphWriter, call: Any) -> Tensor:
-    source, places = (graph.tensor(operand) for operand in call.args)
+    source, bits = (graph.tensor(operand) for operand in call.args)
     if source.dtype.startswith("uint"):
-        return graph.elementwise("BitShift", source, graph.cast(places, source.dtype), direction="RIGHT")
+        return graph.elementwise("BitShift", source, graph.cast(bits, source.dtype), direction="RIGHT")
     largest = np.iinfo(source.dtype).bits - 1
-    if places.values is not None and (places.values == largest).all():
+    if bits.values is not None and (bits.values == largest).all():
         # Only the sign is left; 2 to this power would be no number of the dtype.
         is_negative = graph.elementwise("Less", source, graph.scalar(0, source), dtype="bool")
         signs = graph.node("Neg", [graph.cast(is_negative, source.dtype)])
-        return signs if signs.shape == np.broadcast_shapes(source.shape, places.shape) else graph.expand(
-            signs, np.broadcast_shapes(source.shape, places.shape)
+        return signs if signs.shape == np.broadcast_shapes(source.shape, bits.shape) else graph.expand(
+            signs, np.broadcast_shapes(source.shape, bits.shape)
         )  # fmt: skip
-    if places.values is not None and (places.values < largest).all():
-        return floor_divide(graph, source, _power_of_two(graph, places, source.dtype))
-    wide = floor_divide(graph, graph.cast(source, "int64"), _power_of_two(graph, places, "int64"))
+    if bits.values is not None and (bits.values < largest).all():
+        return floor_divide(graph, source, _power_of_two(graph, bits, source.dtype))
+    wide = floor_divide(graph, graph.cast(source, "int64"), _power_of_two(graph, bits, "int64"))
     return graph.cast(wide, source.dtype)
 
 
-def _power_of_two(graph: GraphWriter, places: Tensor, dtype: str) -> Tensor:
-    if places.values is not None:
-        return constant(np.left_shift(np.int64(1), places.values.astype(np.int64)).astype(dtype))
-    one = constant(1, np.uint64)
-    return graph.cast(graph.elementwise("BitShift", one, graph.cast(places, "uint64"), direction="LEFT"), dtype)
+def _power_of_two(graph: GraphWriter, bits: Tensor, dtype: str) -> Tensor:
+    if bits.values is not None:
+        return constant(np.left_shift(np.int64(1), bits.values.astype(np.int64)).astype(dtype))
+    unit = constant(1, np.uint64)
+    return graph.cast(graph.elementwise("BitShift", unit, graph.cast(bits, "uint64"), direction="LEFT"), dtype)
 
 
 def floor_divide(graph: GraphWriter, source: Tensor, divisor: Tensor) -> Tensor:
     """Write a quotient rounded down; ONNX rounds towards zero."""
     if is_real(source):
         return graph.node("Floor", [graph.elementwise("Div", source, divisor)])
-    rest = graph.elementwise("Mod", source, divisor)
-    return graph.elementwise("Div", graph.elementwise("Sub", source, rest), divisor)
+    remainder = graph.elementwise("Mod", source, divisor)
+    return graph.elementwise("Div", graph.elementwise("Sub", source, remainder), divisor)
 
 
 def _floor_divide(graph: GraphWriter, call: Any) -> Tensor:
@@ -62,8 +62,8 @@ def _floor_mod(graph: GraphWriter, call: Any) -> Tensor:
     if not is_real(source):
         return graph.elementwise("Mod", source, divisor)
     # The operator itself has no such form for real numbers.
-    whole = graph.elementwise("Mul", floor_divide(graph, source, divisor), divisor)
-    return graph.elementwise("Sub", source, whole)
+    multiple = graph.elementwise("Mul", floor_divide(graph, source, divisor), divisor)
+    return graph.elementwise("Sub", source, multiple)
 
 
 def _mod(graph: GraphWriter, call: Any) -> Tensor:

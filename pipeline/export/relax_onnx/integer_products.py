@@ -77,7 +77,7 @@ def _weight_digits(weights: np.ndarray, axis: int, largest: float) -> list[tuple
     """Return the summands of weights, small enough for exact sums."""
     for bits in (16, _DIGIT_BITS, 4, 2):
         digits = _digits(weights, bits)
-        if all(largest * _most(digit, axis) < EXACT for digit, _ in digits):
+        if all(largest * _largest_sum(digit, axis) < EXACT for digit, _ in digits):
             return digits
     raise Unwritable("its sums are too large")
 
@@ -93,7 +93,7 @@ def _digits(weights: np.ndarray, bits: int) -> list[tuple[np.ndarray, int]]:
     return digits
 
 
-def _most(digit: np.ndarray, axis: int) -> float:
+def _largest_sum(digit: np.ndarray, axis: int) -> float:
     """Return the largest sum of absolute weights per result."""
-    others = tuple(each for each in range(digit.ndim) if each != axis)
-    return float(np.abs(digit).astype(np.float64).sum(axis=others).max())
+    axes = tuple(number for number in range(digit.ndim) if number != axis)
+    return float(np.abs(digit).astype(np.float64).sum(axis=axes).max())

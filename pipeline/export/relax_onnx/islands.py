@@ -27,7 +27,7 @@ def write_island(graph: GraphWriter, call: Any) -> list[Tensor] | Tensor:
     results = graph.placeholder(call.ty)
     outputs = results if isinstance(results, list) else [results]
     inputs = [graph.tensor(operand) for operand in operands]
-    if any((each.shape, each.dtype) == ((packed_value.CAPACITY,), packed_value.DTYPE) for each in (*inputs, *outputs)):
+    if any((spec.shape, spec.dtype) == ((packed_value.CAPACITY,), packed_value.DTYPE) for spec in (*inputs, *outputs)):
         raise Unwritable("it exchanges what has no fixed shape")
     graph.add(Node("Island", [*inputs], outputs, {}, model=model))
     return results  # type: ignore[no-any-return]
@@ -35,7 +35,7 @@ def write_island(graph: GraphWriter, call: Any) -> list[Tensor] | Tensor:
 
 def model_opset(model: Any) -> int:
     """Return a model's version of ONNX's own operators."""
-    return next((int(each.version) for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
+    return next((int(opset.version) for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 1)
 
 
 def raise_opset(model: Any, version: int) -> Any:
@@ -62,13 +62,13 @@ def rename(graph: Any, names: Mapping[str, str], invent: Callable[[str], str]) -
         Returns a new name for any other one.
     """
     renamed = {"": "", **names}
-    made = [
+    inner_names = [
         *(value.name for value in graph.input),
         *(tensor.name for tensor in graph.initializer),
         *(tensor.values.name for tensor in graph.sparse_initializer),
         *(name for node in graph.node for name in node.output),
     ]
-    renamed.update({name: invent(name) for name in dict.fromkeys(made) if name not in renamed})
+    renamed.update({name: invent(name) for name in dict.fromkeys(inner_names) if name not in renamed})
     for tensor in graph.initializer:
         tensor.name = renamed[tensor.name]
     for tensor in graph.sparse_initializer:

@@ -28,7 +28,9 @@ def _concat(graph: GraphWriter, call: Any) -> Tensor:
 def _stack(graph: GraphWriter, call: Any) -> Tensor:
     axis = axes(call.attrs.axis, len(shape(call)))[0]
     sources = graph.results(call.args[0])
-    return graph.concat([graph.reshape(each, (*each.shape[:axis], 1, *each.shape[axis:])) for each in sources], axis)
+    return graph.concat(
+        [graph.reshape(source, (*source.shape[:axis], 1, *source.shape[axis:])) for source in sources], axis
+    )
 
 
 def _split(graph: GraphWriter, call: Any) -> list[Tensor]:
@@ -71,22 +73,22 @@ def _repeat(graph: GraphWriter, call: Any) -> Tensor:
     if call.attrs.axis is None:
         source = graph.reshape(source, (math.prod(source.shape),))
     axis = axes(call.attrs.axis, len(source.shape))[0]
-    before, after = source.shape[: axis + 1], source.shape[axis + 1 :]
-    copies = graph.expand(graph.reshape(source, (*before, 1, *after)), (*before, count, *after))
+    head, tail = source.shape[: axis + 1], source.shape[axis + 1 :]
+    copies = graph.expand(graph.reshape(source, (*head, 1, *tail)), (*head, count, *tail))
     return graph.reshape(copies, shape(call))
 
 
 def _meshgrid(graph: GraphWriter, call: Any) -> list[Tensor]:
     sources = graph.results(call.args[0])
-    places = list(range(len(sources)))
+    positions = list(range(len(sources)))
     # The first two change places where the second is counted along rows.
-    if str(call.attrs.indexing) == "xy" and len(places) > 1:
-        places[:2] = 1, 0
+    if str(call.attrs.indexing) == "xy" and len(positions) > 1:
+        positions[:2] = 1, 0
     rank = len(sources)
     extents = tuple(int(extent) for extent in call.ty.fields[0].shape)
     columns = [
-        graph.reshape(source, [math.prod(source.shape) if axis == place else 1 for axis in range(rank)])
-        for source, place in zip(sources, places, strict=True)
+        graph.reshape(source, [math.prod(source.shape) if axis == position else 1 for axis in range(rank)])
+        for source, position in zip(sources, positions, strict=True)
     ]
     return [graph.expand(column, extents) for column in columns]
 

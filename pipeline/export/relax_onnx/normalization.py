@@ -33,7 +33,7 @@ def _batch_norm(graph: GraphWriter, call: Any) -> list[Tensor]:
         result = graph.node("BatchNormalization", [source, scale, shift, mean, variance], epsilon=epsilon)
         return [result, mean, variance]
     scale, shift, mean_row, variance_row = (
-        _along(graph, each, source, [axis]) for each in (scale, shift, mean, variance)
+        _along(graph, parameter, source, [axis]) for parameter in (scale, shift, mean, variance)
     )
     result = _scaled(graph, source, mean_row, variance_row, epsilon)
     return [_affine(graph, result, scale, shift), mean, variance]

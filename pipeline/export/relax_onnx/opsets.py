@@ -38,7 +38,7 @@ def _lowest_opset(kind: str, attributes: Sequence[str], inputs: Sequence[str | N
         are_dtypes = _are_of(schema, schema.inputs, inputs) and _are_of(schema, schema.outputs, outputs)
         if set(attributes) <= set(schema.attributes) and are_dtypes:
             return version
-    raise Unwritable(f"{kind} of {', '.join(each for each in (*inputs, *outputs) if each)}")
+    raise Unwritable(f"{kind} of {', '.join(name for name in (*inputs, *outputs) if name)}")
 
 
 ONNX_NAMES = {
@@ -50,9 +50,9 @@ ONNX_NAMES = {
 
 def _are_of(schema: Any, formals: Sequence[Any], dtypes: Sequence[str | None]) -> bool:
     """Check an operator's inputs or outputs for dtypes."""
-    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
-    for place, dtype in enumerate(dtypes):
-        formal = formals[min(place, len(formals) - 1)]
+    allowed = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
+    for position, dtype in enumerate(dtypes):
+        formal = formals[min(position, len(formals) - 1)]
         types = allowed.get(formal.type_str, [formal.type_str])
         if dtype is not None and f"tensor({ONNX_NAMES.get(dtype, dtype)})" not in types:
             return False

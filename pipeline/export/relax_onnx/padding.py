@@ -28,15 +28,15 @@ def _pad(graph: GraphWriter, call: Any) -> Tensor:
     if mode not in _MODES:
         raise Unwritable(f"its mode is {mode}")
     order = find_order([source], len(source.shape), graph.makers)
-    before = undo([source], order, graph.transposed) if order is not None else None
-    if order is not None and before is not None and before[0] is not None:
+    originals = undo([source], order, graph.transposed) if order is not None else None
+    if order is not None and originals is not None and originals[0] is not None:
         pairs = [pairs[axis] for axis in inverse(order)]
-        return graph.transpose(_write(graph, before[0], pairs, call), order)
+        return graph.transpose(_write(graph, originals[0], pairs, call), order)
     return _write(graph, source, pairs, call)
 
 
 def _write(graph: GraphWriter, source: Tensor, pairs: Sequence[tuple[int, int]], call: Any) -> Tensor:
-    mode, widths = str(call.attrs.pad_mode), [width for place in (0, 1) for width in (pair[place] for pair in pairs)]
+    mode, widths = str(call.attrs.pad_mode), [width for side in (0, 1) for width in (pair[side] for pair in pairs)]
     operands = [source, constant(widths, np.int64)]
     if mode == "constant":
         operands.append(graph.scalar(float(call.attrs.pad_value), source))
@@ -47,8 +47,8 @@ def _write(graph: GraphWriter, source: Tensor, pairs: Sequence[tuple[int, int]],
 def _gather(graph: GraphWriter, source: Tensor, pairs: Sequence[tuple[int, int]], mode: Any) -> Tensor:
     for axis, width in enumerate(pairs):
         if any(width):
-            places = np.pad(np.arange(source.shape[axis]), width, mode)
-            source = graph.gather(source, constant(places), axis)
+            indices = np.pad(np.arange(source.shape[axis]), width, mode)
+            source = graph.gather(source, constant(indices), axis)
     return source
 
 

@@ -21,7 +21,7 @@ def _pool(kind: str, graph: GraphWriter, call: Any) -> Tensor:
     out_layout = str(attrs.out_layout) or layout
     data = layouts.channels_first(graph, graph.tensor(call.args[0]), layout)
     extents = [shape(call)[axis] for axis in layouts.order(out_layout, "NC")]
-    window, strides, dilations = (integers(each) for each in (attrs.pool_size, attrs.strides, attrs.dilation))
+    window, strides, dilations = (integers(values) for values in (attrs.pool_size, attrs.strides, attrs.dilation))
     padding = integers(attrs.padding)
     attributes: dict[str, Any] = {}
     wide_padding = _padding_to(extents[2:], data.shape[2:], (window, strides, dilations), padding)
@@ -48,10 +48,10 @@ def _padding_to(
     """
     rank = len(extents)
     ends = [
-        (extent - 1) * stride + (size - 1) * step + 1 - source - before
-        for extent, source, size, stride, step, before in zip(extents, sources, *windows, padding, strict=False)
+        (extent - 1) * stride + (size - 1) * step + 1 - source - start
+        for extent, source, size, stride, step, start in zip(extents, sources, *windows, padding, strict=False)
     ]
-    return [*padding[:rank], *(max(end, after) for end, after in zip(ends, padding[rank:], strict=True))]
+    return [*padding[:rank], *(max(end, limit) for end, limit in zip(ends, padding[rank:], strict=True))]
 
 
 def _adaptive_average(graph: GraphWriter, call: Any) -> Tensor:
@@ -76,10 +76,10 @@ def _average_along(graph: GraphWriter, source: Tensor, axis: int, count: int) ->
     if size == count:
         return source
     shares = np.zeros((size, count), source.dtype)
-    for place in range(count):
-        begin, end = place * size // count, -(-(place + 1) * size // count)
-        shares[begin:end, place] = 1 / (end - begin)
-    order = [*(each for each in range(len(source.shape)) if each != axis), axis]
+    for window in range(count):
+        begin, end = window * size // count, -(-(window + 1) * size // count)
+        shares[begin:end, window] = 1 / (end - begin)
+    order = [*(number for number in range(len(source.shape)) if number != axis), axis]
     rows = graph.transpose(source, order)
     return graph.transpose(graph.node("MatMul", [rows, constant(shares)], (*rows.shape[:-1], count)), inverse(order))
 

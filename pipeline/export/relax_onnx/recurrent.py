@@ -27,9 +27,9 @@ def write_recurrent(graph: GraphWriter, call: Any, form: Mapping[str, Any]) -> l
     peepholes = operands.pop(0) if form["peepholes"] else None
     second_bias = _second_bias(graph, operands.pop(0), gates) if kind == "GRU" and form["linear_before_reset"] else None
     lengths = operands.pop(0) if form["lengths"] else None
-    both = graph.concat([bias, second_bias or constant(np.zeros(gates * hidden, np.float32))], 0)
-    rows = [_in_front(graph, each) for each in (weights, recurrent, both)]
-    initial = [_in_front(graph, each) for each in states]
+    biases = graph.concat([bias, second_bias or constant(np.zeros(gates * hidden, np.float32))], 0)
+    rows = [_in_front(graph, tensor) for tensor in (weights, recurrent, biases)]
+    initial = [_in_front(graph, state) for state in states]
     sources = [data, *rows, lengths and graph.cast(lengths, "int32"), *initial]
     if peepholes is not None:
         sources.append(_in_front(graph, peepholes))

@@ -18,8 +18,8 @@ def _reduction(kind: str, graph: GraphWriter, call: Any) -> Tensor:
 def reduce(graph: GraphWriter, kind: str, source: Tensor, over: Any, *, keep: bool = True) -> Tensor:
     """Write a reduction over some axes."""
     extents = [1 if axis in over else extent for axis, extent in enumerate(source.shape)]
-    kept = extents if keep else [extent for axis, extent in enumerate(source.shape) if axis not in over]
-    return graph.node(kind, [source], kept, axes=tuple(over), keepdims=int(keep))
+    result_shape = extents if keep else [extent for axis, extent in enumerate(source.shape) if axis not in over]
+    return graph.node(kind, [source], result_shape, axes=tuple(over), keepdims=int(keep))
 
 
 def _index(kind: str, graph: GraphWriter, call: Any) -> Tensor:
@@ -29,11 +29,11 @@ def _index(kind: str, graph: GraphWriter, call: Any) -> Tensor:
         source = graph.reshape(source, [-1])
         keep = False
     axis = axes(call.attrs.axis, len(source.shape))[0]
-    places = graph.node(
+    indices = graph.node(
         kind, [source], [e for n, e in enumerate(source.shape) if n != axis] if not keep else shape(call), "int64",
         axis=axis, keepdims=int(keep),
     )  # fmt: skip
-    return graph.cast(graph.reshape(places, shape(call)), dtype(call))
+    return graph.cast(graph.reshape(indices, shape(call)), dtype(call))
 
 
 def _variance(graph: GraphWriter, call: Any) -> Tensor:

@@ -21,15 +21,19 @@ _ROUNDINGS = {
 
 def _resize(graph: GraphWriter, call: Any) -> Tensor:
     attrs = call.attrs
-    method, places, layout = _METHODS[str(attrs.method)], str(attrs.coordinate_transformation_mode), str(attrs.layout)
-    if places not in _PLACES:
-        raise Unwritable(f"its coordinates are {places}")
+    method, coordinates, layout = (
+        _METHODS[str(attrs.method)],
+        str(attrs.coordinate_transformation_mode),
+        str(attrs.layout),
+    )
+    if coordinates not in _PLACES:
+        raise Unwritable(f"its coordinates are {coordinates}")
     source = layouts.channels_first(graph, graph.tensor(call.args[0]), layout)
     extents = [shape(call)[axis] for axis in layouts.order(layout, "NC")]
-    attributes: dict[str, Any] = {"mode": method, "coordinate_transformation_mode": places}
+    attributes: dict[str, Any] = {"mode": method, "coordinate_transformation_mode": coordinates}
     if method == "nearest":
         rounding = str(attrs.rounding_method)
-        if places == "align_corners" and not is_given(rounding):
+        if coordinates == "align_corners" and not is_given(rounding):
             rounding = "round"
         attributes["nearest_mode"] = _ROUNDINGS[rounding or "floor"]
     if method == "cubic":

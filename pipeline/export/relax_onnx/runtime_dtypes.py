@@ -59,7 +59,7 @@ _WIDER = {
 
 def widen(nodes: Iterable[Node]) -> list[Node]:
     """Return the nodes with casts around dtypes without kernels."""
-    return [each for node in nodes for each in _with_casts(node)]
+    return [part for node in nodes for part in _with_casts(node)]
 
 
 def _with_casts(node: Node) -> Sequence[Node]:
@@ -68,23 +68,29 @@ def _with_casts(node: Node) -> Sequence[Node]:
         source = node.inputs[1]
     if source is None or node.kind not in _DTYPES or source.dtype in _DTYPES[node.kind]:
         return [node]
-    dtype = next((each for each in _WIDER.get(source.dtype, ()) if each in _DTYPES[node.kind]), "")
+    dtype = next((candidate for candidate in _WIDER.get(source.dtype, ()) if candidate in _DTYPES[node.kind]), "")
     if not dtype:
         raise Unwritable(f"{node.kind} of {source.dtype}")
     inputs, outputs = _alike(node.kind)
-    before: dict[Tensor, Tensor] = {}
-    for place, tensor in enumerate(node.inputs):
-        if tensor is not None and inputs(place) and tensor not in before:
-            before[tensor] = (
+    wide_sources: dict[Tensor, Tensor] = {}
+    for position, tensor in enumerate(node.inputs):
+        if tensor is not None and inputs(position) and tensor not in wide_sources:
+            wide_sources[tensor] = (
                 Tensor(tensor.shape, dtype) if tensor.values is None else constant(tensor.values.astype(dtype))
             )
-    after = {tensor: Tensor(tensor.shape, dtype) for place, tensor in enumerate(node.outputs) if outputs(place)}
-    wide_inputs = [tensor if tensor is None else before.get(tensor, tensor) for tensor in node.inputs]
+    wide_results = {
+        tensor: Tensor(tensor.shape, dtype) for position, tensor in enumerate(node.outputs) if outputs(position)
+    }
+    wide_inputs = [tensor if tensor is None else wide_sources.get(tensor, tensor) for tensor in node.inputs]
     wide_node = Node(
-        node.kind, wide_inputs, [after.get(tensor, tensor) for tensor in node.outputs], node.attributes, node.axes
+        node.kind,
+        wide_inputs,
+        [wide_results.get(tensor, tensor) for tensor in node.outputs],
+        node.attributes,
+        node.axes,
     )
-    casts = [_cast(tensor, wide) for tensor, wide in before.items() if wide.values is None]
-    return [*casts, wide_node, *(_cast(wide, tensor) for tensor, wide in after.items())]
+    casts = [_cast(tensor, wide) for tensor, wide in wide_sources.items() if wide.values is None]
+    return [*casts, wide_node, *(_cast(wide, tensor) for tensor, wide in wide_results.items())]
 
 
 def _cast(source: Tensor, target: Tensor) -> Node:
@@ -100,6 +106,6 @@ def _alike(kind: str) -> tuple[Any, Any]:
     parameter = schema.inputs[1 if kind == "Where" else 0].type_str
 
     def are(formals: Sequence[Any]) -> Any:
-        return lambda place: formals[min(place, len(formals) - 1)].type_str == parameter
+        return lambda position: formals[min(position, len(formals) - 1)].type_str == parameter
 
     return are(schema.inputs), are(schema.outputs)

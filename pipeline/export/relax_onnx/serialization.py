@@ -62,15 +62,15 @@ class _Serializer:
         from onnx import helper
 
         self._tensor_names = {tensor: tensor.name for tensor in (*inputs, *outputs)}
-        made = [output for node in nodes for output in node.outputs if output not in self._tensor_names]
+        tensors = [output for node in nodes for output in node.outputs if output not in self._tensor_names]
         # Names of the model's own first, so that what is made up differs from them.
-        for tensor in sorted(made, key=lambda output: not output.name):
+        for tensor in sorted(tensors, key=lambda output: not output.name):
             self._tensor_names[tensor] = self._unique(tensor.name or "t")
         protos = [proto for node in nodes for proto in self._protos(node)]
         graph = helper.make_graph(
             protos, name, [self._value_info(tensor) for tensor in inputs],
             [self._value_info(tensor) for tensor in outputs],
-            value_info=[self._value_info(tensor) for tensor in made],
+            value_info=[self._value_info(tensor) for tensor in tensors],
             sparse_initializer=self._sparse_initializers,
         )  # fmt: skip
         opsets = [helper.make_opsetid(domain, version) for domain, version in self._domains.items()]
@@ -112,7 +112,7 @@ class _Serializer:
         rename(model.graph, names, self._unique)
         self._island_constants.extend(model.graph.initializer)
         self._sparse_initializers.extend(model.graph.sparse_initializer)
-        self._functions.update({(each.domain, each.name): each for each in model.functions})
+        self._functions.update({(function.domain, function.name): function for function in model.functions})
         self._ir_version = max(self._ir_version, model.ir_version)
         for opset in model.opset_import:
             domain = "" if opset.domain == "ai.onnx" else opset.domain

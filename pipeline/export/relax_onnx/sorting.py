@@ -16,17 +16,17 @@ def _top(graph: GraphWriter, call: Any) -> Any:
     axis = axes(attrs.axis, len(source.shape))[0]
     fields = call.ty.fields if hasattr(call.ty, "fields") else [call.ty]
     extents = tuple(int(extent) for extent in fields[0].shape)
-    values, places = top(graph, source, axis, extents[axis], largest=bool(attrs.largest))
-    wanted = str(attrs.ret_type)
-    if wanted == "values":
+    values, indices = top(graph, source, axis, extents[axis], largest=bool(attrs.largest))
+    kind = str(attrs.ret_type)
+    if kind == "values":
         return values
-    places = graph.cast(places, str(fields[-1].dtype))
-    return places if wanted == "indices" else [values, places]
+    indices = graph.cast(indices, str(fields[-1].dtype))
+    return indices if kind == "indices" else [values, indices]
 
 
 def top(graph: GraphWriter, source: Tensor, axis: int, count: int, *, largest: bool) -> list[Tensor]:
     """Write the largest or smallest values along an axis, and their indices."""
-    extents = [count if each == axis else extent for each, extent in enumerate(source.shape)]
+    extents = [count if number == axis else extent for number, extent in enumerate(source.shape)]
     return graph.several(
         "TopK", [source, constant([count], np.int64)], [(extents, source.dtype), (extents, "int64")], axis=axis,
         largest=int(largest),

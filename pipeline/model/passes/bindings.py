@@ -51,7 +51,7 @@ def replace(value: Any, change: Callable[[Any], Any]) -> Any:
     The type is left to be inferred.
     """
     if isinstance(value, Call):
-        return Call(value.op, [replace(each, change) for each in value.args], value.attrs, value.ty_args)
+        return Call(value.op, [replace(argument, change) for argument in value.args], value.attrs, value.ty_args)
     if isinstance(value, relax.Tuple):
         return relax.Tuple([replace(field, change) for field in value.fields])
     if isinstance(value, relax.TupleGetItem):
@@ -165,12 +165,12 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
 
 def live(bindings: Sequence[Binding], outputs: Iterable[Any]) -> list[Binding]:
     """Return the bindings behind outputs, in order."""
-    variables = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
+    variables = {operand for output in outputs for operand in operands(output) if isinstance(operand, relax.Var)}
     live_bindings = []
     # Backwards: all readers of a binding come behind it.
     for binding in reversed(bindings):
         if binding.var in variables:
-            variables.update(each for each in operands(binding.value) if isinstance(each, relax.Var))
+            variables.update(operand for operand in operands(binding.value) if isinstance(operand, relax.Var))
             live_bindings.append(binding)
     return live_bindings[::-1]
 

@@ -34,7 +34,7 @@ class ConstantFile:
     def __init__(self, expressions: Iterable[Any]) -> None:
         self._pages: mmap.mmap | None = None
         self._replacements: dict[_Key, Any] = {}
-        arrays = {_key(each): each for each in map(_large, expressions) if each is not None}
+        arrays = {_key(array): array for array in map(_large, expressions) if array is not None}
         if arrays:
             # Without a name: the system removes it with its last map, however the process ends.
             with tempfile.TemporaryFile(buffering=LARGE_PAGE) as stream:

@@ -52,7 +52,9 @@ def fold_affine(
         From the name of each binding that has gone to the name of its successor, which may have gone too.
     """
     # An output counts as a reader, so that what the caller gets is never absorbed.
-    uses = Counter(each for binding in bindings for each in operands(binding.value) if isinstance(each, relax.Var))
+    uses = Counter(
+        operand for binding in bindings for operand in operands(binding.value) if isinstance(operand, relax.Var)
+    )
     uses.update(output for output in outputs if isinstance(output, relax.Var))
     producers = {binding.var: binding for binding in bindings}
     successors: dict[str, str] = {}
@@ -78,11 +80,11 @@ def _as_affine(value: Any, producers: Mapping[Any, Binding]) -> Affine | None:
 
 def _batch_norm(call: Any) -> Affine | None:
     # gamma, beta, mean and variance, in this order.
-    arrays = [array(each) for each in call.args[1:5]]
+    arrays = [array(parameter) for parameter in call.args[1:5]]
     # In training, mean and variance come from the frame.
-    if call.attrs.training or call.attrs.axis != 1 or any(each is None for each in arrays):
+    if call.attrs.training or call.attrs.axis != 1 or any(parameter is None for parameter in arrays):
         return None
-    gamma, beta, mean, variance = (np.asarray(each, np.float64) for each in arrays)
+    gamma, beta, mean, variance = (np.asarray(parameter, np.float64) for parameter in arrays)
     scale = (gamma if call.attrs.scale else 1.0) / np.sqrt(variance + call.attrs.epsilon)
     shift = (beta if call.attrs.center else 0.0) - mean * scale
     return Affine(call.args[0], scale, shift, call.args[0].ty)
@@ -115,7 +117,7 @@ def _per_channel(constant: Any, ty: Any) -> np.ndarray | None:
         return None
     shape = (1,) * (ty.ndim - values.ndim) + values.shape
     channels = int(ty.shape[1])
-    if len(shape) != ty.ndim or shape not in {(1, each) + (1,) * (ty.ndim - 2) for each in (1, channels)}:
+    if len(shape) != ty.ndim or shape not in {(1, extent) + (1,) * (ty.ndim - 2) for extent in (1, channels)}:
         return None
     return np.broadcast_to(values.reshape(-1).astype(np.float64), (channels,))
 

@@ -95,7 +95,9 @@ def _same_extents(reshape: Any) -> bool:
 def _is_constant(call: Any) -> bool:
     """Check if all tensors of `call` are constants, at least one."""
     tensors = list(operands(call))
-    return not any(isinstance(each, relax.Var) for each in tensors) and any(array(each) is not None for each in tensors)
+    return not any(isinstance(tensor, relax.Var) for tensor in tensors) and any(
+        array(tensor) is not None for tensor in tensors
+    )
 
 
 def _compute(call: Any, kernels: Mapping[Any, Any]) -> Any:
@@ -130,8 +132,8 @@ def _align(operand: Any) -> Any:
 def _is_small(call: Any, ty: Any) -> bool:
     """Check if a result is small, or not much above its operands."""
     results = ty.fields if hasattr(ty, "fields") else [ty]
-    operand_bytes = sum(0 if (values := array(each)) is None else values.nbytes for each in operands(call))
-    return sum(_bytes(each) for each in results) <= max(_SMALL, 4 * operand_bytes)
+    operand_bytes = sum(0 if (values := array(operand)) is None else values.nbytes for operand in operands(call))
+    return sum(_bytes(result) for result in results) <= max(_SMALL, 4 * operand_bytes)
 
 
 def _bytes(ty: Any) -> float:

@@ -38,7 +38,9 @@ def clean(model: ImportedModel) -> ImportedModel:
     )
     values = {relax_binding.var: replacement(relax_binding.var) for relax_binding in relax_bindings}
     names |= {param: str(param.name) for param in main.params}
-    equal_names = {names[var]: names[other] for var, other in values.items() if other != var and other in names}
+    equal_names = {
+        names[var]: names[equal_var] for var, equal_var in values.items() if equal_var != var and equal_var in names
+    }
     constant_outputs = dict(zip(model.outputs, _results(main, replacement), strict=True))
     outputs, choices = with_inputs(constant_outputs, list(main.params))
     bindings += choices
@@ -52,7 +54,7 @@ def clean(model: ImportedModel) -> ImportedModel:
     # change.
     if files := model.parameters:
         files.release()
-    constant_file = ConstantFile(each for binding in bindings for each in operands(binding.value))
+    constant_file = ConstantFile(operand for binding in bindings for operand in operands(binding.value))
     for binding in bindings:
         binding.value = with_operands(binding.value, constant_file.replacement)
     aliases = name_bindings(bindings, outputs, model, {**model.aliases, **equal_names}, successors)

@@ -26,7 +26,7 @@ def dequantize_values(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, a
     if scale.size > 1 or zero.size > 1:
         shape = [1] * values.ndim
         shape[axis] = -1
-        scale, zero = (each.reshape(shape if each.size > 1 else ()) for each in (scale, zero))
+        scale, zero = (parameter.reshape(shape if parameter.size > 1 else ()) for parameter in (scale, zero))
     else:
         scale, zero = scale.reshape(()), zero.reshape(())
     # Others than integers are quantised as well, to eight bits of floating point.
@@ -56,9 +56,11 @@ def _are_weights(value: Any, producers: Mapping[Any, Any]) -> bool:
         value = producers.get(value.args[0]) if isinstance(value.args[0], relax.Var) else None
     if not calls(value, "dequantize") or str(value.attrs.out_dtype) != "float32":
         return False
-    values, *parameters = (array(each) for each in value.args)
+    values, *parameters = (array(argument) for argument in value.args)
     return (
-        values is not None and str(values.dtype) in ("int8", "uint8") and all(each is not None for each in parameters)
+        values is not None
+        and str(values.dtype) in ("int8", "uint8")
+        and all(parameter is not None for parameter in parameters)
     )
 
 
@@ -66,8 +68,10 @@ def _takes_integers(
     user: Any, position: int, producers: Mapping[Any, Any], users: Mapping[Any, Sequence[tuple[Any, int]]]
 ) -> bool:
     if calls(user, "permute_dims"):
-        var = next((each for each, value in producers.items() if value is user), None)
-        return all(not calls(by, "permute_dims") and _takes_integers(by, at, producers, users) for by, at in users[var])
+        var = next((candidate for candidate, value in producers.items() if value is user), None)
+        return all(
+            not calls(by, "permute_dims") and _takes_integers(by, index, producers, users) for by, index in users[var]
+        )
     data = producers.get(user.args[0]) if position == 1 and calls(user, *_INTEGER) else None
     return data is not None and calls(data, "dequantize") and isinstance(data.args[0], relax.Var)
 
