@@ -60,8 +60,8 @@ def test_two_packages_with_one_name_are_both_named(folder: Path) -> None:
 
 def test_kinds_that_are_known_are_looked_up_without_a_search(root: Path) -> None:
     code = (
-        "import sys; from pipeline.core.board import board_file; from pipeline.core.board.device_kinds import device_kind; "
-        "device_kind('cpu'); board_file.decode(b'[[devices]]\\nname = \"gpu\"\\nkind = \"cuda\"', 'b'); "
+        "import sys; from pipeline.core.board import board_file, device_kinds; "
+        "device_kinds.device_kind('cpu'); board_file.decode(b'[[devices]]\\nname = \"gpu\"\\nkind = \"cuda\"', 'b'); "
         "print('importlib.metadata' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
