@@ -47,14 +47,14 @@ def find_groups(
 
 def find_results(nodes: Sequence[Links], groups: Sequence[Collection[int]]) -> list[set[Any]]:
     """Return each group's tensors that outside operators read."""
-    owners = {number: place for place, group in enumerate(groups) for number in group}
-    makers = {name: place for number, place in owners.items() for name in nodes[number].makes}
+    owners = {number: group_number for group_number, group in enumerate(groups) for number in group}
+    makers = {name: group_number for number, group_number in owners.items() for name in nodes[number].makes}
     results: list[set[Any]] = [set() for _ in groups]
     for number, node in enumerate(nodes):
         for name in node.reads:
-            place = makers.get(name)
-            if place is not None and owners.get(number) != place:
-                results[place].add(name)
+            maker_group = makers.get(name)
+            if maker_group is not None and owners.get(number) != maker_group:
+                results[maker_group].add(name)
     return results
 
 
@@ -82,13 +82,13 @@ def _join(
 ) -> list[list[int]]:
     makers = _makers(nodes)
     edges = _open_edges(nodes, makers, members, is_open)
-    groups = _connect(members, [*edges, *((tie[0], other) for tie in map(list, ties) for other in tie[1:])])
+    groups = _connect(members, [*edges, *((tie[0], member) for tie in map(list, ties) for member in tie[1:])])
     while True:
         closures = [_closure(nodes, makers, group) for group in groups]
         # What lies between members is one as well, and may belong to another group.
         all_members = set().union(*closures) if closures else set()
         edges = _open_edges(nodes, makers, all_members, is_open)
-        links = [(numbers[0], other) for numbers in map(sorted, closures) for other in numbers[1:]]
+        links = [(numbers[0], member) for numbers in map(sorted, closures) for member in numbers[1:]]
         joined_groups = _connect(all_members, [*edges, *links])
         if joined_groups == groups:
             return groups

@@ -65,7 +65,7 @@ def join(
         annotations=tuple(note for part in parts for note in part.annotations),
         islands=tuple(island for part in parts for island in part.islands),
         notes=tuple(note for model in models.values() for note in model.notes),
-        quantizations=tuple(each for part in parts for each in part.quantizations),
+        quantizations=tuple(quantization for part in parts for quantization in part.quantizations),
         sources=tuple(_sources(models, wiring)),
     )
 
@@ -130,7 +130,11 @@ class _RenamedModel:
     def quantizations(self) -> list[Quantization]:
         """Quantisation of the outputs."""
         quantizations = self._model.quantizations
-        return [replace(each, tensor=self._names[each.tensor]) for each in quantizations if each.tensor in self._names]
+        return [
+            replace(quantization, tensor=self._names[quantization.tensor])
+            for quantization in quantizations
+            if quantization.tensor in self._names
+        ]
 
     @property
     def kernels(self) -> dict[Any, Any]:

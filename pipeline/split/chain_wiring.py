@@ -38,8 +38,8 @@ class ChainWiring:
         tensors, operators, symbols = set[str](), set[str](), {"main"}
         for name, model in models.items():
             self.tensors[name] = self._connect_inputs(name, model, tensors)
-            self.tensors[name] |= _fresh(name, _tensor_names(model), self.tensors[name], tensors)
-            self.operators[name] = _fresh(name, (each.name for each in model.operators), {}, operators)
+            self.tensors[name] |= _free_names(name, _tensor_names(model), self.tensors[name], tensors)
+            self.operators[name] = _free_names(name, (operator.name for operator in model.operators), {}, operators)
             self.kernels[name] = {
                 variable: _global(unique(variable.name_hint, symbols), kernel)
                 for variable, kernel in model.kernels.items()
@@ -120,7 +120,7 @@ def _tensor_names(model: Graph) -> Iterable[str]:
     return dict.fromkeys([*model.tensors, *variables, *model.aliases])
 
 
-def _fresh(model: str, names: Iterable[str], inputs: Mapping[str, str], names_in_use: set[str]) -> dict[str, str]:
+def _free_names(model: str, names: Iterable[str], inputs: Mapping[str, str], names_in_use: set[str]) -> dict[str, str]:
     """Return names of non-inputs, prefixed by the model if in use."""
     made_names = [name for name in names if name not in inputs]
     return {name: unique(f"{model}.{name}" if name in names_in_use else name, names_in_use) for name in made_names}

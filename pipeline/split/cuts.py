@@ -140,7 +140,7 @@ def _anywhere(graph: Graph, cut: str | int) -> int:
 def _number(graph: Graph, cut: str | int, names: Iterable[str]) -> int:
     """Return a cut's stated position; raise `PlanError` for unknown names."""
     if not isinstance(cut, str):
-        return _whole(cut)
+        return _check_integer(cut)
     # What has more digits is no position, and Python refuses to read it.
     if cut.isdecimal() and len(cut) < 10:
         return int(cut)
@@ -152,8 +152,8 @@ def _number(graph: Graph, cut: str | int, names: Iterable[str]) -> int:
 def operators_by_name(graph: Graph) -> dict[str, int]:
     """Return operators' indices by their names, tensors' and folded names."""
     # Aliases first and operators last in the union: the model's present names win over those that were folded away.
-    names = {each.name: index for index, each in enumerate(graph.operators)}
-    names.update({name: index for index, each in enumerate(graph.operators) for name in each.outputs})
+    names = {operator.name: index for index, operator in enumerate(graph.operators)}
+    names.update({name: index for index, operator in enumerate(graph.operators) for name in operator.outputs})
     return {alias: names[target] for alias, target in graph.aliases.items() if target in names} | names
 
 
@@ -174,7 +174,7 @@ def _fuse_hint(graph: Graph, name: str) -> str:
     )
 
 
-def _whole(cut: object) -> int:
+def _check_integer(cut: object) -> int:
     # True is an integer to Python, and no position to anybody.
     if isinstance(cut, bool) or not isinstance(cut, numbers.Integral):
         raise PlanError(f"{cut!r} is not a cut; give the name of a tensor or an operator, or a position")

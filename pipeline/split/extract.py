@@ -63,7 +63,12 @@ def _part(graph: Graph, operators: tuple[Operator, ...], end: int, last_reader: 
 def module(part: GraphPart) -> Any:
     """Return a part's Relax module, ``main`` from inputs to outputs in order."""
     lines = [line for operator in part.operators for line in operator.lines]
-    variables = {str(each.name): each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)}
+    variables = {
+        str(operand.name): operand
+        for line in lines
+        for operand in operands(line.value)
+        if isinstance(operand, relax.Var)
+    }
     variables.update({line.name: line.var for line in lines})
     outputs = [variables[spec.name] for spec in part.outputs]
     # TVM's builders keep a stack for the whole process; other threads may be reading or compiling models.

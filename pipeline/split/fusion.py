@@ -109,8 +109,10 @@ def _leaves_bytes(operator: int, kinds: Sequence[str], consumers: Sequence[Seque
 
     An accelerator for bytes may lack it.
     """
-    readers = [consumers[each] for each in consumers[operator] if kinds[each] == "dequantize"]
-    return any(not behind or not _WITH_BYTES.issuperset(kinds[each] for each in behind) for behind in readers)
+    readers = [consumers[reader] for reader in consumers[operator] if kinds[reader] == "dequantize"]
+    return any(
+        not kinds_read or not _WITH_BYTES.issuperset(kinds[reader] for reader in kinds_read) for kinds_read in readers
+    )
 
 
 def post_dominators(consumers: Sequence[Sequence[int]], escapes: Sequence[bool]) -> list[int | None]:
@@ -170,7 +172,7 @@ class _FusionGroups:
         self._parents = list(range(len(patterns)))
         self._sizes = [1] * len(patterns)
         self._last = list(range(len(patterns)))
-        self._has_anchor = [each == "anchor" for each in patterns]
+        self._has_anchor = [pattern == "anchor" for pattern in patterns]
 
     def _root(self, operator: int) -> int:
         while self._parents[operator] != operator:

@@ -116,7 +116,7 @@ class Graph:
         if self.model_digest:
             return self.model_digest
         # Without parameters: a plan stays valid when a model is trained further.
-        text = repr([(each.name, each.kind, each.inputs, each.outputs) for each in self.operators])
+        text = repr([(operator.name, operator.kind, operator.inputs, operator.outputs) for operator in self.operators])
         return hashlib.sha256((text + repr(sorted(self.tensors.items()))).encode()).hexdigest()
 
     @cached_property
@@ -216,7 +216,7 @@ class Extents:
     def __init__(self, main: Any, size: Mapping[str, int] | None) -> None:
         self.open = size is not None
         self._analyzer = Analyzer()
-        symbols = {each for param in main.params for each in param.ty.shape or () if isinstance(each, tirx.Var)}
+        symbols = {extent for param in main.params for extent in param.ty.shape or () if isinstance(extent, tirx.Var)}
         for symbol in symbols:
             if symbol.name in (size or {}):
                 self._analyzer.bind(symbol, tirx.IntImm("int64", (size or {})[symbol.name]))
@@ -258,7 +258,7 @@ def _operators(source: ImportedModel, bindings: Iterable[Any], extents: Extents)
 
 
 def _operator(source: ImportedModel, bindings: Sequence[Any], names_in_use: set[str], extents: Extents) -> Operator:
-    call, results = bindings[0].value, [each.var for each in bindings if not hasattr(each.var.ty, "fields")]
+    call, results = bindings[0].value, [binding.var for binding in bindings if not hasattr(binding.var.ty, "fields")]
     read = list(operands(call))
     elements = 0 if extents.open else sum(_elements(var, source, extents) for var in results)
     outputs = tuple(str(var.name) for var in results)
@@ -266,11 +266,11 @@ def _operator(source: ImportedModel, bindings: Sequence[Any], names_in_use: set[
     return Operator(
         name=unique(outputs[0] if name in names_in_use else name, names_in_use),
         kind=kind(call),
-        inputs=tuple(dict.fromkeys(str(each.name) for each in read if isinstance(each, relax.Var))),
+        inputs=tuple(dict.fromkeys(str(operand.name) for operand in read if isinstance(operand, relax.Var))),
         outputs=outputs,
         flops=0 if extents.open else operations(call, kind(call), elements),
-        parameter_bytes=sum(value.nbytes for each in read if (value := array(each)) is not None),
-        lines=tuple(Binding(each.var, str(each.var.name), each.value) for each in bindings),
+        parameter_bytes=sum(value.nbytes for operand in read if (value := array(operand)) is not None),
+        lines=tuple(Binding(binding.var, str(binding.var.name), binding.value) for binding in bindings),
     )
 
 

@@ -85,9 +85,9 @@ def _units(lines: Sequence[Binding], kind: str) -> list[list[Binding]]:
 
 
 def _links(unit: Sequence[Binding]) -> grouping.Links:
-    made = tuple(line.var for line in unit)
+    results = tuple(line.var for line in unit)
     read = dict.fromkeys(operand for line in unit for operand in _variables(line.value))
-    return grouping.Links(tuple(variable for variable in read if variable not in made), made)
+    return grouping.Links(tuple(variable for variable in read if variable not in results), results)
 
 
 def _variables(value: Any) -> Iterator[Any]:
@@ -113,9 +113,9 @@ def _merge(units: Sequence[Sequence[Binding]], read: set[Any], kind: str, merger
         part = PackedPart(_model(model), tuple(map(number, operands)), tuple(number(result) for result, _ in results))
         types.update(zip(part.outputs, (result_type for _, result_type in results), strict=True))
         parts.append(part)
-    made = dict.fromkeys(output for part in parts for output in part.outputs)
-    inputs = list(dict.fromkeys(operand for part in parts for operand in part.inputs if operand not in made))
-    outputs = [output for output in made if values[output] in read]
+    part_outputs = dict.fromkeys(output for part in parts for output in part.outputs)
+    inputs = list(dict.fromkeys(operand for part in parts for operand in part.inputs if operand not in part_outputs))
+    outputs = [output for output in part_outputs if values[output] in read]
     merged_model = merger(parts, inputs, outputs)
     if merged_model is None:
         return None
@@ -129,7 +129,10 @@ def _results(unit: Sequence[Binding]) -> list[tuple[Any, Any]]:
         return [(call.var, call.value.ty)]
     variables = {int(item.value.index): item.var for item in items}
     fields = enumerate(call.value.ty.fields)
-    return [(variables[place] if place in variables else relax.Var("unread", field), field) for place, field in fields]
+    return [
+        (variables[position] if position in variables else relax.Var("unread", field), field)
+        for position, field in fields
+    ]
 
 
 def _model(operand: Any) -> bytes:
@@ -145,7 +148,7 @@ def _island(model: bytes, kind: str, operands: Sequence[Any], results: Sequence[
     return [
         Binding(island, "island", call),
         *(
-            Binding(variable, str(variable.name), relax.TupleGetItem(island, place))
-            for place, (variable, _) in enumerate(results)
+            Binding(variable, str(variable.name), relax.TupleGetItem(island, position))
+            for position, (variable, _) in enumerate(results)
         ),
     ]

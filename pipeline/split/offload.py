@@ -77,8 +77,8 @@ seconds."""
 def _verdict(group: Sequence[Operator], leaving: set[str], device: Device) -> Verdict:
     lines = [line for operator in group for line in operator.lines]
     results = {line.var for line in lines}
-    read = [each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)]
-    inputs = list(dict.fromkeys(each for each in read if each not in results))
+    read = [operand for line in lines for operand in operands(line.value) if isinstance(operand, relax.Var)]
+    inputs = list(dict.fromkeys(variable for variable in read if variable not in results))
     outputs = [line.var for line in lines if line.name in leaving]
     # By name, from the registry: this room stands below those of the accelerators.
     planning = importlib.import_module(device.capabilities.planning)

@@ -47,13 +47,13 @@ class GroupDag:
                     readers.setdefault(name, set()).add(operator.group)
         count = len(graph.group_ends)
         edges = {(makers[name], group) for name, groups in readers.items() for group in groups}
-        before: list[list[int]] = [[] for _ in range(count)]
-        behind: list[list[int]] = [[] for _ in range(count)]
+        predecessors: list[list[int]] = [[] for _ in range(count)]
+        successors: list[list[int]] = [[] for _ in range(count)]
         for maker, reader in sorted(edges):
-            before[reader].append(maker)
-            behind[maker].append(reader)
+            predecessors[reader].append(maker)
+            successors[maker].append(reader)
         tensors = tuple((makers[name], graph.tensors[name].nbytes, tuple(groups)) for name, groups in readers.items())
-        return GroupDag(tuple(map(tuple, before)), tuple(map(tuple, behind)), tensors)
+        return GroupDag(tuple(map(tuple, predecessors)), tuple(map(tuple, successors)), tensors)
 
     def __len__(self) -> int:
         """Return the number of groups."""
@@ -62,7 +62,7 @@ class GroupDag:
     @cached_property
     def is_chain(self) -> bool:
         """True if only one order exists: each group reads its predecessor."""
-        return all(group - 1 in before for group, before in enumerate(self.predecessors) if group)
+        return all(group - 1 in predecessors for group, predecessors in enumerate(self.predecessors) if group)
 
     def downsets(self, limit: int) -> list[int] | None:
         """Return all downsets as bits, ascending; None beyond `limit`.
@@ -78,8 +78,10 @@ class GroupDag:
                 for group in _members(ready):
                     extended = downset | 1 << group
                     if extended not in larger:
-                        enabled = [each for each in self.successors[group] if not masks[each] & ~extended]
-                        larger[extended] = (ready & ~(1 << group)) | sum(1 << each for each in enabled)
+                        enabled = [
+                            successor for successor in self.successors[group] if not masks[successor] & ~extended
+                        ]
+                        larger[extended] = (ready & ~(1 << group)) | sum(1 << successor for successor in enabled)
             result += larger
             if len(result) > limit:
                 return None
@@ -90,17 +92,20 @@ class GroupDag:
         """Return all downsets with coarse branches; none beyond `limit`."""
         chains = self._chains()
         for step in range(2, max(map(len, chains)) + 1):
-            chunks = [chain[at : at + step] for chain in chains for at in range(0, len(chain), step)]
+            chunks = [chain[start : start + step] for chain in chains for start in range(0, len(chain), step)]
             number = {group: index for index, chunk in enumerate(chunks) for group in chunk}
             edges = {
-                (number[group], number[each]) for chunk in chunks for group in chunk for each in self.successors[group]
+                (number[group], number[successor])
+                for chunk in chunks
+                for group in chunk
+                for successor in self.successors[group]
             }
-            before: list[list[int]] = [[] for _ in chunks]
-            behind: list[list[int]] = [[] for _ in chunks]
+            predecessors: list[list[int]] = [[] for _ in chunks]
+            successors: list[list[int]] = [[] for _ in chunks]
             for maker, reader in sorted(edge for edge in edges if edge[0] != edge[1]):
-                before[reader].append(maker)
-                behind[maker].append(reader)
-            downsets = GroupDag(tuple(map(tuple, before)), tuple(map(tuple, behind)), ()).downsets(limit)
+                predecessors[reader].append(maker)
+                successors[maker].append(reader)
+            downsets = GroupDag(tuple(map(tuple, predecessors)), tuple(map(tuple, successors)), ()).downsets(limit)
             if downsets is not None:
                 masks = [sum(1 << group for group in chunk) for chunk in chunks]
                 return [sum(masks[index] for index in _members(downset)) for downset in downsets]
@@ -109,9 +114,9 @@ class GroupDag:
     def _chains(self) -> list[list[int]]:
         """Return the groups as runs of sole readers of each other."""
         chains: dict[int, list[int]] = {}
-        for group, before in enumerate(self.predecessors):
-            is_next = len(before) == 1 and len(self.successors[before[0]]) == 1
-            chain = chains.pop(before[0]) if is_next else []
+        for group, predecessors in enumerate(self.predecessors):
+            is_next = len(predecessors) == 1 and len(self.successors[predecessors[0]]) == 1
+            chain = chains.pop(predecessors[0]) if is_next else []
             chains[group] = [*chain, group]
         return list(chains.values())
 
@@ -126,7 +131,7 @@ class GroupDag:
             while pending and len(reached) * len(downsets) < limit:
                 current = pending.popleft()
                 for group in range(len(self)):
-                    steps = [each for each in self._along(current, group) if each not in reached]
+                    steps = [neighbour for neighbour in self._along(current, group) if neighbour not in reached]
                     reached |= dict.fromkeys(steps)
                     pending += steps
             result |= reached
@@ -139,15 +144,18 @@ class GroupDag:
         while group is not None and not needs[group] & (downset if leaves else ~downset):
             downset ^= 1 << group
             yield downset
-            group = next((each for each in onwards[group] if not needs[each] & (downset if leaves else ~downset)), None)
+            group = next(
+                (neighbour for neighbour in onwards[group] if not needs[neighbour] & (downset if leaves else ~downset)),
+                None,
+            )
 
     @cached_property
     def _needs(self) -> list[int]:
-        return [sum(1 << each for each in groups) for groups in self.predecessors]
+        return [sum(1 << predecessor for predecessor in groups) for groups in self.predecessors]
 
     @cached_property
     def _readers(self) -> list[int]:
-        return [sum(1 << each for each in groups) for groups in self.successors]
+        return [sum(1 << successor for successor in groups) for groups in self.successors]
 
     def prefixes(self, order: Sequence[int]) -> list[int]:
         """Return an order's downsets, from empty to all groups."""
@@ -177,33 +185,36 @@ class GroupDag:
 
         With `backwards` it is made from its end, where the largest key that may come last does.
         """
-        before, behind = (self.successors, self.predecessors) if backwards else (self.predecessors, self.successors)
+        predecessors, successors = (
+            (self.successors, self.predecessors) if backwards else (self.predecessors, self.successors)
+        )
         sign = -1 if backwards else 1
-        missing = [len(each) for each in before]
+        missing = [len(groups) for groups in predecessors]
         heap = [(sign * keys[group], sign * group) for group, count in enumerate(missing) if not count]
         heapq.heapify(heap)
         order = []
         while heap:
             group = sign * heapq.heappop(heap)[1]
             order.append(group)
-            for each in behind[group]:
-                missing[each] -= 1
-                if not missing[each]:
-                    heapq.heappush(heap, (sign * keys[each], sign * each))
+            for successor in successors[group]:
+                missing[successor] -= 1
+                if not missing[successor]:
+                    heapq.heappush(heap, (sign * keys[successor], sign * successor))
         return order[::-1] if backwards else order
 
     def depth_first(self, keys: Sequence[float]) -> list[int]:
         """Return the order branch by branch, the smallest key first."""
-        missing = [len(before) for before in self.predecessors]
+        missing = [len(predecessors) for predecessors in self.predecessors]
         stack = sorted((group for group, count in enumerate(missing) if not count), key=lambda group: -keys[group])
         order = []
         while stack:
             group = stack.pop()
             order.append(group)
-            for each in self.successors[group]:
-                missing[each] -= 1
+            for successor in self.successors[group]:
+                missing[successor] -= 1
             stack += sorted(
-                (each for each in self.successors[group] if not missing[each]), key=lambda group: -keys[group]
+                (successor for successor in self.successors[group] if not missing[successor]),
+                key=lambda group: -keys[group],
             )
         return order
 

@@ -25,9 +25,9 @@ def output_quantization(graph: Graph) -> tuple[Quantization, ...]:
     """Return the quantisation of integer outputs of real numbers."""
     values = {line.name: line.value for operator in graph.operators for line in operator.lines}
     integers = [spec.name for spec in graph.outputs if spec.dtype.startswith(("int", "uint"))]
-    stated = {each.tensor: each for each in graph.quantizations}
+    stated = {quantization.tensor: quantization for quantization in graph.quantizations}
     quantizations = [(name, stated.get(name) or _quantization(name, values)) for name in integers]
-    return tuple(replace(each, tensor=name) for name, each in quantizations if each is not None)
+    return tuple(replace(quantization, tensor=name) for name, quantization in quantizations if quantization is not None)
 
 
 def output_steps(graph: Graph) -> dict[str, float]:
@@ -56,7 +56,7 @@ def _quantization(name: str, values: Mapping[str, Any]) -> Quantization | None:
         return _of_quantize(value)
     if not calls(value, *_IN_PLACE, *_MOVERS):
         return None
-    sources = [str(each.name) for each in operands(value) if isinstance(each, relax.Var)]
+    sources = [str(operand.name) for operand in operands(value) if isinstance(operand, relax.Var)]
     quantizations = {_quantization(source, values) for source in sources}
     # Sources with different scales, once joined, stand for numbers by none.
     first = quantizations.pop() if len(quantizations) == 1 else None

@@ -52,9 +52,9 @@ def _matching_parts(graph: Graph, stages: Sequence[StagePlan]) -> list[GraphPart
 
 def _check_state(graph: Graph, stage: StagePlan, part: GraphPart) -> None:
     """Refuse replicas of a stage with state."""
-    made = {line.name for operator in part.operators for line in operator.lines}
+    names = {line.name for operator in part.operators for line in operator.lines}
     for island in graph.islands:
-        if stage.replicas > 1 and island.keeps_state and island.tensor in made:
+        if stage.replicas > 1 and island.keeps_state and island.tensor in names:
             raise PlanError(
                 f"stage {stage.name!r} keeps state from one frame to the next ({island.operators[0]}), but has "
                 f"{stage.replicas} replicas; give it one"

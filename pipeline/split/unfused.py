@@ -58,7 +58,7 @@ def unfuse(graph: Graph, cuts: Sequence[str | int]) -> Graph:
     PlanError
         If a name is unknown, a stage would be empty, or two cuts are the same.
     """
-    return _divide_groups(graph, [each for each in positions_anywhere(graph, cuts) if each not in graph.group_ends])
+    return _divide_groups(graph, [cut for cut in positions_anywhere(graph, cuts) if cut not in graph.group_ends])
 
 
 def as_planned(graph: Graph, plan: Plan) -> Graph:

@@ -71,13 +71,13 @@ def _scaled(node: Any, factor: np.ndarray, summand: np.ndarray) -> list[Any]:
 
 
 def _crop(node: Any, attributes: Mapping[str, Any], _: Any) -> list[Any]:
-    left, top, right, bottom = attributes["border"]
+    column, top, right, bottom = attributes["border"]
     ends = [-bottom or _END, -right or _END]
     # Instead of the borders behind it, the size of what is left may be stated.
     if "scale" in attributes:
-        ends = [start + extent for start, extent in zip((top, left), attributes["scale"], strict=True)]
+        ends = [start + extent for start, extent in zip((top, column), attributes["scale"], strict=True)]
     return [
-        helper.make_node("Slice", node.input, node.output, name=node.name, axes=[2, 3], starts=[top, left], ends=ends)
+        helper.make_node("Slice", node.input, node.output, name=node.name, axes=[2, 3], starts=[top, column], ends=ends)
     ]
 
 

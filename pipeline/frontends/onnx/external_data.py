@@ -141,7 +141,7 @@ def check_model(model: Any, path: Path | None = None) -> None:
 
 
 def _check_by_onnx(model: Any, path: Path | None) -> None:
-    if path is not None and any(is_external(each) for each in _constants(model.graph)):
+    if path is not None and any(is_external(tensor) for tensor in _constants(model.graph)):
         # The checker takes them from a file only.
         with utf8_folder(path.parent) as folder:
             onnx.checker.check_model(folder / path.name)
@@ -164,12 +164,12 @@ def _stays(tensor: Any) -> bool:
 
 
 def _constants(graph: Any) -> Iterator[Any]:
-    return (each.t for node in graph.node for each in node.attribute if each.HasField("t"))
+    return (attribute.t for node in graph.node for attribute in node.attribute if attribute.HasField("t"))
 
 
 def external_tensors(model: Any) -> Iterator[Any]:
     """Yield a model's tensors in files."""
-    return (each for each in (*model.graph.initializer, *_constants(model.graph)) if is_external(each))
+    return (tensor for tensor in (*model.graph.initializer, *_constants(model.graph)) if is_external(tensor))
 
 
 def _without_data(model: Any) -> Any:

@@ -236,7 +236,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         node = next(self._pending)
         self.current_node = f"node {node.name or node.output[0]!r} ({op_name})"
         # TVM iterates over whatever stands for a sequence, and over a tensor for ever.
-        if any(isinstance(each, relax.Tuple) is not (op_name in _TAKING_SEQUENCES) for each in inputs[:1]):
+        if any(isinstance(operand, relax.Tuple) is not (op_name in _TAKING_SEQUENCES) for operand in inputs[:1]):
             raise ValueError(
                 "it takes a sequence that depends on values"
                 if op_name in _TAKING_SEQUENCES

@@ -36,7 +36,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     topi.einsum: lambda equation, *operands: relax.op.einsum(operands, equation),
     topi.nn.pad: lambda *operands: _pad("constant", *operands),
     # TOPI has REFLECT and SYMMETRIC in capitals, Relax in small letters.
-    topi.nn.mirror_pad: lambda data, before, after, mode: _pad(mode.lower(), data, before, after),
+    topi.nn.mirror_pad: lambda data, start, end, mode: _pad(mode.lower(), data, start, end),
     topi.nn.replicate_pad: lambda *operands: _pad("replicate", *operands),
 }
 

@@ -18,7 +18,7 @@ def without_rounding(model: Any) -> Any:
     from onnx import numpy_helper
 
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+    version = max((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), default=0)
     result = type(model)()
     result.CopyFrom(model)
     real_names: set[str] = set()

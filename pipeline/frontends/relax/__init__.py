@@ -165,7 +165,7 @@ def _results(main: Any, new_bindings: list[bindings.Binding], used_names: set[st
         parts = [relax.TupleGetItem(body, number) for number in range(len(body.ty.fields))]
         results = [relax.Var(unique(str(body.name), used_names), ty) for ty in body.ty.fields]
         new_bindings += [bindings.Binding(var, str(var.name), part) for var, part in zip(results, parts, strict=True)]
-    if not all(isinstance(each.ty, relax.TensorType) for each in results):
+    if not all(isinstance(result.ty, relax.TensorType) for result in results):
         raise ModelError(f"{file} returns something else than a tensor, or one tuple of tensors")
     return results
 
@@ -188,7 +188,7 @@ def _outputs(original: _StoredNames | None, function: Any, file: str) -> list[st
     body = function.body.body
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     if original is None:
-        variable_names = [str(each.name) if isinstance(each, relax.Var) else "" for each in results]
+        variable_names = [str(result.name) if isinstance(result, relax.Var) else "" for result in results]
         return [
             # One variable may be returned twice; outputs need names of their own.
             name if name and name not in variable_names[:number] else f"output{number}"

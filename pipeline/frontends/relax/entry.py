@@ -46,14 +46,16 @@ def find(module: Any, file: str) -> Any:
     ModelError
         If there is none, or code outside of the module is called.
     """
-    functions = {each: value for each, value in module.functions.items() if isinstance(value, relax.Function)}
-    kernels = {each: value for each, value in module.functions.items() if isinstance(value, tvm.tirx.PrimFunc)}
-    if foreign := [each for each in module.functions if each not in functions and each not in kernels]:
-        raise ModelError(f"{file} has functions of another kind: {', '.join(str(each.name_hint) for each in foreign)}")
+    functions = {variable: value for variable, value in module.functions.items() if isinstance(value, relax.Function)}
+    kernels = {variable: value for variable, value in module.functions.items() if isinstance(value, tvm.tirx.PrimFunc)}
+    if foreign := [variable for variable in module.functions if variable not in functions and variable not in kernels]:
+        raise ModelError(
+            f"{file} has functions of another kind: {', '.join(str(variable.name_hint) for variable in foreign)}"
+        )
     for variable, kernel in kernels.items():
         _check_kernel(file, str(variable.name_hint), kernel)
     entry_variable = _entry(functions, file)
-    other_functions = {each: value for each, value in functions.items() if each != entry_variable}
+    other_functions = {variable: value for variable, value in functions.items() if variable != entry_variable}
     # Nothing to inline, and the function stays as it is, with its variables.
     if not _called_functions(functions[entry_variable]) & functions.keys():
         return functions[entry_variable]
@@ -141,10 +143,10 @@ def bind(
     ModelError
         If a name is unknown, or a shape or value does not fit.
     """
-    parameters_by_name = {str(each.name): each for each in function.params}
+    parameters_by_name = {str(parameter.name): parameter for parameter in function.params}
     for name in shapes:
         if name in parameters:
-            candidates = [each for each in parameters_by_name if each not in parameters]
+            candidates = [candidate for candidate in parameters_by_name if candidate not in parameters]
             raise ModelError(f"{file} has no input {name!r}; it has {', '.join(candidates)}{near(name, candidates)}")
     # Some unknown names are fine: files of parameters are shared by several functions.
     if parameters and not parameters.keys() & parameters_by_name.keys():

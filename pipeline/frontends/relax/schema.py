@@ -125,7 +125,7 @@ class _SchemaChecker:
                 raise ValueError(f"node {number} ({kind}): {error}") from None
             self._kinds.append(kind)
             # Nodes refer to earlier ones only, so that their depths are known here.
-            self._depths.append(1 + max((self._depths[each] for each in read), default=0))
+            self._depths.append(1 + max((self._depths[node_number] for node_number in read), default=0))
             if self._depths[-1] > _DEEPEST:
                 raise ValueError(f"nodes nest more than {_DEEPEST} deep")
 
@@ -152,7 +152,7 @@ class _SchemaChecker:
 
     def _container(self, number: int, kind: str, data: Any) -> list[int]:
         _plain(data, (list,))
-        if not all(_is_index(each, number) for each in data) or (kind == "ffi.Map" and len(data) % 2):
+        if not all(_is_index(item, number) for item in data) or (kind == "ffi.Map" and len(data) % 2):
             raise ValueError("it holds what is no earlier node")
         return list(data)
 

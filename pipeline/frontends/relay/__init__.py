@@ -154,5 +154,7 @@ def _input(program: RelayProgram, parameter: Parameter, shape: Sequence[int | st
     # Kernels count extents in 32 bits, which would wrap without a word.
     if not all(isinstance(extent, str) or 0 < extent < 2**31 for extent in shape):
         raise ModelError(f"input {parameter.name!r} has the shape {list(shape)}; give it extents of 1 to 2147483647")
-    extents = [symbols.setdefault(each, tirx.Var(each, "int64")) if isinstance(each, str) else each for each in shape]
+    extents = [
+        symbols.setdefault(extent, tirx.Var(extent, "int64")) if isinstance(extent, str) else extent for extent in shape
+    ]
     return relax.Var(parameter.name, relax.TensorType(extents, _tensor_type(program, parameter).dtype))

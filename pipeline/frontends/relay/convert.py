@@ -137,7 +137,7 @@ class _ProgramConverter:
         return constant(expression.value)
 
     def _tuple(self, expression: syntax.TupleOf, scope: Mapping[str, Any], prefix: str) -> Any:
-        return tuple(self.value(each, scope, prefix) for each in expression.fields)
+        return tuple(self.value(field, scope, prefix) for field in expression.fields)
 
     def _reference(self, expression: syntax.Reference, scope: Mapping[str, Any], _: str) -> Any:
         if expression.name not in scope:
@@ -189,7 +189,7 @@ class _ProgramConverter:
         raise self.program.error(expression.position, f"the operator {expression.name} stands without operands")
 
     def _call(self, call: syntax.Call, scope: Mapping[str, Any], prefix: str) -> Any:
-        operands = [self.value(each, scope, prefix) for each in call.arguments]
+        operands = [self.value(argument, scope, prefix) for argument in call.arguments]
         if isinstance(call.function, syntax.OperatorReference):
             return self._operator(call.function.name, call, operands)
         closure = self.value(call.function, scope, prefix)

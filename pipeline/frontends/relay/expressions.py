@@ -155,7 +155,9 @@ class Expressions:
 
         with cursor.nesting():
             arguments = cursor.read_list(")", argument)
-        return syntax.Call(function, tuple(each for each in arguments if each is not None), attributes, start)
+        return syntax.Call(
+            function, tuple(argument for argument in arguments if argument is not None), attributes, start
+        )
 
     def _atom(self) -> Expression:
         token = self._cursor.peek()

@@ -115,8 +115,8 @@ class _FunctionReader:
         # Types of closures and tuples, which only main's parameters may not have.
         if node.kind != "relay.TensorType":
             return OtherType(node.kind or "no type")
-        shape = [objects.plain(each) for each in objects.items(objects.follow(number, "shape"))]
-        extents = tuple(each if isinstance(each, int) else None for each in shape)
+        shape = [objects.plain(extent) for extent in objects.items(objects.follow(number, "shape"))]
+        extents = tuple(extent if isinstance(extent, int) else None for extent in shape)
         return TensorType(extents, node.attributes.get("dtype", ""))
 
     def _block(self, number: int, enclosing: _NodeScope) -> Expression:
@@ -160,7 +160,7 @@ class _FunctionReader:
             elif current not in expanded_nodes:
                 expanded_nodes.add(current)
                 operands = self._operands(current)
-                stack += [(each, is_ready) for is_ready in (True, False) for each in reversed(operands)]
+                stack += [(operand, is_ready) for is_ready in (True, False) for operand in reversed(operands)]
         return self._operand(number, scope) if self._has_name(number, scope) else self._expression(number, scope)
 
     def _has_name(self, number: int, scope: _NodeScope) -> bool:
@@ -206,12 +206,14 @@ class _FunctionReader:
         if node.kind == "relay.Tuple":
             return TupleOf(operands, number)
         if node.kind == "relay.If":
-            branches = [self._block(objects.follow(number, each), scope) for each in ("true_branch", "false_branch")]
+            branches = [
+                self._block(objects.follow(number, branch), scope) for branch in ("true_branch", "false_branch")
+            ]
             return If(operands[0], branches[0], branches[1], number)
         return Projection(operands[0], self._index(number, node), number)
 
     def _all(self, numbers: Iterable[int], scope: _NodeScope) -> tuple[Expression, ...]:
-        return tuple(self._operand(each, scope) for each in numbers)
+        return tuple(self._operand(operand, scope) for operand in numbers)
 
     def _index(self, number: int, node: JsonNode) -> int:
         text = node.attributes.get("index", "")

@@ -88,7 +88,7 @@ class JsonObjects:
     def __init__(self, text: str, source: str) -> None:
         self.source = source
         content = self._content(text)
-        self.nodes = [self._node(number, each) for number, each in enumerate(content["nodes"])]
+        self.nodes = [self._node(number, node) for number, node in enumerate(content["nodes"])]
         self.root = self._check_index(content.get("root"), "'root'")
         self._encoded_arrays = content.get("b64ndarrays", [])
         # What several nodes refer to is read once, so that no file grows in memory beyond its own size.
@@ -114,11 +114,11 @@ class JsonObjects:
         if not isinstance(raw, dict) or not isinstance(raw.get("type_key"), str):
             raise self.error(number, "expected an object with a 'type_key'")
         attributes, keys, data = raw.get("attrs", {}), raw.get("keys", []), raw.get("data", [])
-        if not isinstance(attributes, dict) or not all(isinstance(each, str) for each in attributes.values()):
+        if not isinstance(attributes, dict) or not all(isinstance(attribute, str) for attribute in attributes.values()):
             raise self.error(number, "expected strings in 'attrs'")
-        if not isinstance(keys, list) or not all(isinstance(each, str) for each in keys):
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise self.error(number, "expected a list of strings in 'keys'")
-        if not isinstance(data, list) or not all(type(each) is int for each in data):
+        if not isinstance(data, list) or not all(type(item) is int for item in data):
             raise self.error(number, "expected a list of numbers in 'data'")
         return JsonNode(raw["type_key"], attributes, self._text(number, raw), tuple(keys), tuple(data))
 
@@ -194,9 +194,9 @@ class JsonObjects:
         if node.kind in ("runtime.String", "StringImm"):
             return node.text or node.attributes.get("value", "")
         if node.kind == "Array":
-            return [self.plain(each, depth + 1) for each in node.data]
+            return [self.plain(item, depth + 1) for item in node.data]
         if node.kind == "Map":
-            return {key: self.plain(each, depth + 1) for key, each in self.entries(number)}
+            return {key: self.plain(item, depth + 1) for key, item in self.entries(number)}
         if node.kind == "VirtualDevice":
             return {name: _number(node.attributes.get(name, "-1")) for name in ("device_type_int", "virtual_device_id")}
         return self.constant(number) if node.kind == "relay.Constant" else node.kind or None
@@ -231,5 +231,5 @@ def read_metadata(text: str, source: str) -> Metadata:
     """
     objects = JsonObjects(text, source)
     return {
-        key: [objects.plain(each) for each in objects.items(number)] for key, number in objects.entries(objects.root)
+        key: [objects.plain(item) for item in objects.items(number)] for key, number in objects.entries(objects.root)
     }

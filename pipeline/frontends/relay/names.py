@@ -46,7 +46,7 @@ class ProgramNames:
         """Let the program's variable `name` stand for a value."""
         name = self._unique(name)
         if isinstance(value, tuple):
-            self._tuples.update({each: name for each in value if self._is_new(each)})
+            self._tuples.update({part: name for part in value if self._is_new(part)})
         elif self._is_new(value):
             self.tensors[value] = name
             if value in self._tuples:

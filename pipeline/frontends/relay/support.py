@@ -23,7 +23,7 @@ def find_unsupported(program: RelayProgram) -> list[str]:
         expressions += syntax.children(expression)
     return [
         f"{name} ({_describe_positions(program, uses)})"
-        for name, uses in sorted(positions.items(), key=lambda each: min(each[1]))
+        for name, uses in sorted(positions.items(), key=lambda use: min(use[1]))
     ]
 
 

@@ -57,7 +57,7 @@ class TfliteExtractor:
         Quantised operators are taken apart into dozens.
         """
         earlier_names = region.order[: region.order.index(name)]
-        own_name = next((each for each in reversed(earlier_names) if each in self._tensors), None)
+        own_name = next((name for name in reversed(earlier_names) if name in self._tensors), None)
         return "" if own_name is None else f"; cut behind {own_name!r} instead, if need be with --allow-unfused"
 
     def _collect(self, region: Region, inputs: Sequence[TfliteTensor], outputs: Sequence[TfliteTensor]) -> set[int]:
@@ -95,7 +95,9 @@ class TfliteExtractor:
     def _tensors(self) -> dict[str, TfliteTensor]:
         graph = self._graph
         # An output that is an input, or the same as another one, has a second name.
-        return dict(zip(graph.output_names, graph.outputs, strict=True)) | {each.name: each for each in graph.tensors}
+        return dict(zip(graph.output_names, graph.outputs, strict=True)) | {
+            tensor.name: tensor for tensor in graph.tensors
+        }
 
     @functools.cached_property
     def _makers(self) -> dict[int, int]:

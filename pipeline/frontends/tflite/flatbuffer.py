@@ -185,9 +185,9 @@ class TfliteOperator:
         """True if only weights are quantised: data get each frame's scale."""
         if not self.operands or self.kind in {"DEQUANTIZE", "EMBEDDING_LOOKUP", "GATHER"}:
             return False
-        data, *others = self.operands
+        data, *parameters = self.operands
         reads_real = not data.is_constant and data.dtype.startswith("float")
-        return reads_real and any(tensor.dtype in _WEIGHT_DTYPES and tensor.is_constant for tensor in others)
+        return reads_real and any(tensor.dtype in _WEIGHT_DTYPES and tensor.is_constant for tensor in parameters)
 
     def __str__(self) -> str:
         """Name it for messages."""
@@ -236,10 +236,10 @@ class TfliteGraph:
 
     def _mark_empty_constants(self) -> None:
         """Give empty constants their values. Their buffers look like those of computed tensors."""
-        made = {tensor.number for operator in self.operators for tensor in operator.outputs}
-        made |= {tensor.number for tensor in self.inputs}
+        computed = {tensor.number for operator in self.operators for tensor in operator.outputs}
+        computed |= {tensor.number for tensor in self.inputs}
         for tensor in self.tensors:
-            if 0 in tensor.shape and tensor.in_frames and not tensor.is_variable and tensor.number not in made:
+            if 0 in tensor.shape and tensor.in_frames and not tensor.is_variable and tensor.number not in computed:
                 tensor.values, tensor.is_constant = np.empty(tensor.shape, _ARRAY_DTYPES[tensor.dtype]), True
 
     def stored_bytes(self, tensor: TfliteTensor) -> np.ndarray:

@@ -44,7 +44,7 @@ def densify(graph: TfliteGraph, tensor: TfliteTensor) -> np.ndarray:
     table = graph.subgraph.Tensors(tensor.number)
     sparsity, rank = table.Sparsity(), len(tensor.shape)
     order = [sparsity.TraversalOrder(level) for level in range(sparsity.TraversalOrderLength())]
-    blocks = [sparsity.BlockMap(place) for place in range(sparsity.BlockMapLength())]
+    blocks = [sparsity.BlockMap(block) for block in range(sparsity.BlockMapLength())]
     stored_axes: dict[int, np.ndarray] = {}
     # Of each element so far: the number of its path through the axes.
     paths = np.zeros(1, np.int64)
@@ -66,13 +66,13 @@ def densify(graph: TfliteGraph, tensor: TfliteTensor) -> np.ndarray:
             paths = segments[paths][parents] + offsets
             positions = _vector(metadata.ArrayIndices(), metadata.ArrayIndicesType())[paths]
         stored_axes = {earlier: values[parents] for earlier, values in stored_axes.items()} | {axis: positions}
-    places = [stored_axes[axis] for axis in range(rank)]
+    indices = [stored_axes[axis] for axis in range(rank)]
     for number, axis in enumerate(blocks):
-        places[axis] = places[axis] * block_sizes[rank + number] + stored_axes[rank + number]
+        indices[axis] = indices[axis] * block_sizes[rank + number] + stored_axes[rank + number]
     dense = np.zeros(tensor.shape, tensor.dtype)
     stored_values = graph.stored_values(tensor)
     # An encoder may pad the values.
-    dense[tuple(places)] = stored_values[: paths.size]
+    dense[tuple(indices)] = stored_values[: paths.size]
     return dense
 
 

@@ -139,7 +139,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
     def _bind(self, tensors: Sequence[TfliteTensor], value: Any) -> None:
         """Bind a result to variables; `ValueError` for another type."""
         variable = self.bb.emit(self.bb.normalize(value))
-        parts = [variable] if len(tensors) == 1 else [self.bb.emit(variable[place]) for place in range(len(tensors))]
+        parts = [variable] if len(tensors) == 1 else [self.bb.emit(variable[number]) for number in range(len(tensors))]
         for tensor, part in zip(tensors, parts, strict=True):
             made_type = (tuple(int(extent) for extent in part.ty.shape), str(part.ty.dtype))
             if made_type != tensor.frame_type:

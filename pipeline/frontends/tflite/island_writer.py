@@ -57,7 +57,7 @@ class IslandWriter:
         if any(tensor.is_variable for operator in operators for tensor in operator.operands):
             return True
         # CALL_ONCE assigns values as well, before the first frame.
-        graphs = [self._model.subgraphs[0]] if any(each.kind == "ASSIGN_VARIABLE" for each in operators) else []
+        graphs = [self._model.subgraphs[0]] if any(operator.kind == "ASSIGN_VARIABLE" for operator in operators) else []
         if any(operator.kind in RUNNERS for operator in operators):
             graphs += self._model.subgraphs[1:]
         codes = {operator.opcodeIndex for graph in graphs for operator in graph.operators or []}
@@ -67,13 +67,13 @@ class IslandWriter:
     def write(self, operators: Sequence[TfliteOperator], read_elsewhere: Collection[int]) -> IslandNode:
         """Return the island of operators with the tensors read elsewhere."""
         operators = self._with_constant_makers(operators)
-        made = {tensor.number: tensor for operator in operators for tensor in operator.outputs}
+        computed = {tensor.number: tensor for operator in operators for tensor in operator.outputs}
         read = {tensor.number: tensor for operator in operators for tensor in operator.operands}
         inputs = [
             tensor for number, tensor in read.items()
-            if number not in made and not tensor.is_constant and not tensor.is_variable
+            if number not in computed and not tensor.is_constant and not tensor.is_variable
         ]  # fmt: skip
-        outputs = [tensor for number, tensor in made.items() if number in read_elsewhere and not tensor.is_constant]
+        outputs = [tensor for number, tensor in computed.items() if number in read_elsewhere and not tensor.is_constant]
         name = outputs[0].name if outputs else ""
         return IslandNode(name, self.write_file(operators, inputs, outputs), inputs, outputs)
 
@@ -132,12 +132,12 @@ class IslandWriter:
         model, graph = schema.ModelT(), schema.SubGraphT()
         model.version, model.subgraphs, model.buffers = self._model.version, [graph], [schema.BufferT()]
         numbers: dict[int, int] = {}
-        made = {tensor.number for operator in operators for tensor in operator.outputs}
+        computed = {tensor.number for operator in operators for tensor in operator.outputs}
         graph.tensors = []
         for tensor in tensors:
             if tensor.number not in numbers:
                 numbers[tensor.number] = len(graph.tensors)
-                graph.tensors.append(self._tensor(tensor, model.buffers, made))
+                graph.tensors.append(self._tensor(tensor, model.buffers, computed))
                 graph.tensors[-1].name = names.get(tensor.number, tensor.name)
         for tensor in graph.tensors:
             renumber_blocks(tensor, numbers)
@@ -161,12 +161,12 @@ class IslandWriter:
             )
         return [number for number in (blocks.scales, blocks.zeroPoints) if number > 0]
 
-    def _tensor(self, tensor: TfliteTensor, buffers: list[Any], made: Collection[int]) -> Any:
+    def _tensor(self, tensor: TfliteTensor, buffers: list[Any], computed: Collection[int]) -> Any:
         copy = copy_table(self._model.subgraphs[0].tensors[tensor.number])
         # Others keep what the file says of their shapes, also if that is nothing: LiteRT chooses kernels by it.
-        if tensor.is_constant or tensor.number not in made or self._graph.is_resized:
+        if tensor.is_constant or tensor.number not in computed or self._graph.is_resized:
             copy.shape, copy.shapeSignature = list(tensor.shape), None
-        if not tensor.is_constant or tensor.number in made:
+        if not tensor.is_constant or tensor.number in computed:
             copy.buffer = 0
             return copy
         data = self._graph.stored_bytes(tensor)
@@ -238,4 +238,4 @@ def _intermediates(operator: Any) -> Iterable[int]:
 
 def _runs_graphs(operator: Any) -> bool:
     options = (operator.builtinOptions, operator.builtinOptions2)
-    return any(hasattr(each, field) for each in options if each is not None for field in _SUBGRAPH_FIELDS)
+    return any(hasattr(option, field) for option in options if option is not None for field in _SUBGRAPH_FIELDS)

@@ -45,38 +45,38 @@ def replace_by_islands(
     writer = IslandWriter(graph) if groups else None
     nodes: list[TfliteOperator | IslandNode] = []
     islands = []
-    group_of = {place: group for group in groups for place in group}
+    group_of = {number: group for group in groups for number in group}
     outputs = {tensor.number for tensor in graph.outputs}
     results = dict(zip([group[0] for group in groups], grouping.find_results(links, groups), strict=True))
-    for place, operator in enumerate(operators):
-        group = group_of.get(place)
+    for position, operator in enumerate(operators):
+        group = group_of.get(position)
         if group is None:
             nodes.append(operator)
-        elif place == group[0] and writer is not None:
+        elif position == group[0] and writer is not None:
             members_of_group = [operators[number] for number in group]
-            node = writer.write(members_of_group, outputs | results[place])
+            node = writer.write(members_of_group, outputs | results[position])
             if node.outputs:
                 nodes.append(node)
                 kinds = tuple(map(_describe, members_of_group))
                 keeps_state = writer.keeps_state(members_of_group)
                 islands.append(Island(node.outputs[0].name, kinds, _reason(group, reasons), keeps_state=keeps_state))
-    return [nodes[place] for place in grouping.sort_topologically([_links(node) for node in nodes])], islands
+    return [nodes[number] for number in grouping.sort_topologically([_links(node) for node in nodes])], islands
 
 
 def find_ties(operators: Sequence[TfliteOperator]) -> Iterator[list[int]]:
     """Yield the positions of operators with shared state."""
-    if states := [place for place, operator in enumerate(operators) if operator.kind in STATE_KINDS]:
+    if states := [number for number, operator in enumerate(operators) if operator.kind in STATE_KINDS]:
         yield states
     readers: dict[int, list[int]] = {}
-    for place, operator in enumerate(operators):
+    for number, operator in enumerate(operators):
         for tensor in operator.operands:
             if tensor.is_variable:
-                readers.setdefault(tensor.number, []).append(place)
+                readers.setdefault(tensor.number, []).append(number)
     yield from readers.values()
 
 
 def _reason(group: Iterable[int], reasons: Mapping[int, str]) -> str:
-    return next((reasons[place] for place in group if place in reasons), STATE)
+    return next((reasons[number] for number in group if number in reasons), STATE)
 
 
 def _describe(operator: TfliteOperator) -> str:

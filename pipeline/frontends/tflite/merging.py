@@ -33,18 +33,18 @@ def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[
     merged_model.version, merged_model.subgraphs = models[0].version, [graph]
     merged_model.buffers, merged_model.operatorCodes = [schema.BufferT()], []
     graph.tensors, graph.operators = [], []
-    places: dict[int, int] = {}
+    shared_tensors: dict[int, int] = {}
     for part, model in zip(parts, models, strict=True):
-        _append(merged_model, model, part, places)
-    graph.inputs = [places[number] for number in inputs]
-    graph.outputs = [places[number] for number in outputs]
+        _append(merged_model, model, part, shared_tensors)
+    graph.inputs = [shared_tensors[number] for number in inputs]
+    graph.outputs = [shared_tensors[number] for number in outputs]
     builder = flatbuffers.Builder(1 << 16)
     builder.Finish(merged_model.Pack(builder), IDENTIFIER)
     return bytes(builder.Output())
 
 
-def _append(target: Any, model: Any, part: PackedPart, places: dict[int, int]) -> None:
-    """Add a part's operators; `places` has the existing tensors."""
+def _append(target: Any, model: Any, part: PackedPart, shared_tensors: dict[int, int]) -> None:
+    """Add a part's operators; `shared_tensors` has the existing tensors."""
     graph, source = target.subgraphs[0], model.subgraphs[0]
     ends = dict(zip(map(int, source.inputs), part.inputs, strict=True))
     ends.update(zip(map(int, source.outputs), part.outputs, strict=True))
@@ -54,12 +54,12 @@ def _append(target: Any, model: Any, part: PackedPart, places: dict[int, int]) -
     numbers: dict[int, int] = {}
     for number, tensor in enumerate(source.tensors):
         value = ends.get(number)
-        if value is not None and value in places:
-            numbers[number] = places[value]
+        if value is not None and value in shared_tensors:
+            numbers[number] = shared_tensors[value]
             continue
         numbers[number] = len(graph.tensors)
         if value is not None:
-            places[value] = numbers[number]
+            shared_tensors[value] = numbers[number]
         copy = copy_table(tensor)
         # The first buffer of each file is empty, and belongs to all tensors without values.
         copy.buffer = first_buffer + tensor.buffer if tensor.buffer else 0

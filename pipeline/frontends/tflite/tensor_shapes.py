@@ -117,10 +117,14 @@ def _analyse(graph: TfliteGraph) -> tuple[list[int], set[int]]:
 
     for operator in graph.operators:
         numbers = {tensor.number for tensor in operator.outputs if not tensor.is_constant}
-        places = _SHAPE_OPERANDS.get(operator.kind, ())
-        depends_on_values = not all(is_fixed(tensor) for place, tensor in enumerate(operator.inputs) if place in places)
+        positions = _SHAPE_OPERANDS.get(operator.kind, ())
+        depends_on_values = not all(
+            is_fixed(tensor) for position, tensor in enumerate(operator.inputs) if position in positions
+        )
         reads_open = any(tensor.number in open_tensors for tensor in operator.operands)
-        steady = not operator.kind.startswith(_UNSTEADY) and not any(each.is_variable for each in operator.operands)
+        steady = not operator.kind.startswith(_UNSTEADY) and not any(
+            operand.is_variable for operand in operator.operands
+        )
         is_of_shapes = operator.kind in _OF_SHAPES and not reads_open
         if is_of_shapes or (steady and all(map(is_fixed, operator.inputs))):
             fixed |= numbers
@@ -134,17 +138,17 @@ def _analyse(graph: TfliteGraph) -> tuple[list[int], set[int]]:
 
 def _states_shape(operator: TfliteOperator) -> bool:
     """Check if a constant operand alone states the result's shape."""
-    place = _STATED_SHAPES.get(operator.kind)
-    tensor = None if place is None or place >= len(operator.inputs) else operator.inputs[place]
+    position = _STATED_SHAPES.get(operator.kind)
+    tensor = None if position is None or position >= len(operator.inputs) else operator.inputs[position]
     return tensor is not None and tensor.values is not None and bool((tensor.values >= 0).all())
 
 
 def _leaves_open(graph: TfliteGraph) -> bool:
     """Check for unstated shapes in a file."""
-    made = [tensor for operator in graph.operators for tensor in operator.outputs]
+    computed = [tensor for operator in graph.operators for tensor in operator.outputs]
     tables = (graph.subgraph.Tensors(tensor.number) for tensor in graph.tensors)
     return (
-        any(not tensor.shape for tensor in made)
+        any(not tensor.shape for tensor in computed)
         or _has_unsteady(graph)
         or any(table.ShapeSignatureLength() and min(table.ShapeSignatureAsNumpy()) < 0 for table in tables)
     )
@@ -166,7 +170,7 @@ def _mark_open(graph: TfliteGraph, pending: Collection[int], varying: Collection
 
 def _fold(graph: TfliteGraph, tensor: TfliteTensor, values: np.ndarray | None) -> None:
     """Fold a tensor, unless it outgrows its operands."""
-    operator = next(each for each in graph.operators if tensor in each.outputs)
-    limit = max(MOST_ELEMENTS, sum(each.values.size for each in operator.operands if each.values is not None))
+    operator = next(maker for maker in graph.operators if tensor in maker.outputs)
+    limit = max(MOST_ELEMENTS, sum(operand.values.size for operand in operator.operands if operand.values is not None))
     if values is not None and tensor.in_frames and values.size <= limit:
         tensor.values, tensor.is_constant = values.astype(tensor.dtype, copy=False).reshape(tensor.shape), True

@@ -170,7 +170,7 @@ class _PlainCopy:
             tensors = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu") if content else {}
         except Exception:  # noqa: BLE001 - its restricted reader raises what each kind of damage happens to cause
             raise self._refusal(f"holds other things than tensors in {name!r}, which are never loaded") from None
-        if not isinstance(tensors, dict) or not all(isinstance(each, torch.Tensor) for each in tensors.values()):
+        if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
             raise self._refusal(f"holds other things than tensors in {name!r}, which are never loaded")
         self._put(name, content)
 

@@ -23,6 +23,6 @@ def extents(value: Any) -> list[int]:
 
 def pair(value: Any) -> list[int]:
     """Return one number for each of two axes."""
-    numbers = [int(each) for each in value] if isinstance(value, list | tuple) else [int(value)]
+    numbers = [int(number) for number in value] if isinstance(value, list | tuple) else [int(value)]
     # PyTorch's schemas let one number stand for both, and export keeps that.
     return numbers * 2 if len(numbers) == 1 else numbers

@@ -18,7 +18,7 @@ def promote(importer: Any, node: Any, *values: Any) -> list[Any]:
     """Return the operands as tensors of the result's dtype."""
     # PyTorch has inferred it on export; its rules of promotion, also for bare numbers, need not be written again.
     dtype = _name(node.meta["val"].dtype)
-    return [_as(importer, each, dtype) for each in values]
+    return [_as(importer, operand, dtype) for operand in values]
 
 
 def _name(dtype: Any) -> str:
@@ -39,9 +39,11 @@ def _of_two(operator: Binary, importer: Any, node: Any) -> Any:
 
 def _compare(operator: Binary, importer: Any, node: Any) -> Any:
     """Return a comparison in its operands' promoted dtype."""
-    dtype = _name(torch.result_type(*(getattr(each, "meta", {}).get("val", each) for each in node.args[:2])))
+    dtype = _name(
+        torch.result_type(*(getattr(argument, "meta", {}).get("val", argument) for argument in node.args[:2]))
+    )
     operands = list(arguments(importer, node).values())[:2]
-    return operator(*(_as(importer, each, dtype) for each in operands))
+    return operator(*(_as(importer, operand, dtype) for operand in operands))
 
 
 def _sum(operator: Binary, importer: Any, node: Any) -> Any:

@@ -21,7 +21,7 @@ def attention(importer: Any, node: Any) -> Any:
     emit = importer.block_builder.emit
     # Grouped queries: several heads of the query share one of key and value, which is repeated for them.
     if operands["enable_gqa"]:
-        key, value = (_repeat_heads(emit, each, extents(query)[-3]) for each in (key, value))
+        key, value = (_repeat_heads(emit, heads, extents(query)[-3]) for heads in (key, value))
     depth = extents(query)[-1]
     scale = operands["scale"] if operands["scale"] is not None else 1 / math.sqrt(depth)
     order = [*range(key.ty.ndim - 2), key.ty.ndim - 1, key.ty.ndim - 2]

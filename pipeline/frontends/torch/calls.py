@@ -48,8 +48,8 @@ def _program(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
         "calls": [
             [
                 operator_name(node),
-                [_argument(each, values, number) for each in node.args],
-                {name: _argument(each, values, number) for name, each in node.kwargs.items()},
+                [_argument(argument, values, number) for argument in node.args],
+                {name: _argument(argument, values, number) for name, argument in node.kwargs.items()},
                 values[node],
             ]
             for node in nodes
@@ -85,7 +85,7 @@ def _argument(value: Any, values: Mapping[Any, int], number: Numbers) -> Any:
     if isinstance(value, torch.fx.Node):
         return _node_argument(value, values, number)
     if isinstance(value, list | tuple):
-        return [_argument(each, values, number) for each in value]
+        return [_argument(item, values, number) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, complex):

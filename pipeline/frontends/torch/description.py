@@ -68,7 +68,7 @@ def _check(key: str, value: Any) -> Any:
     if isinstance(value, dict):
         return _check_mapping(key, value)
     if isinstance(value, list):
-        return [_check(key, each) for each in value]
+        return [_check(key, item) for item in value]
     if isinstance(value, str):
         # Whatever has no rule of its own must be a name: an unknown field is refused rather than trusted.
         _STRINGS.get(key, _check_name)(value)

@@ -63,6 +63,10 @@ def _is_arithmetic(node: ast.AST) -> bool:
 
 def _is_small(exponents: list[ast.expr]) -> bool:
     """Check exponents for small numbers."""
-    numbers = [node.value for each in exponents for node in ast.walk(each) if isinstance(node, ast.Constant)]
-    symbols = any(isinstance(node, ast.BinOp) for each in exponents for node in ast.walk(each))
-    return bool(numbers) and not symbols and all(isinstance(each, int | float) and each <= _POWER for each in numbers)
+    numbers = [node.value for exponent in exponents for node in ast.walk(exponent) if isinstance(node, ast.Constant)]
+    symbols = any(isinstance(node, ast.BinOp) for exponent in exponents for node in ast.walk(exponent))
+    return (
+        bool(numbers)
+        and not symbols
+        and all(isinstance(number, int | float) and number <= _POWER for number in numbers)
+    )

@@ -39,7 +39,7 @@ def fold(
             continue
         if node not in refused and _is_large(node, {**constants, **values}):
             continue
-        operands = {other: _value(other, constants, values, symbols) for other in node.all_input_nodes}
+        operands = {operand: _value(operand, constants, values, symbols) for operand in node.all_input_nodes}
         arguments, keywords = torch.fx.node.map_arg((node.args, node.kwargs), operands.__getitem__)
         if "device" in keywords:
             keywords = {**keywords, "device": torch.device("cpu")}
@@ -62,15 +62,15 @@ def _is_foldable(
     if _RANDOM in node.target.tags or node.target._schema.is_mutable:  # noqa: SLF001
         return False
     return all(
-        other in constants
-        or other in values
-        or (signature.is_number(other) and signature.fixed_number(other.meta["val"], symbols) is not None)
-        for other in node.all_input_nodes
+        operand in constants
+        or operand in values
+        or (signature.is_number(operand) and signature.fixed_number(operand.meta["val"], symbols) is not None)
+        for operand in node.all_input_nodes
     )
 
 
 def _is_large(node: Any, values: Mapping[Any, Any]) -> bool:
-    sizes = [_size(values[other]) for other in node.all_input_nodes if other in values]
+    sizes = [_size(values[operand]) for operand in node.all_input_nodes if operand in values]
     result = node.meta.get("val")
     return _size(result) > max(MOST_ELEMENTS, sum(sizes))
 

@@ -194,7 +194,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
         pairs = zip(node.args[0], kinds, strict=True)
         # Other kinds are effects, of which `signature.check` has refused those that matter.
-        return [self.env[each] for each, kind in pairs if kind == "USER_OUTPUT" and each is not None]
+        return [self.env[name] for name, kind in pairs if kind == "USER_OUTPUT" and name is not None]
 
     def _unused_name(self, name: str) -> str:
         used_names = {*self._last, *self.names.values()}

@@ -16,9 +16,9 @@ def index(importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     data, emit = operands["self"], importer.block_builder.emit
     # None stands for an axis that is not indexed, as ":" in NumPy.
-    axes = [axis for axis, each in enumerate(operands["indices"]) if each is not None]
+    axes = [axis for axis, axis_index in enumerate(operands["indices"]) if axis_index is not None]
     indices = [operands["indices"][axis] for axis in axes]
-    if any(str(each.ty.dtype) in ("bool", "uint8") for each in indices):
+    if any(str(axis_index.ty.dtype) in ("bool", "uint8") for axis_index in indices):
         raise ModelError(
             f"{importer.current_node} selects by a mask, so that its shape depends on values; not supported"
         )
@@ -26,12 +26,12 @@ def index(importer: Any, node: Any) -> Any:
     remaining_axes = [axis for axis in range(len(shape)) if axis not in axes]
     if axes + remaining_axes != list(range(len(shape))):
         data = emit(relax.op.permute_dims(data, axes + remaining_axes))
-    places = _from_start(emit, indices, [shape[axis] for axis in axes])
-    width = places[0].ty.ndim
-    if len(places) == 1:
-        elements = emit(relax.op.take(data, places[0], axis=0))
+    positions = _from_start(emit, indices, [shape[axis] for axis in axes])
+    width = positions[0].ty.ndim
+    if len(positions) == 1:
+        elements = emit(relax.op.take(data, positions[0], axis=0))
     else:
-        columns = [emit(relax.op.expand_dims(each, width)) for each in places]
+        columns = [emit(relax.op.expand_dims(position, width)) for position in positions]
         elements = emit(relax.op.gather_nd(data, emit(relax.op.concat(columns, width))))
     # NumPy's rule: adjacent axes are replaced where they are; axes that are apart go to the front.
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
@@ -42,8 +42,8 @@ def take(importer: Any, node: Any) -> Any:
     """Return ``take``: elements by their number in all axes together."""
     operands, emit = arguments(importer, node), importer.block_builder.emit
     data = emit(relax.op.reshape(operands["self"], (-1,)))
-    (places,) = _from_start(emit, [operands["index"]], extents(data))
-    return relax.op.take(data, places, axis=0)
+    (positions,) = _from_start(emit, [operands["index"]], extents(data))
+    return relax.op.take(data, positions, axis=0)
 
 
 def scatter(importer: Any, node: Any) -> Any:
@@ -54,8 +54,8 @@ def scatter(importer: Any, node: Any) -> Any:
     operands, emit = arguments(importer, node), importer.block_builder.emit
     data, index = operands["self"], emit(relax.op.astype(operands["index"], "int64"))
     axis = operands["dim"] % data.ty.ndim
-    outside = relax.const(extents(data)[axis], "int64")
-    index = emit(relax.op.where(emit(relax.op.less(index, relax.const(0, "int64"))), outside, index))
+    outside_index = relax.const(extents(data)[axis], "int64")
+    index = emit(relax.op.where(emit(relax.op.less(index, relax.const(0, "int64"))), outside_index, index))
     updates = operands.get("src")
     if updates is None:
         value = relax.const(operands["value"], str(data.ty.dtype))
@@ -72,14 +72,14 @@ def _corner(shape: list[int]) -> tuple[list[int], list[int], list[int]]:
 
 def _from_start(emit: Any, indices: list[Any], extents: list[int]) -> list[Any]:
     """Return indices counted from the start, of one shape."""
-    shape = np.broadcast_shapes(*(tuple(map(int, each.ty.shape)) for each in indices))
-    places = []
-    for each, extent in zip(indices, extents, strict=True):
-        wide = emit(relax.op.astype(each, "int64"))
-        behind = emit(relax.op.add(wide, relax.const(extent, "int64")))
-        place = emit(relax.op.where(emit(relax.op.less(wide, relax.const(0, "int64"))), behind, wide))
-        places.append(emit(relax.op.broadcast_to(place, shape)))
-    return places
+    shape = np.broadcast_shapes(*(tuple(map(int, axis_index.ty.shape)) for axis_index in indices))
+    positions = []
+    for axis_index, extent in zip(indices, extents, strict=True):
+        wide = emit(relax.op.astype(axis_index, "int64"))
+        from_end = emit(relax.op.add(wide, relax.const(extent, "int64")))
+        position = emit(relax.op.where(emit(relax.op.less(wide, relax.const(0, "int64"))), from_end, wide))
+        positions.append(emit(relax.op.broadcast_to(position, shape)))
+    return positions
 
 
 def _move_axes(elements: Any, width: int, target: int) -> Any:

@@ -73,8 +73,8 @@ def units(
     """
 
     def links(node: Any) -> grouping.Links:
-        read = [other for other in node.all_input_nodes if other not in values and other.op == "call_function"]
-        return grouping.Links(tuple(other for other in read if not _is_fixed(other, symbols)), (node,))
+        read = [operand for operand in node.all_input_nodes if operand not in values and operand.op == "call_function"]
+        return grouping.Links(tuple(operand for operand in read if not _is_fixed(operand, symbols)), (node,))
 
     all_links = [links(node) for node in nodes]
     numbers = {node: number for number, node in enumerate(nodes)}
@@ -82,8 +82,8 @@ def units(
     seeds = [numbers[node] for node in reasons]
     groups = [[nodes[number] for number in group] for group in grouping.find_groups(all_links, seeds, open_value)]
     islands = {group[0]: _island(group, reasons, symbols, numbers) for group in groups}
-    inside = {node for group in groups for node in group}
-    parts = [islands.get(node, node) for node in nodes if node in islands or node not in inside]
+    members = {node for group in groups for node in group}
+    parts = [islands.get(node, node) for node in nodes if node in islands or node not in members]
     part_links = [_island_links(part, links) for part in parts]
     return [parts[number] for number in grouping.sort_topologically(part_links)]
 
@@ -95,26 +95,26 @@ def _is_fixed(node: Any, symbols: Mapping[Any, int]) -> bool:
 def _island_links(part: Any, links: Callable[[Any], grouping.Links]) -> grouping.Links:
     if not isinstance(part, NodeIsland):
         return links(part)
-    inside = set(part.nodes)
-    read = dict.fromkeys(other for node in part.nodes for other in links(node).reads if other not in inside)
+    members = set(part.nodes)
+    read = dict.fromkeys(operand for node in part.nodes for operand in links(node).reads if operand not in members)
     return grouping.Links(tuple(read), part.nodes)
 
 
 def _island(
     nodes: Sequence[Any], reasons: Mapping[Any, str], symbols: Mapping[Any, int], computed: Collection[Any]
 ) -> NodeIsland:
-    inside = set(nodes)
+    members = set(nodes)
     read = dict.fromkeys(
-        other
+        operand
         for node in nodes
-        for other in node.all_input_nodes
-        if other not in inside and other.op != "get_attr" and not _is_fixed(other, symbols)
+        for operand in node.all_input_nodes
+        if operand not in members and operand.op != "get_attr" and not _is_fixed(operand, symbols)
     )
     # Others may read it that are not computed themselves, such as promises on extents.
     outputs = [
         node
         for node in nodes
-        if any(user.op == "output" or (user in computed and user not in inside) for user in node.users)
+        if any(user.op == "output" or (user in computed and user not in members) for user in node.users)
     ]
     reason = next(reasons[node] for node in nodes if node in reasons)
     return NodeIsland(tuple(nodes), tuple(read), tuple(outputs), reason)

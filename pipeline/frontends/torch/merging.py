@@ -28,10 +28,10 @@ def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[
         numbers = dict(zip(program["inputs"], part.inputs, strict=True))
         numbers.update(zip(program["outputs"], part.outputs, strict=True))
 
-        def number(own: int, numbers: dict[int, int] = numbers) -> int:
-            if own not in numbers:
-                numbers[own] = next(fresh_numbers)
-            return numbers[own]
+        def number(value: int, numbers: dict[int, int] = numbers) -> int:
+            if value not in numbers:
+                numbers[value] = next(fresh_numbers)
+            return numbers[value]
 
         for name, arguments, keywords, result in program["calls"]:
             renumbered_keywords = {keyword: _renumber(argument, number) for keyword, argument in keywords.items()}

@@ -44,7 +44,7 @@ def of_outputs(program: Any) -> list[str]:
 
 
 def _key(path: Any) -> str:
-    keys = [getattr(each, "key", getattr(each, "name", None)) for each in path]
+    keys = [getattr(key, "key", getattr(key, "name", None)) for key in path]
     names = [key for key in keys if isinstance(key, str)]
     # Positions in lists are no names; an output with one keeps its node's name.
     return ".".join(names) if len(names) == len(keys) else ""

@@ -59,13 +59,13 @@ _WITH_AXES = frozenset(_ALONG_AXES.split())
 def check_operands(node: Any) -> None:
     """Raise `ValueError` for tensors unfit for TVM: empty, some scalar."""
     packet = node.target.__name__.partition(".")[0]
-    for other in (*node.all_input_nodes, node):
-        value = other.meta.get("val")
+    for operand in (*node.all_input_nodes, node):
+        value = operand.meta.get("val")
         if not isinstance(value, torch.Tensor):
             continue
         if 0 in value.shape:
             raise ValueError("a tensor has no elements")
-        if packet in _WITH_AXES and other is not node and not value.ndim:
+        if packet in _WITH_AXES and operand is not node and not value.ndim:
             raise ValueError("a tensor has no axes")
 
 

@@ -39,7 +39,7 @@ def evaluate(
     module = program.module()
     with torch.no_grad():
         result = [module(*positional, **keywords) for _ in range(runs)][-1]
-    return [each.detach().numpy() for each in pytree.tree_leaves(result) if isinstance(each, torch.Tensor)]
+    return [tensor.detach().numpy() for tensor in pytree.tree_leaves(result) if isinstance(tensor, torch.Tensor)]
 
 
 def intermediates(model: Any, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:

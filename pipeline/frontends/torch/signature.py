@@ -36,7 +36,7 @@ def check(program: Any, name: str) -> None:
         if (kind := getattr(OutputKind, spec.kind.name)) in _STATE
     ]
     # Batch norms in training mode count batches and update their running mean and variance.
-    if any("num_batches_tracked" in each or "running_" in each for each in mutations):
+    if any("num_batches_tracked" in mutation or "running_" in mutation for mutation in mutations):
         raise ModelError(f"{name!r} was exported in training mode; call module.eval() before torch.export.export")
     if mutations:
         raise ModelError(

@@ -58,47 +58,47 @@ def arrange(search: GoalSearch, *, is_free: bool = True) -> Arrangement:
     small = SmallGraph.of(search, division.problem, is_free=is_free)
     # Of all divisions, the solver's is only a first one.
     enumerated = None if small is None or small.is_exact else _enumerate(small, division, None)
-    own = None
+    unordered = None
     if enumerated is None:
-        own = Arrangement(search, division, search.candidate(division))
-        if small and small.is_exact and not (own.candidate and own.candidate.is_as_counted):
-            enumerated = _enumerate(small, division, own.candidate)
+        unordered = Arrangement(search, division, search.candidate(division))
+        if small and small.is_exact and not (unordered.candidate and unordered.candidate.is_as_counted):
+            enumerated = _enumerate(small, division, unordered.candidate)
     if enumerated and small and small.enumeration.is_complete:
         return enumerated
-    own = own or Arrangement(search, division, search.candidate(division))
+    unordered = unordered or Arrangement(search, division, search.candidate(division))
     # Cores that are all alike do not care.
     has_kinds = len(board_processors(search.timed.board)) > 1
-    arrangements, least_latency = _try_orders(own) if is_free and has_kinds else ([own], np.inf)
+    arrangements, least_latency = _try_orders(unordered) if is_free and has_kinds else ([unordered], np.inf)
     if enumerated and small:
         arrangements, least_latency = [enumerated, *arrangements], min(least_latency, small.least_latency)
     return best_arrangement(arrangements, search.goal, search.fps, least_latency)
 
 
-def _try_orders(own: Arrangement) -> tuple[list[Arrangement], float]:
+def _try_orders(unordered: Arrangement) -> tuple[list[Arrangement], float]:
     """Return promising orders, and the least latency if known."""
-    search, dag, board = own.search, GroupDag.of(own.search.timed.graph), own.search.timed.board
-    arrangements, least_latency = [own], np.inf
+    search, dag, board = unordered.search, GroupDag.of(unordered.search.timed.graph), unordered.search.timed.board
+    arrangements, least_latency = [unordered], np.inf
 
     def try_order(order: Sequence[int] | None) -> None:
         if order is not None:
             reordered = replace(search, timed=search.timed.reorder(order))
             arrangements.append(Arrangement.of(reordered, least_latency))
 
-    try_order(own.division.better_order(dag, board, search.goal, search.fps))
+    try_order(unordered.division.better_order(dag, board, search.goal, search.fps))
     best = best_arrangement(arrangements, search.goal, search.fps)
     if search.goal == "throughput" and not search.fps and best.candidate and best.pays_for_latency:
-        pace = min(each.division.pace for each in arrangements)
-        order, least_latency = own.division.prompt_order(dag, board, pace, best.candidate.solution)
+        pace = min(arrangement.division.pace for arrangement in arrangements)
+        order, least_latency = unordered.division.prompt_order(dag, board, pace, best.candidate.solution)
         try_order(order)
     return arrangements, least_latency
 
 
-def _enumerate(small: SmallGraph, division: Division, known: Candidate | None) -> Arrangement | None:
+def _enumerate(small: SmallGraph, division: Division, incumbent: Candidate | None) -> Arrangement | None:
     """Return the best division of a small graph, or None."""
     search, fastest = small.search, division.fastest
-    if known is None and fastest is not None:
-        known = Candidate(fastest, search.timed.predict(fastest))
-    candidate = small.best(known)
+    if incumbent is None and fastest is not None:
+        incumbent = Candidate(fastest, search.timed.predict(fastest))
+    candidate = small.best(incumbent)
     if candidate is None:
         return None
     division = Division(division.problem, division.solver)
@@ -115,22 +115,22 @@ def best_arrangement(
 ) -> Arrangement:
     """Return the best plan's arrangement; the first within 1 %."""
     # An order was looked for without limits of memories and links.
-    candidates = {id(each.candidate): each for each in arrangements if each.candidate}
+    candidates = {id(arrangement.candidate): arrangement for arrangement in arrangements if arrangement.candidate}
     if candidates:
-        in_reach = [each.candidate for each in candidates.values() if each.candidate]
+        in_reach = [arrangement.candidate for arrangement in candidates.values() if arrangement.candidate]
         return candidates[id(choose(in_reach, goal, fps, ORDER_WORTH_IT, least_latency))]
     # What is told of the fastest one is why there is no plan.
-    return min(arrangements, key=lambda each: each.division.pace)
+    return min(arrangements, key=lambda arrangement: arrangement.division.pace)
 
 
 def in_own_order_if_better(
-    arranged: tuple[GoalSearch, Solution], own: GoalSearch, *, heterogeneous: bool
+    arranged: tuple[GoalSearch, Solution], unordered: GoalSearch, *, heterogeneous: bool
 ) -> tuple[GoalSearch, Solution]:
     """Return the own order's result if better than the arranged one."""
     try:
-        solution = own.solve(arrange(own, is_free=False).division, heterogeneous=heterogeneous)
+        solution = unordered.solve(arrange(unordered, is_free=False).division, heterogeneous=heterogeneous)
     except PlanError:
         return arranged
     values = {"throughput": "interval", "latency": "latency", "energy": "joules"}
-    is_better = getattr(solution, values[own.goal]) < getattr(arranged[1], values[own.goal])
-    return (own, solution) if is_better else arranged
+    is_better = getattr(solution, values[unordered.goal]) < getattr(arranged[1], values[unordered.goal])
+    return (unordered, solution) if is_better else arranged

@@ -102,7 +102,7 @@ class GoalSearch:
         )
         if self.goal == "throughput" and not self.request.edges:
             refined = refine(problem, candidates, self.timed.predict)
-            candidates += [each for each in refined if not lent_memory.describe_shortage(each.solution)]
+            candidates += [candidate for candidate in refined if not lent_memory.describe_shortage(candidate.solution)]
         is_exact = self.request.devices or self.goal != "throughput"
         best = choose(candidates, self.goal, self.fps, 1.0 if is_exact else WORTH_IT)
         if self.fps and best.prediction.interval_s > 1 / self.fps * (1 + ROUNDING):

@@ -73,8 +73,8 @@ def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) 
 
 def _device(stage: StageSolution, processors: Sequence[BoardProcessor], board: Board) -> Device:
     """Return a stage's device with its runtime, or its workers'."""
-    own = processors[stage.choice.processor].device
-    return own if stage.choice.paths is not None else board.device(stage.choice.device or own.name)
+    device = processors[stage.choice.processor].device
+    return device if stage.choice.paths is not None else board.device(stage.choice.device or device.name)
 
 
 def _stage(index: int, stage: StageSolution, piece: GraphPart, device: Device, cores: tuple[int, ...]) -> StagePlan:
@@ -110,7 +110,7 @@ def _share_cores(plans: Sequence[StagePlan], board: Board, stages: Sequence[Stag
     loads = {(plans[index].device, core): 0.0 for index in homeless for core in board.device(plans[index].device).cores}
     result = list(plans)
     # The longest first: short ones even out what long ones leave uneven.
-    for index in sorted(homeless, key=lambda at: -plans[at].seconds):
+    for index in sorted(homeless, key=lambda stage: -plans[stage].seconds):
         device = board.device(plans[index].device)
         candidates = [_on_core(plans[index], stages[index], device, core) for core in own_cores(device, device.cores)]
         if candidates:

@@ -48,13 +48,13 @@ class Planner(TimedGraph):
         request = resolve_request(self.graph, self.board, self.pins, stages, cuts, devices)
         if goal == "energy":
             check_watts(self.board, request)
-        own = GoalSearch(self, goal, fps, request, replicas)
-        arrangement = arrange(own)
+        unordered = GoalSearch(self, goal, fps, request, replicas)
+        arrangement = arrange(unordered)
         search = arrangement.search
         solution = search.solve(arrangement.division, heterogeneous=heterogeneous)
         if search.timed is not self and any(stage.choice.paths for stage in solution.stages):
             # Stages that borrow devices were not thought of when the order was chosen.
-            search, solution = in_own_order_if_better((search, solution), own, heterogeneous=heterogeneous)
+            search, solution = in_own_order_if_better((search, solution), unordered, heterogeneous=heterogeneous)
         timed = search.timed
         order = () if timed is self else tuple(operator.name for operator in timed.graph.operators)
         plan = replace(timed.build(solution), unsplit_seconds=self.unsplit_seconds, order=order)

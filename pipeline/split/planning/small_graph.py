@@ -82,15 +82,15 @@ class SmallGraph:
         """True if the solver counts exactly: one order, no passing tensors."""
         return self.dag.is_chain and not may_pass_by(self.search.timed.graph)
 
-    def best(self, known: Candidate | None) -> Candidate | None:
-        """Return the best division by its plan; `known` is a start."""
+    def best(self, incumbent: Candidate | None) -> Candidate | None:
+        """Return the best division by its plan; `incumbent` is a start."""
         search, enumeration = self.search, self.enumeration
         longest = 1 / search.fps if search.fps else np.inf
         if search.goal != "throughput":
-            return enumeration.best(Aim({"energy": "joules"}.get(search.goal, search.goal), longest), known)
+            return enumeration.best(Aim({"energy": "joules"}.get(search.goal, search.goal), longest), incumbent)
         if search.fps:
-            return enumeration.best(Aim("size", longest), known)
-        fastest = self.fastest = enumeration.best(Aim("interval"), known)
+            return enumeration.best(Aim("size", longest), incumbent)
+        fastest = self.fastest = enumeration.best(Aim("interval"), incumbent)
         # Whoever fixes the stages wants the best of them; otherwise fewer are worth a little.
         if fastest is None or search.request.devices:
             return fastest
@@ -168,7 +168,9 @@ class SmallGraph:
         for choice, begin, end in zip(choices, (0, *prefix.ends), prefix.ends, strict=False):
             held, waiting = self._stage_bytes(begin, end)
             sizes.append((choice.processor, choice.replicas * held + self.search.timed.least_depth * waiting))
-        return all(sum(size for at, size in sizes if at in limit.processors) <= limit.nbytes for limit in limits)
+        return all(
+            sum(size for position, size in sizes if position in limit.processors) <= limit.nbytes for limit in limits
+        )
 
     def _stage_bytes(self, begin: int, end: int) -> tuple[float, float]:
         """Return the bytes of a replica and of a waiting frame."""

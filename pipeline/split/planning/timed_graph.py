@@ -81,20 +81,20 @@ class TimedGraph:
 
         isolated = self.isolated
         if isinstance(isolated, Mapping):
-            isolated = {name: arrange(each) for name, each in isolated.items()}
+            isolated = {name: arrange(times) for name, times in isolated.items()}
         elif isolated is not None:
             isolated = arrange(isolated)
         return replace(
             self,
             graph=reorder(self.graph, order),
             isolated=isolated,
-            contended={name: arrange(each) for name, each in self.contended.items()},
+            contended={name: arrange(times) for name, times in self.contended.items()},
             pins={numbers[group]: pin for group, pin in self.pins.items()},
             refusals={
                 name: {numbers[group]: reason for group, reason in refusals.items()}
                 for name, refusals in self.refusals.items()
             },
-            estimates={name: arrange(each) for name, each in self._estimates.items()},
+            estimates={name: arrange(times) for name, times in self._estimates.items()},
         )
 
     def scale_times(self, factor: float) -> Self:
@@ -150,7 +150,9 @@ class TimedGraph:
             # Each replica would keep a state of its own, of some of the frames.
             replicas=replicas and not request.devices and not self.graph.keeps_state,
             request=request,
-            extend=partial(self.add_heterogeneous, request, replicas=replicas) if borrowing else lambda each: each,
+            extend=partial(self.add_heterogeneous, request, replicas=replicas)
+            if borrowing
+            else lambda problem: problem,
         )
 
     def add_heterogeneous(self, request: PlanRequest, problem: Problem, *, replicas: bool) -> Problem:
@@ -224,9 +226,9 @@ class TimedGraph:
     def unsplit_seconds(self) -> float:
         """Return the unsplit seconds on the first able device, or 0."""
         seconds = (float(np.sum(self.isolated_seconds(device))) for device in self.board.devices)
-        return next((each for each in seconds if np.isfinite(each)), 0.0)
+        return next((time for time in seconds if np.isfinite(time)), 0.0)
 
 
 def _exclude(seconds: Sequence[float], groups: Collection[int]) -> Sequence[float]:
     """Return the seconds with infinite ones for some groups."""
-    return [np.inf if group in groups else each for group, each in enumerate(seconds)] if groups else seconds
+    return [np.inf if group in groups else time for group, time in enumerate(seconds)] if groups else seconds

@@ -29,9 +29,9 @@ def _affine_grid(call: NodeCall) -> Any:
     is_aligned = bool(call.attributes.get("align_corners", 0))
     lines = [np.linspace(-1, 1, extent) if is_aligned else (2 * np.arange(extent) + 1) / extent - 1 for extent in image]
     # The last axis of an image is the first of its coordinates.
-    places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1).reshape(-1, rank + 1)
+    points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1).reshape(-1, rank + 1)
     matrix = relax.op.permute_dims(call.inputs[0], [0, 2, 1])
-    grid = relax.op.matmul(constant(places.astype(call.dtype())), matrix)
+    grid = relax.op.matmul(constant(points.astype(call.dtype())), matrix)
     return relax.op.reshape(grid, [batch, *image, rank])
 
 
@@ -43,12 +43,14 @@ def _scatter_into_cache(call: NodeCall) -> Any:
     extent, length = shape[axis], call.shape(1)[axis]
     starts = integers([0] * shape[0]) if call.input(2) is None else call.inputs[2]
     line = integers(np.arange(extent).reshape([-1, *[1] * (rank - axis - 1)]))
-    places = relax.op.subtract(line, relax.op.reshape(starts, [-1, *[1] * (rank - 1)]))
+    positions = relax.op.subtract(line, relax.op.reshape(starts, [-1, *[1] * (rank - 1)]))
     if call.text("mode", "linear") == "circular":
-        places = relax.op.floor_mod(places, integer(extent))
-    places = call.normal(relax.op.broadcast_to(places, shape))
-    is_new = relax.op.logical_and(relax.op.greater_equal(places, integer(0)), relax.op.less(places, integer(length)))
-    inner_places = relax.op.minimum(relax.op.maximum(places, integer(0)), integer(length - 1))
+        positions = relax.op.floor_mod(positions, integer(extent))
+    positions = call.normal(relax.op.broadcast_to(positions, shape))
+    is_new = relax.op.logical_and(
+        relax.op.greater_equal(positions, integer(0)), relax.op.less(positions, integer(length))
+    )
+    inner_places = relax.op.minimum(relax.op.maximum(positions, integer(0)), integer(length - 1))
     return relax.op.where(is_new, relax.op.gather_elements(update, call.normal(inner_places), axis), cache)
 
 

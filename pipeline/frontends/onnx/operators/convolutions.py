@@ -116,28 +116,30 @@ def _sampler(call: NodeCall, size: tuple[int, int]) -> Any:
     """Return the kernel of bilinear samples per pixel and tap."""
     channels, height, width = call.shape()[1:]
     strides, dilation = (_extents(call, name, 2) for name in ("strides", "dilations"))
-    top, left, *_ = window_padding(call, (height, width), size)
+    top, margin, *_ = window_padding(call, (height, width), size)
     offset_channels = channels // int(call.attributes.get("offset_group", 1))
-    places = size[0] * size[1]
+    taps = size[0] * size[1]
 
     def sample(data: Any, offset: Any, mask: Any = None) -> Any:
         def pixel(batch: Any, channel: Any, row: Any, column: Any) -> Any:
             is_inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
             inner_row, inner_column = (
-                tirx.max(tirx.min(place, tirx.const(extent - 1, place.ty.dtype)), tirx.const(0, place.ty.dtype))
-                for place, extent in ((row, height), (column, width))
+                tirx.max(
+                    tirx.min(position, tirx.const(extent - 1, position.ty.dtype)), tirx.const(0, position.ty.dtype)
+                )
+                for position, extent in ((row, height), (column, width))
             )
             return tirx.if_then_else(
                 is_inside, data[batch, channel, inner_row, inner_column], tirx.const(0, data.dtype)
             )
 
-        def element(batch: Any, channel: Any, place: Any, y: Any, x: Any) -> Any:
-            number = tirx.floordiv(channel, offset_channels) * places + place
-            row = y * strides[0] - top + tirx.floordiv(place, size[1]) * dilation[0] + offset[batch, 2 * number, y, x]
+        def element(batch: Any, channel: Any, tap: Any, y: Any, x: Any) -> Any:
+            number = tirx.floordiv(channel, offset_channels) * taps + tap
+            row = y * strides[0] - top + tirx.floordiv(tap, size[1]) * dilation[0] + offset[batch, 2 * number, y, x]
             column = (
                 x * strides[1]
-                - left
-                + tirx.floormod(place, size[1]) * dilation[1]
+                - margin
+                + tirx.floormod(tap, size[1]) * dilation[1]
                 + offset[batch, 2 * number + 1, y, x]
             )
             first_row, first_column = tirx.floor(row), tirx.floor(column)
@@ -149,7 +151,7 @@ def _sampler(call: NodeCall, size: tuple[int, int]) -> Any:
                 total = total + weight * pixel(batch, channel, *places_read)
             return total if mask is None else total * mask[batch, number, y, x]
 
-        shape = (data.shape[0], channels, places, *offset.shape[2:])
+        shape = (data.shape[0], channels, taps, *offset.shape[2:])
         return te.compute(shape, element, "deformable_patches")
 
     return sample
@@ -161,13 +163,13 @@ def _columns_to_image(call: NodeCall) -> Any:
     image = shape[2:] if shape else [int(extent) for extent in call.values(1)]  # type: ignore[union-attr]
     batch, rows, count = call.shape()
     block = _block(call, image, rows, count)
-    places, hits = _hits(call, image, block)
+    elements, hits = _hits(call, image, block)
     channels = rows // int(np.prod(block))
     data = relax.op.reshape(call.inputs[0], [batch, channels, int(np.prod(block)) * count])
     # One more element, a zero, for the pixels on which fewer elements lie than on others.
     data = relax.op.nn.pad(data, [0, 0, 0, 0, 0, 1])
-    data = relax.op.take(call.normal(data), relax.const(places.reshape(-1), "int64"), 2)
-    data = relax.op.sum(relax.op.reshape(data, [batch, channels, len(places), hits]), [3])
+    data = relax.op.take(call.normal(data), relax.const(elements.reshape(-1), "int64"), 2)
+    data = relax.op.sum(relax.op.reshape(data, [batch, channels, len(elements), hits]), [3])
     return relax.op.reshape(data, [batch, channels, *image])
 
 
@@ -205,7 +207,7 @@ def _hits(call: NodeCall, image: Sequence[int], block: Sequence[int]) -> tuple[n
     elements: list[list[int]] = [[] for _ in range(int(np.prod(image)))]
     for number, index in enumerate(np.ndindex(*block, *counts)):
         pixel = [index[rank + i] * strides[i] - pads[i] + index[i] * dilation[i] for i in range(rank)]
-        if all(0 <= place < extent for place, extent in zip(pixel, image, strict=True)):
+        if all(0 <= position < extent for position, extent in zip(pixel, image, strict=True)):
             elements[int(np.ravel_multi_index(pixel, tuple(image)))].append(number)
     hits = max(1, *(len(numbers) for numbers in elements))
     zero = int(np.prod(block) * np.prod(counts))

@@ -112,19 +112,19 @@ def _pad(call: NodeCall) -> Any:
     widths = call.inputs[1]
     count = extents(widths)[0] // 2
     axes = integers(range(count)) if call.input(3) is None else call.inputs[3]
-    before = relax.op.strided_slice(widths, [0], [0], [count])
-    before = by_axis(call, before, axes, [0] * len(shape))
+    starts = relax.op.strided_slice(widths, [0], [0], [count])
+    starts = by_axis(call, starts, axes, [0] * len(shape))
     data, fill = call.inputs[0], call.input(2)
     fill = relax.const(0, call.dtype()) if fill is None else relax.op.reshape(fill, [])
     for axis, (extent, length) in enumerate(zip(shape, result_shape, strict=True)):
-        positions = relax.op.subtract(integers(range(length)), _element(call, before, axis))
+        positions = relax.op.subtract(integers(range(length)), _element(call, starts, axis))
         data = relax.op.take(data, call.normal(_inner_positions(positions, extent, mode)), axis, mode="clip")
         if mode == "constant":
-            inside = relax.op.logical_and(
+            is_inside = relax.op.logical_and(
                 relax.op.greater_equal(positions, integer(0)), relax.op.less(positions, integer(extent))
             )
-            inside = relax.op.reshape(inside, [length, *[1] * (len(shape) - axis - 1)])
-            data = relax.op.where(inside, data, fill)
+            is_inside = relax.op.reshape(is_inside, [length, *[1] * (len(shape) - axis - 1)])
+            data = relax.op.where(is_inside, data, fill)
         data = call.normal(data)
     return data
 
@@ -149,9 +149,9 @@ def _center_crop_pad(call: NodeCall) -> Any:
             start = (extent - length) // 2
             data = relax.op.strided_slice(data, [axis], [start], [start + length])
         elif length > extent:
-            before = (length - extent) // 2
+            front = (length - extent) // 2
             widths = [0] * (2 * len(call.shape()))
-            widths[2 * axis : 2 * axis + 2] = before, length - extent - before
+            widths[2 * axis : 2 * axis + 2] = front, length - extent - front
             data = relax.op.nn.pad(data, widths)
         data = call.normal(data)
     return data
@@ -165,9 +165,9 @@ def _one_hot(call: NodeCall) -> Any:
     depth = shape[axis]
     indices = relax.op.expand_dims(relax.op.astype(indices, "int64"), axis)
     indices = relax.op.where(relax.op.less(indices, integer(0)), relax.op.add(indices, integer(depth)), indices)
-    places = integers(np.arange(depth).reshape([-1, *[1] * (len(shape) - axis - 1)]))
-    off, on = (relax.op.strided_slice(values, [0], [place], [place + 1]) for place in (0, 1))
-    return relax.op.where(relax.op.equal(indices, places), on, off)
+    classes = integers(np.arange(depth).reshape([-1, *[1] * (len(shape) - axis - 1)]))
+    off, on = (relax.op.strided_slice(values, [0], [position], [position + 1]) for position in (0, 1))
+    return relax.op.where(relax.op.equal(indices, classes), on, off)
 
 
 def _eye(call: NodeCall) -> Any:

@@ -27,27 +27,27 @@ def _max_pool(call: NodeCall) -> Any:
         _count(extent + padding[i] + padding[rank + i], (size[i] - 1) * dilation[i] + 1, strides[i], call)
         for i, extent in enumerate(shape[2:])
     ]
-    places = _places(shape, column_major=bool(call.attributes.get("storage_order", 0)))
+    numbers = _element_numbers(shape, column_major=bool(call.attributes.get("storage_order", 0)))
     # What rounding up reads behind the padding is padding as well.
     reach = [strides[i] * (counts[i] - 1) + (size[i] - 1) * dilation[i] + 1 for i in range(rank)]
     ends = [max(0, reach[i] - shape[2 + i] - padding[i]) for i in range(rank)]
     widths = [(0, 0), (0, 0), *((padding[i], max(ends[i], padding[rank + i])) for i in range(rank))]
     lowest = float("-inf") if "float" in call.dtype() else int(np.iinfo(call.dtype()).min)
     data = call.normal(relax.op.nn.pad(call.inputs[0], [w for pair in widths for w in pair], "constant", lowest))
-    places = np.pad(places, widths)
+    numbers = np.pad(numbers, widths)
     best: Any = None
     for offset in np.ndindex(*size):
         starts = [offset[i] * dilation[i] for i in range(rank)]
         stops = [starts[i] + strides[i] * (counts[i] - 1) + 1 for i in range(rank)]
         value = relax.op.strided_slice(data, list(range(2, 2 + rank)), starts, stops, strides)
         window: Any = (Ellipsis, *(slice(*bounds) for bounds in zip(starts, stops, strides, strict=True)))
-        place = constant(np.ascontiguousarray(places[window]))
+        number = constant(np.ascontiguousarray(numbers[window]))
         value = call.normal(value)
         if best is None:
-            best, index = value, place
+            best, index = value, number
             continue
         is_larger = call.normal(relax.op.greater(value, best))
-        index = call.normal(relax.op.where(is_larger, place, index))
+        index = call.normal(relax.op.where(is_larger, number, index))
         best = call.normal(relax.op.where(is_larger, value, best))
     return relax.Tuple([best, index])
 
@@ -58,15 +58,15 @@ def _count(extent: int, window: int, stride: int, call: NodeCall) -> int:
     return (-(-steps // stride) if int(call.attributes.get("ceil_mode", 0)) else steps // stride) + 1
 
 
-def _places(shape: Sequence[int], *, column_major: bool) -> np.ndarray:
+def _element_numbers(shape: Sequence[int], *, column_major: bool) -> np.ndarray:
     """Return each element's number in the operator's counting."""
-    places = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
+    numbers = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
     if not column_major:
-        return places
+        return numbers
     # The channels' order stays; inside of one the first axis runs fastest.
     inner = int(np.prod(shape[2:]))
     order = np.arange(inner).reshape(shape[:1:-1]).transpose()
-    return np.asarray(places.reshape(*shape[:2], inner)[:, :, 0].reshape(*shape[:2], *[1] * order.ndim) + order)
+    return np.asarray(numbers.reshape(*shape[:2], inner)[:, :, 0].reshape(*shape[:2], *[1] * order.ndim) + order)
 
 
 def _roi_align(call: NodeCall) -> Any:

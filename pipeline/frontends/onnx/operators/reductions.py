@@ -58,9 +58,9 @@ def _choose(call: NodeCall, reduction: Reduction, *, keeps_axes: bool) -> Any:
             result = value
             continue
         # Axes of one element do not matter.
-        places = [axis for axis, extent in enumerate(shape) if extent > 1]
-        chosen = relax.op.take(mask, integers(places), 0)
-        expected = integers([int(axis in axes) for axis in places])
+        wide_axes = [axis for axis, extent in enumerate(shape) if extent > 1]
+        chosen = relax.op.take(mask, integers(wide_axes), 0)
+        expected = integers([int(axis in axes) for axis in wide_axes])
         # One element, not none: with a scalar, a fused reduction cannot be compiled.
         distance = relax.op.max(relax.op.abs(relax.op.subtract(chosen, expected)), 0, keepdims=True)
         is_chosen = relax.op.equal(distance, integer(0))
@@ -187,11 +187,11 @@ def _accumulate(operator: Callable[..., Any]) -> Converter:
             return _accumulate_along(call, operator, data, int(axis.reshape(())) % rank)
         result = _accumulate_along(call, operator, data, 0)
         number = relax.op.reshape(relax.op.astype(call.inputs[1], "int64"), [])
-        for place in range(1, rank):
+        for axis_number in range(1, rank):
             is_chosen = relax.op.equal(
-                relax.op.floor_mod(number, relax.const(rank, "int64")), relax.const(place, "int64")
+                relax.op.floor_mod(number, relax.const(rank, "int64")), relax.const(axis_number, "int64")
             )
-            value = _accumulate_along(call, operator, data, place)
+            value = _accumulate_along(call, operator, data, axis_number)
             result = call.normal(relax.op.where(is_chosen, value, result))
         return result
 

@@ -74,7 +74,10 @@ def _stated_sizes(call: NodeCall, mode: str, inputs: list[Any]) -> list[Any]:
         ratios = {
             size / extent
             for extent, size in pairs
-            if all(int(np.floor(np.float32(size / extent) * other + 0.5)) == result for other, result in pairs)
+            if all(
+                int(np.floor(np.float32(size / extent) * result_extent + 0.5)) == result
+                for result_extent, result in pairs
+            )
         }
         if len(ratios) != 1:
             raise ValueError("its scale depends on values")
@@ -93,8 +96,8 @@ def upsample(call: NodeCall) -> Any:
     TVM rounds to the nearest instead, and looks for the scales in an attribute, which opset 9 made an input.
     """
     data, mode = call.inputs[0], "asymmetric"
-    given = call.attributes.get("scales")
-    scales = call.inputs[1] if given is None else constant(np.array(given, np.float32))
+    scales_attribute = call.attributes.get("scales")
+    scales = call.inputs[1] if scales_attribute is None else constant(np.array(scales_attribute, np.float32))
     attributes = {"mode": call.attributes.get("mode", b"nearest"), "nearest_mode": b"floor"}
     axes = _axes(mode, [data, None, scales], attributes)
     if not axes or any(axis.changes and not axis.extent for axis in axes):
@@ -144,7 +147,9 @@ def _axes(mode: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> li
     """Return the node's axes, by default all; none if values decide."""
     shape = inputs[0].ty.shape
     numbers = [int(number) % len(shape) for number in attributes.get("axes", range(len(shape)))]
-    extents = np.array([int(shape[each]) if isinstance(shape[each], tirx.IntImm) else 0 for each in numbers])
+    extents = np.array(
+        [int(shape[axis_number]) if isinstance(shape[axis_number], tirx.IntImm) else 0 for axis_number in numbers]
+    )
     region, scales, sizes = (_values(inputs, position) for position in (1, 2, 3))
     if scales is not None:
         # The file has scales in 32 bits, in which ONNX Runtime and ONNX's shape inference round the sizes as well.

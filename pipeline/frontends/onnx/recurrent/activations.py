@@ -79,9 +79,9 @@ def _exponential_unit(value: Any, alpha: Any, lanes: int) -> Any:
 
 def _softplus(value: Any, lanes: int) -> Any:
     # Of the absolute value, so that no exponential is infinite.
-    zero, one = constant(0.0, lanes), constant(1.0, lanes)
+    zero, unit = constant(0.0, lanes), constant(1.0, lanes)
     size = tirx.Max(value, zero - value)
-    return tirx.Max(value, zero) + tirx.log(one + tirx.exp(zero - size))
+    return tirx.Max(value, zero) + tirx.log(unit + tirx.exp(zero - size))
 
 
 _FUNCTIONS: dict[str, Callable[[Any, Any, Any, int], Any]] = {

@@ -190,9 +190,9 @@ class RecurrentLoop:
 
         def row(index: Any) -> Any:
             length = load(self._lengths, index).astype("int64") if form.lengths else number(form.steps)
-            place = length - number(1) - step if form.reverse else step
+            sequence_step = length - number(1) - step if form.reverse else step
             statement = over_vectors(
-                form.hidden, lambda at, lanes: sequence(write(_Elements(form, place, index, at, lanes)))
+                form.hidden, lambda offset, lanes: sequence(write(_Elements(form, sequence_step, index, offset, lanes)))
             )
             return tirx.IfThenElse(step < length, statement, None) if form.lengths else statement
 
@@ -200,7 +200,7 @@ class RecurrentLoop:
 
     def _zeros(self) -> Any:
         size = self._form.steps * self._form.batch * self._form.hidden
-        return over_vectors(size, lambda at, lanes: store(self._results, at, constant(0.0, lanes), lanes))
+        return over_vectors(size, lambda offset, lanes: store(self._results, offset, constant(0.0, lanes), lanes))
 
     def _gate(self, elements: _Elements, gate: int) -> Any:
         """Return a gate's sum with its projected input."""
@@ -236,10 +236,10 @@ class RecurrentLoop:
         cell = load(self._cell, position, lanes)
         taken = gate(self._gate(elements, 0) + self._peephole(elements, 0, cell), lanes)
         if form.input_forget:
-            kept = constant(1.0, lanes) - taken
+            retained = constant(1.0, lanes) - taken
         else:
-            kept = gate(self._gate(elements, 2) + self._peephole(elements, 2, cell), lanes)
-        new_cell = kept * cell + taken * candidate(self._gate(elements, 3), lanes)
+            retained = gate(self._gate(elements, 2) + self._peephole(elements, 2, cell), lanes)
+        new_cell = retained * cell + taken * candidate(self._gate(elements, 3), lanes)
         stored = load(self._cell, position, lanes)
         opened = gate(self._gate(elements, 1) + self._peephole(elements, 1, stored), lanes)
         return [

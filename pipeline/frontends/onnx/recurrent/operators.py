@@ -54,11 +54,11 @@ class _RecurrentOperator:
     def convert(self) -> Any:
         results = [self._direction(number) for number in range(len(self._directions))]
         # Of all states, the direction stands behind the step; of the last ones it stands in front.
-        states = self._emit(relax.op.stack([each[0] for each in results], 1))
+        states = self._emit(relax.op.stack([direction[0] for direction in results], 1))
         lasts = [self._emit(relax.op.stack(list(part), 0)) for part in list(zip(*results, strict=True))[1:]]
         if self._swaps:
             states = self._emit(relax.op.permute_dims(states, [2, 0, 1, 3]))
-            lasts = [self._emit(relax.op.permute_dims(each, [1, 0, 2])) for each in lasts]
+            lasts = [self._emit(relax.op.permute_dims(state, [1, 0, 2])) for state in lasts]
         return relax.Tuple([states, *lasts])
 
     def _has_lengths(self) -> bool:
@@ -99,7 +99,7 @@ class _RecurrentOperator:
             batch=self._batch,
             hidden=self._hidden,
             reverse=self._directions[number],
-            activations=[clipped(each.activation(), limit) for each in self._functions(number)],
+            activations=[clipped(function.activation(), limit) for function in self._functions(number)],
             input_forget=bool(attributes.get("input_forget", 0)),
             linear_before_reset=bool(attributes.get("linear_before_reset", 0)),
             peepholes=self._inputs[7] is not None,
@@ -120,9 +120,9 @@ class _RecurrentOperator:
         functions = self._functions(number)
         return json.dumps({
             "kind": form.kind, "direction": "reverse" if form.reverse else "forward", "hidden_size": form.hidden,
-            "activations": [each.kind for each in functions],
-            "activation_alpha": [each.alpha for each in functions if each.alpha is not None],
-            "activation_beta": [each.beta for each in functions if each.beta is not None],
+            "activations": [function.kind for function in functions],
+            "activation_alpha": [function.alpha for function in functions if function.alpha is not None],
+            "activation_beta": [function.beta for function in functions if function.beta is not None],
             "clip": float(self._attributes.get("clip", 0.0)), "input_forget": int(form.input_forget),
             "linear_before_reset": int(form.linear_before_reset), "peepholes": form.peepholes,
             "lengths": form.lengths,

@@ -63,23 +63,23 @@ def over_vectors(length: int, body: Callable[[Any, int], Any]) -> Any:
     return sequence(statements)
 
 
-def load(source: Any, at: Any, lanes: int = 1) -> Any:
+def load(source: Any, offset: Any, lanes: int = 1) -> Any:
     """Return an element, or several neighbours."""
-    return tirx.BufferLoad(source, [_span(at, lanes)])
+    return tirx.BufferLoad(source, [_span(offset, lanes)])
 
 
-def store(target: Any, at: Any, value: Any, lanes: int = 1) -> Any:
+def store(target: Any, offset: Any, value: Any, lanes: int = 1) -> Any:
     """Return the store of one element or several neighbours."""
-    return tirx.BufferStore(target, value, [_span(at, lanes)])
+    return tirx.BufferStore(target, value, [_span(offset, lanes)])
 
 
 def copy(target: Any, source: Any, length: int) -> Any:
     """Return a copying loop."""
-    return over_vectors(length, lambda at, lanes: store(target, at, load(source, at, lanes), lanes))
+    return over_vectors(length, lambda offset, lanes: store(target, offset, load(source, offset, lanes), lanes))
 
 
-def _span(at: Any, lanes: int) -> Any:
-    return at if lanes == 1 else tirx.Ramp(at, number(1), lanes)
+def _span(offset: Any, lanes: int) -> Any:
+    return offset if lanes == 1 else tirx.Ramp(offset, number(1), lanes)
 
 
 def product(target: Any, source: Any, weights: Any, sizes: tuple[int, int, int]) -> Any:
@@ -93,7 +93,7 @@ def product(target: Any, source: Any, weights: Any, sizes: tuple[int, int, int])
         Rows, terms and width.
     """
     rows, _, width = sizes
-    blocks, rest = divmod(rows, BLOCK_ROWS)
+    blocks, remainder = divmod(rows, BLOCK_ROWS)
     half = TILE_VECTORS // 2
 
     def tile(column: Any) -> Any:
@@ -105,9 +105,9 @@ def product(target: Any, source: Any, weights: Any, sizes: tuple[int, int, int])
 
         # Rows share the weights that are loaded; half as many columns, for the sums of all to be in registers.
         statements = [half_tile(range(half)), half_tile(range(half, TILE_VECTORS))] if blocks else []
-        if rest:
+        if remainder:
             first = blocks * BLOCK_ROWS
-            statements.append(loop("row", rest, lambda row: sums(row + first, 1, range(TILE_VECTORS))))
+            statements.append(loop("row", remainder, lambda row: sums(row + first, 1, range(TILE_VECTORS))))
         return sequence(statements)
 
     return loop("column", width // TILE, tile)

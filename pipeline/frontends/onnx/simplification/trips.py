@@ -19,22 +19,22 @@ _COUNTING = {
 }  # fmt: skip
 
 
-def count_trips(node: Any, constants: Mapping[str, np.ndarray], most: int, version: int) -> int | None:
-    """Return a ``Loop``'s constant step count up to `most`, or None.
+def count_trips(node: Any, constants: Mapping[str, np.ndarray], most_trips: int, version: int) -> int | None:
+    """Return a ``Loop``'s constant step count up to `most_trips`, or None.
 
     Parameters
     ----------
     node : onnx.NodeProto
     constants : mapping of str to numpy.ndarray
         Those outside of the loop.
-    most : int
+    most_trips : int
     version : int
         Of the opset.
     """
     if any(name and name not in constants for name in node.input[:2]):
         return None
     limit, goes_on = (constants[name].item() if name else None for name in node.input[:2])
-    limit = most + 1 if limit is None else min(limit, most + 1)
+    limit = most_trips + 1 if limit is None else min(limit, most_trips + 1)
     try:
         control = _Control(node, constants, version)
         steps = 0
@@ -43,7 +43,7 @@ def count_trips(node: Any, constants: Mapping[str, np.ndarray], most: int, versi
             steps += 1
     except Exception:  # noqa: BLE001 - the evaluator raises what its operators do; the runtime may know better
         return None
-    return steps if steps <= most else None
+    return steps if steps <= most_trips else None
 
 
 class _Control:

@@ -144,11 +144,11 @@ class _Scan(_Loop):
     def _operands(self, step: int, steps: int, prefix: str, carried: Sequence[str]) -> tuple[list[Any], list[str]]:
         nodes, slices = [], []
         for number, source in enumerate(self._node.input[len(self._carried) :]):
-            place, result = f"{prefix}place{number}", f"{prefix}slice{number}"
+            index_name, result = f"{prefix}place{number}", f"{prefix}slice{number}"
             is_reversed = self._option("scan_input_directions", number)
-            nodes.append(_constant(place, np.array(steps - 1 - step if is_reversed else step, np.int64)))
+            nodes.append(_constant(index_name, np.array(steps - 1 - step if is_reversed else step, np.int64)))
             axis = self._option("scan_input_axes", number)
-            nodes.append(helper.make_node("Gather", [source, place], [result], axis=axis))
+            nodes.append(helper.make_node("Gather", [source, index_name], [result], axis=axis))
             slices.append(result)
         return nodes, [*carried, *slices]
 

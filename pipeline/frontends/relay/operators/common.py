@@ -52,8 +52,8 @@ def change_layout(builder: BindingBuilder, x: Any, have: str, want: str) -> Any:
 def align_with_axis(builder: BindingBuilder, vector: Any, x: Any, number: int) -> Any:
     """Return a vector reshaped along one axis of `x`."""
     # Broadcasting aligns shapes at their ends, so that axes of 1 go behind the vector only.
-    behind = len(shape(x)) - axis(x, number) - 1
-    return reshape(builder, vector, (*shape(vector), *[1] * behind)) if shape(vector) else vector
+    trailing = len(shape(x)) - axis(x, number) - 1
+    return reshape(builder, vector, (*shape(vector), *[1] * trailing)) if shape(vector) else vector
 
 
 def cast(builder: BindingBuilder, x: Any, dtype: str) -> Any:

@@ -22,7 +22,7 @@ _LONGEST_RANGE = 2**22
 def _extents(attrs: Attributes, target: Any) -> tuple[int, ...]:
     # The dyn operators have the shape as an operand.
     if target is not None:
-        return tuple(int(each) for each in constant_values(target, "the shape").reshape(-1))
+        return tuple(int(extent) for extent in constant_values(target, "the shape").reshape(-1))
     return tuple(attrs.integers("shape", []))
 
 
@@ -59,7 +59,7 @@ def _full_like(builder: BindingBuilder, _: Attributes, like: Any, value: Any) ->
 def _arange(builder: BindingBuilder, attrs: Attributes, start: Any, stop: Any, step: Any) -> Any:
     # TVM repeats the operands as attributes.
     attrs.get("start"), attrs.get("stop"), attrs.get("step")
-    first, last, by = (float(_single(each)) for each in (start, stop, step))
+    first, last, by = (float(_single(bound)) for bound in (start, stop, step))
     # NumPy's own rule for arange, but checked before it allocates.
     count = math.ceil((last - first) / by) if by and math.isfinite(first + last + by) else 0
     if not 1 <= count <= _LONGEST_RANGE:

@@ -40,10 +40,10 @@ def _all_class_nms(  # noqa: PLR0913, PLR0917 - Relay's operands
     attrs.choice("output_format", "onnx")
     if len(shape(boxes)) != 3 or shape(boxes)[2] != 4 or shape(scores)[::2] != shape(boxes)[:2]:
         raise ModelError(f"boxes of the shape {shape(boxes)} do not fit scores of the shape {shape(scores)}")
-    limits = [constant_values(each, "a limit").reshape(-1)[0] for each in (limit, overlap, threshold)]
+    limits = [constant_values(operand, "a limit").reshape(-1)[0] for operand in (limit, overlap, threshold)]
     # As ONNX's NonMaxSuppression has them.
     kinds = ("int64", "float32", "float32")
-    constants = [builder.constant(each, kind) for each, kind in zip(limits, kinds, strict=True)]
+    constants = [builder.constant(bound, kind) for bound, kind in zip(limits, kinds, strict=True)]
     return builder.emit(op.vision.all_class_non_max_suppression(boxes, scores, *constants))
 
 
@@ -131,7 +131,7 @@ def _multibox_prior(builder: BindingBuilder, attrs: Attributes, data: Any) -> An
         raise ModelError("so many anchors are not supported")
     y, x = ((np.arange(extent) + offset) * step for extent, offset, step in
             ((height, offsets[0], step_y), (width, offsets[1], step_x)))  # fmt: skip
-    centre_y, centre_x = (each[..., None] for each in np.meshgrid(y, x, indexing="ij"))
+    centre_y, centre_x = (coordinates[..., None] for coordinates in np.meshgrid(y, x, indexing="ij"))
     boxes = np.stack([centre_x - widths, centre_y - heights, centre_x + widths, centre_y + heights], axis=-1)
     # Off by default, as in TVM.
     boxes = np.clip(boxes, 0, 1) if attrs.flag("clip") else boxes
@@ -141,7 +141,7 @@ def _multibox_prior(builder: BindingBuilder, attrs: Attributes, data: Any) -> An
 def _numbers(attrs: Attributes, name: str, default: list[float]) -> np.ndarray:
     attribute = attrs.get(name)
     values = default if attribute is None else attribute if isinstance(attribute, list) else [attribute]
-    if not all(isinstance(each, int | float) for each in values) or len(values) > 1000:
+    if not all(isinstance(value, int | float) for value in values) or len(values) > 1000:
         raise ModelError(f"expected a list of numbers in {name!r}")
     return np.array(values, np.float64)
 

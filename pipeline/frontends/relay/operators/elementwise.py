@@ -94,7 +94,7 @@ def _compare(operator: Callable[..., Any]) -> Converter:
     """Convert by small integers: TVM has no code to compare booleans."""
 
     def convert(builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
-        x, y = (cast(builder, each, "int8") if dtype(each) == "bool" else each for each in (x, y))
+        x, y = (cast(builder, operand, "int8") if dtype(operand) == "bool" else operand for operand in (x, y))
         return builder.emit(operator(x, y))
 
     return convert

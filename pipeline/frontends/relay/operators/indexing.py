@@ -27,7 +27,7 @@ def slice_axis(builder: BindingBuilder, x: Any, number: int, start: int, end: in
 def _strided_slice(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Slice all axes in one operator, backward ones after a flip."""
     begin, end = attrs.integers("begin"), attrs.integers("end")
-    axes = [axis(x, each) for each in attrs.integers("axes")] if attrs.has("axes") else list(range(len(begin)))
+    axes = [axis(x, number) for number in attrs.integers("axes")] if attrs.has("axes") else list(range(len(begin)))
     strides = attrs.integers("strides", [1])
     # One stride stands for all, and missing ones are 1, as Relay fills them.
     strides += (strides if len(strides) == 1 else [1]) * (len(begin) - len(strides))
@@ -46,13 +46,13 @@ def _strided_slice(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
             x = builder.emit(op.flip(x, number))
             first, last, step = extent - 1 - first, extent - 1 - last, -step  # noqa: PLW2901
         bounds.append((first, last, step))
-    starts, ends, steps = (list(each) for each in zip(*bounds, strict=True)) if bounds else ([], [], [])
+    starts, ends, steps = (list(column) for column in zip(*bounds, strict=True)) if bounds else ([], [], [])
     return builder.emit(op.strided_slice(x, axes, starts, ends, steps)) if bounds else x
 
 
 def _slice_like(builder: BindingBuilder, attrs: Attributes, x: Any, like: Any) -> Any:
     axes_attribute = attrs.integers("axes", []) if attrs.has("axes") else []
-    axes = [axis(x, each) for each in axes_attribute] or list(range(len(shape(x))))
+    axes = [axis(x, number) for number in axes_attribute] or list(range(len(shape(x))))
     if any(number >= len(shape(like)) or shape(like)[number] > shape(x)[number] for number in axes):
         raise ModelError(f"the shape {shape(x)} cannot be cut to {shape(like)} at the axes {axes}")
     for number in axes:
@@ -75,7 +75,7 @@ def _take(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) -> A
     )
 
 
-def _inside(indices: Any, extents: tuple[int, ...]) -> None:
+def _check_indices(indices: Any, extents: tuple[int, ...]) -> None:
     """Check constant indices, which are used at once, against `extents`."""
     values = array(indices)
     if values is None:
@@ -96,10 +96,14 @@ def _gather(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) ->
 def _check_elementwise(x: Any, indices: Any, number: int) -> None:
     """Check indices on the axis, and shapes off it."""
     pairs = list(zip(shape(x), shape(indices), strict=False))
-    fits = all(there <= here for axis_number, (here, there) in enumerate(pairs) if axis_number != number)
+    fits = all(
+        data_extent <= index_extent
+        for axis_number, (index_extent, data_extent) in enumerate(pairs)
+        if axis_number != number
+    )
     if len(shape(x)) != len(shape(indices)) or not fits:
         raise ModelError(f"indices of the shape {shape(indices)} do not fit the shape {shape(x)}")
-    _inside(indices, (shape(x)[number],))
+    _check_indices(indices, (shape(x)[number],))
 
 
 def _by_rows(builder: BindingBuilder, x: Any, indices: Any, batch_rank: int = 0) -> Any:
@@ -107,7 +111,7 @@ def _by_rows(builder: BindingBuilder, x: Any, indices: Any, batch_rank: int = 0)
     count = shape(indices)[0] if shape(indices) else 0
     if not 1 <= count <= len(shape(x)) - batch_rank:
         raise ModelError(f"indices of the shape {shape(indices)} do not fit the shape {shape(x)}")
-    _inside(indices, shape(x)[batch_rank : batch_rank + count])
+    _check_indices(indices, shape(x)[batch_rank : batch_rank + count])
     order = [*range(1, len(shape(indices))), 0]
     return transpose(builder, cast(builder, indices, "int64"), order)
 
@@ -145,7 +149,7 @@ def _one_hot(builder: BindingBuilder, attrs: Attributes, indices: Any, on_value:
     labels = builder.emit(op.expand_dims(indices, number))
     classes = np.arange(depth).reshape(-1, *[1] * (rank - number))
     matches = builder.emit(op.equal(labels, builder.constant(classes, dtype(indices))))
-    values = [builder.constant(constant_values(each, "the value"), target) for each in (on_value, off_value)]
+    values = [builder.constant(constant_values(operand, "the value"), target) for operand in (on_value, off_value)]
     return builder.emit(op.where(matches, *values))
 
 

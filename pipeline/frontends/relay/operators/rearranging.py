@@ -45,8 +45,8 @@ def _space_to_batch_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> An
         raise ModelError(f"the padded shape {shape(x)} does not divide into blocks of {blocks}")
     block_extents = [part for extent, block in zip(space, blocks, strict=False) for part in (extent // block, block)]
     x = reshape(builder, x, (batch, *block_extents, *space[count:]))
-    offset_axes = [2 + 2 * each for each in range(count)]
-    other_axes = [0, *(1 + 2 * each for each in range(count)), *range(1 + 2 * count, len(shape(x)))]
+    offset_axes = [2 + 2 * block_axis for block_axis in range(count)]
+    other_axes = [0, *(1 + 2 * block_axis for block_axis in range(count)), *range(1 + 2 * count, len(shape(x)))]
     x = transpose(builder, x, [*offset_axes, *other_axes])
     block_counts = [extent // block for extent, block in zip(space, blocks, strict=False)]
     return reshape(builder, x, (batch * int(np.prod(blocks)), *block_counts, *space[count:]))
@@ -61,7 +61,7 @@ def _batch_to_space_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> An
     if batch % total:
         raise ModelError(f"a batch of {batch} does not divide into blocks of {blocks}")
     x = reshape(builder, x, (*blocks, batch // total, *space))
-    order = [count, *(axis for each in range(count) for axis in (count + 1 + each, each))]
+    order = [count, *(axis for block_axis in range(count) for axis in (count + 1 + block_axis, block_axis))]
     x = transpose(builder, x, [*order, *range(2 * count + 1, len(shape(x)))])
     uncropped = [extent * block for extent, block in zip(space, blocks, strict=False)]
     x = reshape(builder, x, (batch // total, *uncropped, *space[count:]))
@@ -71,7 +71,7 @@ def _batch_to_space_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> An
     if any(start + end >= extent for (start, end), extent in zip(crops, uncropped, strict=True)):
         raise ModelError(f"crops={crops} leave nothing of {uncropped}")
     ends = [extent - end for (_, end), extent in zip(crops, uncropped, strict=True)]
-    return builder.emit(op.strided_slice(x, list(range(1, count + 1)), [each[0] for each in crops], ends))
+    return builder.emit(op.strided_slice(x, list(range(1, count + 1)), [crop[0] for crop in crops], ends))
 
 
 def _reverse_sequence(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:

@@ -131,7 +131,7 @@ def _rescale_by_fixed_point(  # noqa: PLR0913, PLR0917 - all of a scale
     x = cast(builder, x, "int32")
     # Equal scales need no multiplication.
     if np.any(factors != 1):
-        pairs = np.array([multiplier_and_shift(float(each)) for each in factors.reshape(-1)], np.int64)
+        pairs = np.array([multiplier_and_shift(float(factor)) for factor in factors.reshape(-1)], np.int64)
         multiplier, shift = pairs[0] if len(pairs) == 1 else pairs.T
         x = fixed_point(builder, x, multiplier, shift, rounding, number)
     return _add_zero_point(builder, x, zero_point, number)

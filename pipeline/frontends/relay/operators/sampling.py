@@ -61,7 +61,7 @@ def _nearest_crops(  # noqa: PLR0913, PLR0917 - all of a crop
         shares = np.arange(extent).reshape(1, -1) / (extent - 1) if extent > 1 else np.full((1, 1), 0.5)
         span = builder.emit(op.multiply(builder.emit(op.subtract(end, first)), builder.constant(shares, kind)))
         coordinates = builder.emit(op.multiply(builder.emit(op.add(span, first)), builder.constant(last_pixel, kind)))
-        ends = (builder.constant(each, kind) for each in (0, last_pixel))
+        ends = (builder.constant(bound, kind) for bound in (0, last_pixel))
         above_first, below_last = (
             builder.emit(compare(coordinates, end))
             for compare, end in zip((op.greater_equal, op.less_equal), ends, strict=True)

@@ -89,7 +89,7 @@ def _reshape(builder: BindingBuilder, attrs: Attributes, x: Any, target: Any = N
     if target is None:
         codes = attrs.integers("newshape", []) if attrs.get("newshape") is not None else attrs.integers("shape", [])
     else:
-        codes = [int(each) for each in constant_values(target, "the new shape").reshape(-1)]
+        codes = [int(code) for code in constant_values(target, "the new shape").reshape(-1)]
     return reshape(builder, x, decode_shape(shape(x), codes, attrs.flag("allowzero")))
 
 

@@ -82,7 +82,7 @@ def choose(importer: Any, operator: TfliteOperator, *, approximate: bool = False
             return converter
     if not approximate:
         # What says more than that the other kind of tensors is meant.
-        reasons = [each for each in objections if each not in (QUANTIZED, NOT_QUANTIZED)] or objections
+        reasons = [objection for objection in objections if objection not in (QUANTIZED, NOT_QUANTIZED)] or objections
         return reasons[-1] if reasons else UNKNOWN
     if refusal := tvm_kinds.why_refused(importer, operator):
         return refusal

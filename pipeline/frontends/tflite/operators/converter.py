@@ -53,12 +53,12 @@ class Converter(NamedTuple):
     approximates: bool = False
 
 
-def constant_operands(*places: int) -> Callable[[Any, TfliteOperator], str]:
+def constant_operands(*positions: int) -> Callable[[Any, TfliteOperator], str]:
     """Return the objection to computed operands and quantised tensors."""
 
     def why_not(importer: Any, operator: TfliteOperator) -> str:
-        for place in places:
-            tensor = operator.inputs[place] if place < len(operator.inputs) else None
+        for position in positions:
+            tensor = operator.inputs[position] if position < len(operator.inputs) else None
             if tensor is not None and tensor.values is None:
                 return f"its operand {tensor.name!r} is no constant"
         return quantized(importer, operator)

@@ -21,10 +21,10 @@ def cast(importer: Any, operator: TfliteOperator) -> Any:
     limits, dtype = np.iinfo(result.dtype), np.dtype(data.dtype)
     # The largest whole number may have no equal in the real dtype; what is below the next power of two has one.
     end = dtype.type(float(limits.max) + 1)
-    inside = relax.op.clip(value, float(limits.min), float(np.nextafter(end, dtype.type(0))))
+    clipped = relax.op.clip(value, float(limits.min), float(np.nextafter(end, dtype.type(0))))
     is_inside = relax.op.less(value, constant(np.array(end, dtype)))
     return relax.op.where(
-        is_inside, relax.op.astype(inside, result.dtype), constant(np.array(limits.max, result.dtype))
+        is_inside, relax.op.astype(clipped, result.dtype), constant(np.array(limits.max, result.dtype))
     )
 
 

@@ -79,9 +79,9 @@ def wide_table(source: TfliteTensor, _output: TfliteTensor, *, tanh: bool) -> np
     multiplier, shift = _wide_multiplier(source, tanh=tanh)
     x = (_integers(source) * multiplier + ((1 << shift) >> 1)) >> shift
     bits = 8 if tanh else 9
-    place = np.minimum(np.abs(x) >> bits, 254)
+    index = np.minimum(np.abs(x) >> bits, 254)
     fraction = np.abs(x) & ((1 << bits) - 1)
-    curve = (_SIGMOID[place] << bits) + fraction * (_SIGMOID[place + 1] - _SIGMOID[place])
+    curve = (_SIGMOID[index] << bits) + fraction * (_SIGMOID[index + 1] - _SIGMOID[index])
     saturated = np.abs(x) >> bits >= 255
     if tanh:
         curve = np.where(saturated, 0xFFFF << 8, curve)
@@ -94,9 +94,9 @@ def wide_table(source: TfliteTensor, _output: TfliteTensor, *, tanh: bool) -> np
 def _wide_multiplier(source: TfliteTensor, *, tanh: bool) -> tuple[int, int]:
     """Return the factor to steps of 1 / (3 * 4096), and the shift."""
     fraction, exponent = math.frexp(float(scale_of(source)))
-    left = 12 + exponent - 1
-    if fraction == 0.5 and left in ((0, 1) if tanh else (0,)):
-        return 3 << left, 0
+    left_shift = 12 + exponent - 1
+    if fraction == 0.5 and left_shift in ((0, 1) if tanh else (0,)):
+        return 3 << left_shift, 0
     multiplier, shift = float(scale_of(source)) * 4096 * 3, 0
     while multiplier <= 32767 / 2 and shift <= 30:
         multiplier, shift = multiplier * 2, shift + 1

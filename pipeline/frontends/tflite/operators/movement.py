@@ -14,7 +14,7 @@ from pipeline.frontends.tflite.operators.converter import Converter, constant_op
 from pipeline.model.passes.bindings import constant
 
 
-def _place(function: Any) -> Any:
+def _find_extreme(function: Any) -> Any:
     return functools.partial(extreme_place, function=function)
 
 
@@ -74,8 +74,8 @@ def reverse_sequence(importer: Any, operator: TfliteOperator) -> Any:
 
 
 CONVERTERS: dict[str, Converter] = {
-    "ARG_MAX": Converter(_place(relax.op.argmax), constant_operands(1), approximates=True),
-    "ARG_MIN": Converter(_place(relax.op.argmin), constant_operands(1), approximates=True),
+    "ARG_MAX": Converter(_find_extreme(relax.op.argmax), constant_operands(1), approximates=True),
+    "ARG_MIN": Converter(_find_extreme(relax.op.argmin), constant_operands(1), approximates=True),
     "CONCATENATION": Converter(joined),
     "EXPAND_DIMS": Converter(expand_dims, approximates=True),
     "SQUEEZE": Converter(expand_dims, approximates=True),

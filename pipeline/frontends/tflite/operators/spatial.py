@@ -80,7 +80,7 @@ def batch_to_space(importer: Any, operator: TfliteOperator) -> Any:
     shape, size = data.shape, blocks.constant.tolist()
     count, batch = len(size), shape[0] // int(np.prod(size))
     other_axes = range(2 * count + 1, count + len(shape))
-    order = [count, *(each for axis in range(count) for each in (count + 1 + axis, axis)), *other_axes]
+    order = [count, *(order_axis for axis in range(count) for order_axis in (count + 1 + axis, axis)), *other_axes]
     blocked_image = relax.op.permute_dims(relax.op.reshape(importer.value(data), [*size, batch, *shape[1:]]), order)
     merged_extents = [extent * block for extent, block in zip(shape[1:], size, strict=False)]
     merged_image = relax.op.reshape(blocked_image, [batch, *merged_extents, *shape[1 + count :]])

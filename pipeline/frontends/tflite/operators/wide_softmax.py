@@ -29,9 +29,9 @@ def interpolated_table(function: Callable[[np.ndarray], np.ndarray], scale: floa
     """
     first, last = scale * (_LOWEST - zero), scale * (_HIGHEST - zero)
     step = (last - first) / _STEPS
-    places = first + np.arange(_STEPS + 1) * step
-    values = function(places) * (1 << 15)
-    middles = function(places[:-1] + step / 2) * (1 << 15)
+    points = first + np.arange(_STEPS + 1) * step
+    values = function(points) * (1 << 15)
+    middles = function(points[:-1] + step / 2) * (1 << 15)
     # Half of the error in the middle of a step is taken off its ends.
     error = _round((values[1:] + _round(values[:-1])) / 2) - _round(middles)
     ends = np.append(_round(values[:-1]) - _round(error / 2), _round(function(np.array([last])) * (1 << 15)))

@@ -79,9 +79,11 @@ def trade_offs(problem: Problem) -> tuple[Alternative, ...]:
         return ()
     solutions = front(solver, fastest)
     # Without a solution between the ends there is no knee, and with only one it is both of them.
-    ways = {"fastest": solutions[0], "knee": knee(solutions), "least latency": solutions[-1]}
+    solutions_by_name = {"fastest": solutions[0], "knee": knee(solutions), "least latency": solutions[-1]}
     if len(solutions) < 3:
-        ways = dict(zip(("fastest", "least latency") if len(solutions) == 2 else (BOTH_ENDS,), solutions, strict=True))
+        solutions_by_name = dict(
+            zip(("fastest", "least latency") if len(solutions) == 2 else (BOTH_ENDS,), solutions, strict=True)
+        )
     return tuple(
         Alternative(
             name,
@@ -90,7 +92,7 @@ def trade_offs(problem: Problem) -> tuple[Alternative, ...]:
             1 / solution.interval if solution.interval else 0.0,
             solution.latency,
         )
-        for name, solution in ways.items()
+        for name, solution in solutions_by_name.items()
     )
 
 
@@ -113,9 +115,11 @@ def verdict(
     With `partial`, pins keep some devices from running all of the model.  Replicas that need far more than the least
     latency are no advice, unless they gain a lot.
     """
-    by_name = {each.name: each for each in alternatives}
+    by_name = {alternative.name: alternative for alternative in alternatives}
     rate = 1 / interval if interval else 0.0
-    unsplit = max((each.frames_per_s for name, each in by_name.items() if name.startswith("unsplit")), default=0.0)
+    unsplit = max(
+        (alternative.frames_per_s for name, alternative in by_name.items() if name.startswith("unsplit")), default=0.0
+    )
     copies, division = by_name.get("replicas of the whole"), by_name.get("stages")
     # First what is no pipeline at all; then whether it beats replicas, and then the unsplit model.
     if len(plan.stages) == 1:
@@ -149,7 +153,7 @@ def verdict(
 
 
 def goal_verdict(
-    plan: Plan, goal: str, fps: float | None, prediction: Prediction, ways: Sequence[Alternative]
+    plan: Plan, goal: str, fps: float | None, prediction: Prediction, options: Sequence[Alternative]
 ) -> tuple[str, str]:
     """Return the verdict for another goal than frames per second."""
     latency_ms, joules = prediction.latency_s * 1e3, prediction.joules or 0.0
@@ -157,7 +161,7 @@ def goal_verdict(
     limit = f" that keeps up with {fps:g} frames/s" if fps else ""
     stages = f"{len(plan.stages)} stage{'s' if len(plan.stages) > 1 else ''}"
     outcome = f"{figures[goal]}, at {prediction.frames_per_s:.4g} frames/s in {stages}"
-    fastest = max(ways, key=lambda way: way.frames_per_s)
+    fastest = max(options, key=lambda alternative: alternative.frames_per_s)
     rival = f"the fastest way gives {fastest.frames_per_s:.4g} with {fastest.latency_s * 1e3:.3g} ms"
     return f"least {goal}", f"Planned for the least {goal}{limit}: {outcome}; {rival}."
 
@@ -195,7 +199,7 @@ def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tupl
             replace(chain, enter=_free(chain.enter), leave=_free(chain.leave), enter_loads={}, leave_loads={}),
         ),
     )
-    group = next(each.group for each in planner.graph.operators if each.name == operator)
+    group = next(candidate.group for candidate in planner.graph.operators if candidate.name == operator)
     # Half the time is what a faster kernel may reach; no time at all would praise every slow operator.
     factors = np.where(np.arange(problem.items) == group, 0.5, 1.0)
     yield f"{operator!r} in half its time", _interval(shorten(problem.scale_items(factors)))

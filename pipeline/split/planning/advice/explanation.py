@@ -196,7 +196,7 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
     stages = tuple(_forecasts(planner, plan, group_s, prediction.stages))
     interval, problem, best = prediction.interval_s, planner.problem(), planner.solve()
     choices = alternatives(planner, problem)
-    ways = trade_offs(planner.problem(borrowing=True))
+    options = trade_offs(planner.problem(borrowing=True))
     # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
     kind, reason = (
         verdict(
@@ -204,15 +204,17 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
             interval,
             choices,
             partial=bool(planner.pins),
-            least_latency=min((way.latency_s for way in ways), default=np.inf),
+            least_latency=min((alternative.latency_s for alternative in options), default=np.inf),
         )
         if goal == "throughput"
-        else goal_verdict(plan, goal, fps, prediction, ways)
+        else goal_verdict(plan, goal, fps, prediction, options)
     )
     # Whoever asked for another goal has what the planner chooses for it.
     slow_s = interval if goal == "throughput" else best.interval
     slowest = max(stages, key=lambda stage: stage.interval_s)
-    fastest = min([best.interval, *(1 / way.frames_per_s for way in ways if way.frames_per_s)])
+    fastest = min(
+        [best.interval, *(1 / alternative.frames_per_s for alternative in options if alternative.frames_per_s)]
+    )
     return Explanation(
         stages=stages,
         interval_s=interval,
@@ -236,7 +238,7 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
         unfused=tuple(divided_groups(planner.graph)),
         pins=tuple(dict.fromkeys(pin.reason for pin in planner.pins.values())),
         fallback_share=fallback_share(planner.graph, np.concatenate(group_s).tolist()),
-        trade_offs=ways,
+        trade_offs=options,
     )
 
 
@@ -284,7 +286,7 @@ def _forecasts(
             interval_s=predictions[index].interval_s,
             memory_bytes=nbytes,
             memory_share=nbytes / device.memory_bytes if device.memory_bytes else None,
-            slowest_operator=next(each.name for each in graph.operators if each.group == longest),
+            slowest_operator=next(operator.name for operator in graph.operators if operator.group == longest),
             slowest_share=float(seconds.max() / seconds.sum()) if seconds.any() else 0.0,
             queue_depth=stage.queue_depth,
             queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),

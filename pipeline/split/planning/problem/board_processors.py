@@ -37,7 +37,7 @@ def board_processors(board: Board) -> list[BoardProcessor]:
     """Return the clusters of cores and the coreless devices."""
     processors = []
     for device in board.devices:
-        clusters = [(each.cores, each.speed) for each in device.clusters] or [(device.cores, 1.0)]
+        clusters = [(cluster.cores, cluster.speed) for cluster in device.clusters] or [(device.cores, 1.0)]
         if device.capabilities.has_slots:
             clusters = [((), 1.0)]
         processors += [BoardProcessor(device, cores, speed) for cores, speed in clusters]

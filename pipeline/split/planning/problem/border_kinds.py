@@ -105,6 +105,6 @@ class Borders:
 def _kinds(rows: Sequence[Array]) -> list[int]:
     """Return each row's first equal row."""
     return [
-        next(index for index, other in enumerate(rows[: number + 1]) if np.array_equal(row, other))
+        next(index for index, candidate in enumerate(rows[: number + 1]) if np.array_equal(row, candidate))
         for number, row in enumerate(rows)
     ]

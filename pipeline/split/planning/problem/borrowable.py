@@ -27,14 +27,14 @@ def split_name(board: Board, name: str) -> tuple[str, tuple[str, ...]]:
     BoardError
         If the board has no such device.
     """
-    own, *borrowed = name.split("+")
-    if borrowed and not may_borrow(board.device(own)):
-        raise PlanError(f"{name!r}: {own!r} has no cores of this machine whose workers could borrow a device")
+    home, *borrowed = name.split("+")
+    if borrowed and not may_borrow(board.device(home)):
+        raise PlanError(f"{name!r}: {home!r} has no cores of this machine whose workers could borrow a device")
     for device in borrowed:
         if not is_borrowable(board.device(device)):
-            names = [each.name for each in board.devices if is_borrowable(each)]
+            names = [device.name for device in board.devices if is_borrowable(device)]
             raise PlanError(
                 f"{name!r}: {device!r} cannot be borrowed; board {board.name!r} has "
                 f"{', '.join(names) or 'nothing that can be'}{near(device, names)}"
             )
-    return own, tuple(borrowed)
+    return home, tuple(borrowed)

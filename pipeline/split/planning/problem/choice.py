@@ -141,8 +141,8 @@ class Choice:
         spans = b"" if self.spans is None else self.spans.tobytes()
         use = tuple(self.use[index] for index in order)
         common = b"" if self.common is None else self.common.tobytes()
-        rest = (self.replicas, self.threads, self.watts, self.factors, loads, common)
-        return order.index(self.processor), use, self.seconds.tobytes(), spans, rest
+        properties = (self.replicas, self.threads, self.watts, self.factors, loads, common)
+        return order.index(self.processor), use, self.seconds.tobytes(), spans, properties
 
     def merge_items(self, edges: Sequence[int]) -> Choice:
         """Return the choice for items merged at `edges`."""

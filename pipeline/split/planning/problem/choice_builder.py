@@ -75,7 +75,7 @@ class _RuntimeTimes:
     spans: SpanTimes | None
     contended: bool
 
-    def choice(self, processor: int, use: tuple[int, ...], threads: int, scale: float = 1.0, **rest: Any) -> Choice:
+    def choice(self, processor: int, use: tuple[int, ...], threads: int, scale: float = 1.0, **options: Any) -> Choice:
         """Return a choice of some threads, at a multiple of the fastest times."""
         if self.spans is None:
             seconds, spans = parallel_seconds(self.seconds, threads) * scale, None
@@ -84,7 +84,7 @@ class _RuntimeTimes:
             # What is pinned elsewhere was measured all the same.
             is_possible = np.isfinite(span_sums(self.seconds))
             spans = np.where(is_possible, self.spans.matrix(threads, contended=self.contended) * scale, np.inf)
-        return Choice(processor, use, seconds, threads=threads, spans=spans, device=self.device, **rest)
+        return Choice(processor, use, seconds, threads=threads, spans=spans, device=self.device, **options)
 
 
 def board_choices(
@@ -147,15 +147,18 @@ def _choices(
 
 def _copies(counts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """Return the numbers of replicas on each cluster, from `counts`."""
-    copies = list(product(*([0, *each] for each in counts)))
-    mixtures = sum(min(each) > 0 for each in copies)
-    few = [{count for count in each if count.bit_count() == 1 or count == max(each)} for each in counts]
+    copies = list(product(*([0, *cluster_counts] for cluster_counts in counts)))
+    mixtures = sum(min(copy) > 0 for copy in copies)
+    few = [
+        {count for count in cluster_counts if count.bit_count() == 1 or count == max(cluster_counts)}
+        for cluster_counts in counts
+    ]
     return [
-        each
-        for each in copies
+        copy
+        for copy in copies
         if mixtures <= MOST_MIXTURES
-        or sum(map(bool, each)) == 1
-        or all(count in {0, *allowed} for count, allowed in zip(each, few, strict=True))
+        or sum(map(bool, copy)) == 1
+        or all(count in {0, *allowed} for count, allowed in zip(copy, few, strict=True))
     ]
 
 

@@ -18,7 +18,7 @@ def estimate(graph: Graph, device: Device) -> list[float]:
     rates (the roofline model), over the share of them that its family reaches.
     """
     if offload.applies(device):
-        return [each.seconds for each in offload.verdicts(graph, groups(graph), device)]
+        return [verdict.seconds for verdict in offload.verdicts(graph, groups(graph), device)]
     efficiency = {**device.capabilities.efficiency, **(device.efficiency or {})}
     return [_seconds(work, device, efficiency) if _fits(work, device) else math.inf for work in group_works(graph)]
 
@@ -26,14 +26,14 @@ def estimate(graph: Graph, device: Device) -> list[float]:
 def runs(graph: Graph, device: Device) -> list[bool]:
     """Check each group's families and element types on a device."""
     if offload.applies(device):
-        return [not each.reason for each in offload.verdicts(graph, groups(graph), device)]
+        return [not verdict.reason for verdict in offload.verdicts(graph, groups(graph), device)]
     return [_fits(work, device) for work in group_works(graph)]
 
 
 def fallback_share(graph: Graph, seconds: Sequence[float]) -> float:
     """Return the own runtime's share of the groups' seconds, 0 to 1."""
     total = sum(seconds)
-    fallback = sum(each for each, work in zip(seconds, group_works(graph), strict=True) if work.has_islands)
+    fallback = sum(group_s for group_s, work in zip(seconds, group_works(graph), strict=True) if work.has_islands)
     return fallback / total if total else 0.0
 
 

@@ -43,7 +43,12 @@ class TensorUse:
             for name in operator.outputs:
                 numbers[name] = len(makers)
                 makers.append(operator.group)
-        reads = [(numbers[name], each.group) for each in graph.operators for name in each.inputs if name in numbers]
+        reads = [
+            (numbers[name], operator.group)
+            for operator in graph.operators
+            for name in operator.inputs
+            if name in numbers
+        ]
         last_readers, pairs = np.array(makers, np.int64), np.array(reads, np.int64).reshape(-1, 2)
         np.maximum.at(last_readers, pairs[:, 0], pairs[:, 1])
         last_readers[[numbers[spec.name] for spec in graph.outputs]] = len(graph.group_ends)
@@ -52,10 +57,10 @@ class TensorUse:
 
     def entries(self, begin: int, end: int) -> tuple[Indices, Indices]:
         """Return foreign tensors of groups ``[begin, end)``, with their last readers."""
-        inside = self.reads[(self.reads[:, 1] >= begin) & (self.reads[:, 1] < end)]
-        inside = inside[self.makers[inside[:, 0]] < begin]
+        entries = self.reads[(self.reads[:, 1] >= begin) & (self.reads[:, 1] < end)]
+        entries = entries[self.makers[entries[:, 0]] < begin]
         last = np.full(len(self.makers), -1)
-        np.maximum.at(last, inside[:, 0], inside[:, 1])
+        np.maximum.at(last, entries[:, 0], entries[:, 1])
         tensors = np.flatnonzero(last >= 0)
         return tensors, last[tensors]
 
@@ -98,14 +103,14 @@ class Footprint:
     def _most_alive(self, begin: int, end: int) -> float:
         """Return the most bytes alive at once, without passing tensors."""
         tensors, last = self.tensors.entries(begin, end)
-        made = np.flatnonzero((self.tensors.makers >= begin) & (self.tensors.makers < end))
+        alive = np.flatnonzero((self.tensors.makers >= begin) & (self.tensors.makers < end))
         change = np.zeros(end - begin + 1)
         change[0] = self.tensors.nbytes[tensors].sum()
         np.subtract.at(change, last + 1 - begin, self.tensors.nbytes[tensors])
-        np.add.at(change, self.tensors.makers[made] - begin, self.tensors.nbytes[made])
+        np.add.at(change, self.tensors.makers[alive] - begin, self.tensors.nbytes[alive])
         # What others read, or the caller gets, is there until the stage is done.
-        gone = np.minimum(self.tensors.last_readers[made] + 1, end) - begin
-        np.subtract.at(change, gone, self.tensors.nbytes[made])
+        gone = np.minimum(self.tensors.last_readers[alive] + 1, end) - begin
+        np.subtract.at(change, gone, self.tensors.nbytes[alive])
         return float(np.cumsum(change)[:-1].max())
 
 

@@ -17,7 +17,7 @@ from pipeline.split.graph import Graph, Operator
 # Whatever else is in a group takes longer, and is what its family says.
 _LIGHTEST = ("elementwise", "movement")
 
-_known: WeakKeyDictionary[Graph, tuple[GroupWork, ...]] = WeakKeyDictionary()
+_works: WeakKeyDictionary[Graph, tuple[GroupWork, ...]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def groups(graph: Graph) -> list[list[Operator]]:
 def group_works(graph: Graph) -> tuple[GroupWork, ...]:
     """Return the work of each fused group of a graph."""
     # All devices of a board ask for it, and it takes a moment in a graph of thousands of operators.
-    if graph not in _known:
-        _known[graph] = tuple(GroupWork.of(graph, group) for group in groups(graph))
-    return _known[graph]
+    if graph not in _works:
+        _works[graph] = tuple(GroupWork.of(graph, group) for group in groups(graph))
+    return _works[graph]
 
 
 def group_traffic(graph: Graph) -> np.ndarray:
@@ -98,7 +98,7 @@ def group_family(group: Sequence[Operator]) -> str:
 
 def group_families(group: Sequence[Operator]) -> set[str]:
     """Return the families of all operators of a fused group."""
-    return {operator_family(each.kind, each.lines[0].value if each.lines else None) for each in group}
+    return {operator_family(operator.kind, operator.lines[0].value if operator.lines else None) for operator in group}
 
 
 def _heaviest(families: set[str]) -> str:

@@ -44,7 +44,7 @@ class SumLimit:
     def share(self, segments: Sequence[Segment]) -> float:
         """Return a division's share of the limit."""
         limited = (segment for segment in segments if segment.key in self.values)
-        return sum(float(self.values[each.key][each.end, each.begin]) for each in limited) / self.limit
+        return sum(float(self.values[segment.key][segment.end, segment.begin]) for segment in limited) / self.limit
 
 
 class Limits:

@@ -50,7 +50,7 @@ def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = Non
     devices = dict(pin or {})
     for name, device in devices.items():
         _check_device(board, name, device)
-    virtual = {each.device for each in graph.annotations}
+    virtual = {annotation.device for annotation in graph.annotations}
     # Keys that name no operator but a device of the annotations: what they stand for, and no pins themselves.
     substitutes = {name: devices.pop(name) for name in virtual & devices.keys()}
     pins: dict[int, Pin] = {}
@@ -72,7 +72,7 @@ def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = Non
 
 
 def _check_device(board: Board, name: str, device: str) -> None:
-    names = [each.name for each in board.devices]
+    names = [known_device.name for known_device in board.devices]
     if device not in names:
         raise PlanError(
             f"{name!r} is pinned to {device!r}, but board {board.name!r} has no such device; it has "
@@ -84,7 +84,9 @@ def _groups(graph: Graph, name: str) -> list[int]:
     """Return the groups of an operator, tensor or module."""
     operators = operators_by_name(graph)
     # Exporters name what a module holds by its path, with one of these between the parts.
-    module_groups = [each.group for each in graph.operators if each.name.startswith((f"{name}.", f"{name}/"))]
+    module_groups = [
+        operator.group for operator in graph.operators if operator.name.startswith((f"{name}.", f"{name}/"))
+    ]
     if name in operators:
         exact = name not in graph.aliases
         return sorted({graph.operators[operators[name]].group, *([] if exact else module_groups)})
@@ -161,7 +163,7 @@ def stage_devices(board: Board, pins: Pins, stages: Iterable[tuple[int, int]]) -
     """
     for index, (start, end) in enumerate(stages):
         stage_pins = [pins[group] for group in range(start, end) if group in pins]
-        candidates = [each for each in board.devices if all(each.name in pin.devices for pin in stage_pins)]
+        candidates = [device for device in board.devices if all(device.name in pin.devices for pin in stage_pins)]
         if not candidates:
             first = stage_pins[0]
             rival = next(pin for pin in stage_pins if not set(pin.devices) & set(first.devices))

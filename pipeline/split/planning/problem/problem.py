@@ -134,7 +134,9 @@ class Problem:
                 raise ValueError(f"choice {choice} does not fit {items} items on {count} processors")
             if not factors_fit:
                 raise ValueError(f"choice {choice} does not fit {items} items on {count} processors")
-        if not all(np.all(each >= 0) for each in (self.enter, self.leave, *(one.seconds for one in self.choices))):
+        if not all(
+            np.all(array >= 0) for array in (self.enter, self.leave, *(choice.seconds for choice in self.choices))
+        ):
             raise ValueError("times must be numbers of at least 0")
 
     @property
@@ -228,8 +230,8 @@ class Problem:
     def latencies(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the latencies of stages on items ``[i, j)``, as ``[j, i]``."""
         # In the slowest replica: those behind its frame wait for it, since results leave in order.
-        compute, rest = _split_times(choice, enter, leave)
-        seconds: Array = compute * choice.slowest_factor + rest
+        compute, transfer = _split_times(choice, enter, leave)
+        seconds: Array = compute * choice.slowest_factor + transfer
         return seconds
 
     def busy_seconds(self, choice: Choice, enter: Array, leave: Array) -> Array:
@@ -263,10 +265,10 @@ class Problem:
 
 def _split_times(choice: Choice, enter: Array, leave: Array) -> tuple[Array, Array]:
     """Return replicas' own seconds and common seconds, as ``[j, i]``."""
-    compute, rest = choice.span_seconds, np.add.outer(leave, enter)
+    compute, transfer = choice.span_seconds, np.add.outer(leave, enter)
     if choice.common is None:
-        return compute, rest
-    return compute - choice.common, rest + choice.common
+        return compute, transfer
+    return compute - choice.common, transfer + choice.common
 
 
 def overlap_seconds(compute: Array, transfer: Array) -> Array:

@@ -109,6 +109,6 @@ def _processor(processor: BoardProcessor) -> Processor:
 
 def _memories(board: Board, processors: Sequence[BoardProcessor]) -> tuple[MemoryLimit, ...]:
     return tuple(
-        MemoryLimit(size, tuple(index for index, each in enumerate(processors) if each.device.memory == name))
+        MemoryLimit(size, tuple(index for index, processor in enumerate(processors) if processor.device.memory == name))
         for name, size in memory_sizes(board).items()
     )

@@ -70,7 +70,7 @@ def add_queues(plan: Plan, graph: Graph, depth: int | str, cv: float) -> Plan:
         depths = choose_depths(stage_queues(plan, graph), cv, _queue_room(plan, graph))
     return replace(
         plan,
-        stages=tuple(replace(stage, queue_depth=each) for stage, each in zip(plan.stages, depths, strict=True)),
+        stages=tuple(replace(stage, queue_depth=depth) for stage, depth in zip(plan.stages, depths, strict=True)),
     )
 
 

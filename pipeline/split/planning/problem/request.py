@@ -64,7 +64,9 @@ class PlanRequest:
         stages = sum(all(device.is_called(candidate.name) for candidate in stage) for stage in self.devices)
         if device.cores:
             # Of more stages than all others have places for, the rest shares the cores.
-            stages = max(stages, len(self.devices) - sum(_units(other) for other in self._others(device)))
+            stages = max(
+                stages, len(self.devices) - sum(_units(needed_device) for needed_device in self._others(device))
+            )
         return _units(device) - max(0, stages - 1)
 
     def _others(self, device: Device) -> list[Device]:

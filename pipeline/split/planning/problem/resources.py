@@ -40,8 +40,8 @@ def add_links(problem: Problem, borders: BoardBorders) -> Problem:
         problem = replace(
             problem,
             resources=(*problem.resources, Resource(f"link {' - '.join(ends)}", "link")),
-            enter_loads={**problem.enter_loads, **_at(index, borders.enter_links.get(ends))},
-            leave_loads={**problem.leave_loads, **_at(index, borders.leave_links.get(ends))},
+            enter_loads={**problem.enter_loads, **_load_entry(index, borders.enter_links.get(ends))},
+            leave_loads={**problem.leave_loads, **_load_entry(index, borders.leave_links.get(ends))},
         )
     return problem
 
@@ -72,7 +72,7 @@ def add_memories(
     return problem
 
 
-def _at(index: int, load: Array | None) -> dict[int, Array]:
+def _load_entry(index: int, load: Array | None) -> dict[int, Array]:
     return {} if load is None else {index: load}
 
 
