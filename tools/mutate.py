@@ -3,7 +3,7 @@
     python tools/mutate.py pipeline/scheduler --count 20 --seed 3
 
 A fault swaps an operator, moves a number by one, or drops a statement.  For each one the tests run that bear the
-module's name or import it, else those of the mirrored folder.  Exit status: 0, or 1 if a fault survived.
+module's name or import it, and then those of the mirrored folder.  Exit status: 0, or 1 if a fault survived.
 """
 
 from __future__ import annotations
@@ -136,25 +136,22 @@ def _with_operator(node: ast.expr, field: str, operator: object) -> str:
     return f"({ast.unparse(mutant)})"
 
 
-def nearest_tests(root: Path, file: str) -> tuple[str, ...]:
-    """Choose the test files of a module: those of its name, those that import it, or the mirrored folder."""
+def nearest_tests(root: Path, file: str) -> list[tuple[str, ...]]:
+    """Choose tests of a module, the nearest first: those of its name and those that import it, then its folder's."""
     path = Path(file)
     module = ".".join(path.with_suffix("").parts)
-    mirror = Path("tests", *(path.parts[1:] if path.parts[0] == "pipeline" else path.parts)).parent
-    texts = {test: test.read_text(encoding="utf-8") for test in sorted((root / "tests").rglob("test_*.py"))}
-    named = [test for test in texts if test == root / mirror / f"test_{path.stem}.py"]
-    importing = [
-        test
-        for test, text in texts.items()
-        if test not in named
-        and (f"from {module} import" in text or f"from {module.rpartition('.')[0]} import {path.stem}" in text)
-    ]
-    room = root / Path(*mirror.parts[:2])
-    while not (root / mirror).is_dir():
+    mirror = root / Path("tests", *(path.parts[1:] if path.parts[0] == "pipeline" else path.parts)).parent
+    room = root / Path(*mirror.relative_to(root).parts[:2])
+    imports = (f"from {module} import", f"from {module.rpartition('.')[0]} import {path.stem}")
+    tests = sorted((root / "tests").rglob("test_*.py"))
+    named = [test for test in tests if test == mirror / f"test_{path.stem}.py"]
+    importing = [test for test in tests if any(text in test.read_text(encoding="utf-8") for text in imports)]
+    while not mirror.is_dir():
         mirror = mirror.parent
-    # Tests of other rooms, and the whole folder, only where nothing is nearer.
-    tests = named + [test for test in importing if room in test.parents] or importing or [root / mirror]
-    return tuple(str(test.relative_to(root)) for test in tests)
+    # Tests of other rooms only where nothing is nearer.
+    nearest = named + [test for test in importing if test not in named and room in test.parents] or importing
+    choices = [nearest, [mirror]] if nearest else [[mirror]]
+    return [tuple(str(test.relative_to(root)) for test in choice) for choice in choices]
 
 
 class Laboratory:
@@ -176,20 +173,25 @@ class Laboratory:
         self._baselines: dict[tuple[str, ...], float] = {}
 
     def try_out(self, change: Change) -> Trial:
-        """Run the tests of a file with a fault in it."""
-        tests = self._tests or nearest_tests(self._root, change.file)
-        if tests not in self._baselines:
-            result, self._baselines[tests] = self._run(tests, self._timeout_s)
-            if result != "survived":
-                # For ever: there is nothing to compare with.
-                self._baselines[tests] = math.inf
-        if math.isinf(self._baselines[tests]):
-            return Trial(change, "no tests", 0.0, tests)
+        """Run the tests of a file with a fault in it, from near to far, until one notices."""
+        trial = Trial(change, "no tests", 0.0, ())
+        for tests in [self._tests] if self._tests else nearest_tests(self._root, change.file):
+            if tests not in self._baselines:
+                result, seconds = self._run(tests, self._timeout_s)
+                # Of tests that fail anyway there is nothing to learn.
+                self._baselines[tests] = seconds if result == "survived" else math.inf
+            if math.isfinite(self._baselines[tests]):
+                trial = self._try_with(change, tests, min(self._timeout_s, 10 + 3 * self._baselines[tests]))
+            if trial.result in {"killed", "late"}:
+                break
+        return trial
+
+    def _try_with(self, change: Change, tests: tuple[str, ...], timeout_s: float) -> Trial:
         path = self._root / change.file
         source = path.read_bytes()
         try:
             _write(path, change.apply(source))
-            result, seconds = self._run(tests, min(self._timeout_s, 10 + 3 * self._baselines[tests]))
+            result, seconds = self._run(tests, timeout_s)
         finally:
             _write(path, source)
         return Trial(change, result, round(seconds, 1), tests)

@@ -71,11 +71,24 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_the_nearest_tests_bear_the_name_or_import_the_module(tree: Path) -> None:
-    assert nearest_tests(tree, "pipeline/room/larger.py") == ("tests/room/test_larger.py",)
+    file = "pipeline/room/larger.py"
+    assert nearest_tests(tree, file) == [("tests/room/test_larger.py",), ("tests/room",)]
     (tree / "tests/room/test_larger.py").unlink()
-    assert nearest_tests(tree, "pipeline/room/larger.py") == ("tests/hall/test_all.py",)
-    assert nearest_tests(tree, "pipeline/room/other.py") == ("tests/room",)
-    assert nearest_tests(tree, "pipeline/attic/other.py") == ("tests",)
+    assert nearest_tests(tree, file) == [("tests/hall/test_all.py",), ("tests/room",)]
+    assert nearest_tests(tree, "pipeline/room/other.py") == [("tests/room",)]
+    assert nearest_tests(tree, "pipeline/attic/other.py") == [("tests",)]
+
+
+def test_a_fault_that_the_nearest_tests_miss_is_shown_to_the_folder(tree: Path) -> None:
+    (tree / "tests/room/test_other.py").write_text(
+        "import pipeline.room.larger as module\n\ndef test() -> None:\n    assert module.tail([1, 2], 1) == [2]\n"
+    )
+    source = (tree / "pipeline/room/larger.py").read_bytes()
+    (change,) = (
+        change for change in changes("pipeline/room/larger.py", source) if "len(items) + count" in change.after
+    )
+    trial = Laboratory(tree, 60).try_out(change)
+    assert (trial.result, trial.tests) == ("killed", ("tests/room",))
 
 
 def test_a_gap_in_the_tests_shows(tree: Path) -> None:
