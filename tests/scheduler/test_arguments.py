@@ -114,7 +114,7 @@ def test_an_option_that_is_none_is_refused_by_name(chain: Callable[..., Plan], o
     assert sys.getswitchinterval() == interval
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1.5, "x", None, math.inf])
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "x", None, math.inf, True])
 def test_the_size_of_a_trace_is_a_count(limit: Any) -> None:
     with pytest.raises(ArgumentError, match=r"limit is .*; it must be a whole number, at least 1"):
         Trace(limit)

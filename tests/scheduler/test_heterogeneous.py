@@ -93,10 +93,13 @@ def test_steps_on_one_memory_pass_by_reference(functions: Any) -> None:
     assert [entry for entry in functions.log if entry == ("in", "cpu")] == [("in", "cpu")]
 
 
-def test_replicas_and_ordinary_stages_share_a_borrowed_device_one_frame_at_a_time(functions: Any) -> None:
+@pytest.mark.parametrize("limits", [None, {"a": 30.0, "b": 30.0}], ids=["without limits", "with limits"])
+def test_replicas_and_ordinary_stages_share_a_borrowed_device_one_frame_at_a_time(
+    functions: Any, limits: dict[str, float] | None
+) -> None:
     plan = make_plan(make_stage("a", ["cpu", "npu", "cpu"], "x", "m", 3), make_stage("b", ["npu"], "m", "y", 2))
     npu = Exclusive()
-    with Pipeline(plan, [add(1), npu, add(1), npu], create=functions) as running:
+    with Pipeline(plan, [add(1), npu, add(1), npu], create=functions, stage_timeout=limits) as running:
         futures = [running.submit(frame(number)) for number in range(24)]
         assert [future.result(30)[0] for future in futures] == [number + 2 for number in range(24)]
     assert len(npu.frames) == 48
