@@ -65,7 +65,7 @@ def compare_output(
     # In double precision, where the difference of any two narrower numbers is exact enough.
     first, second = _real(first), _real(second)
     value = _largest(second)
-    if not np.array_equal(_without_finite(first), _without_finite(second), equal_nan=True):
+    if not np.array_equal(_mask_finite(first), _mask_finite(second), equal_nan=True):
         return OutputDifference(np.inf, value, f"is not finite where it is by {reference}, or the reverse")
     # Infinity less infinity would warn, and is no error here.
     error = np.subtract(first, second, out=np.zeros_like(second), where=np.isfinite(second))
@@ -123,7 +123,7 @@ def _real(array: NDArray[np.generic]) -> NDArray[np.float64]:
     return np.asarray(array, np.float64)
 
 
-def _without_finite(array: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mask_finite(array: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return infinities and NaN where they are, and zeros elsewhere."""
     return np.where(np.isfinite(array), 0, array)
 

@@ -42,7 +42,7 @@ def candidates(specs: Sequence[TensorSpec], seed: int) -> Iterator[TrialFrame]:
     has_integers = any(map(_may_count, frame.values()))
     for is_share in (False, True) if has_floats else (False,):
         for integer in _INTEGERS if has_integers else (None,):
-            arrays = {name: _other_kind(array, integer, is_share=is_share) for name, array in frame.items()}
+            arrays = {name: _replace_values(array, integer, is_share=is_share) for name, array in frame.items()}
             kinds = ["floats between 0 and 1"] * is_share + [f"integers {integer}"] * (integer is not None)
             yield TrialFrame(arrays, " and ".join(kinds))
 
@@ -59,7 +59,7 @@ def _may_count(array: np.ndarray) -> bool:
     return array.dtype.kind in "iu" and array.dtype.itemsize > 1
 
 
-def _other_kind(array: np.ndarray, integer: int | None, *, is_share: bool) -> np.ndarray:
+def _replace_values(array: np.ndarray, integer: int | None, *, is_share: bool) -> np.ndarray:
     if _may_count(array) and integer is not None:
         return np.full_like(array, integer)
     if array.dtype.kind == "f" and is_share:

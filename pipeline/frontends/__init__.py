@@ -66,7 +66,7 @@ def kind(model: Any) -> Format:
         If there is no such file, or it is of no format that can be read.
     """
     if not isinstance(model, str | Path):
-        return _of_object(model)
+        return _object_format(model)
     path = Path(model)
     if not path.exists():
         raise ModelError(f"no model at {str(path)!r}; give the path of {supported_formats()}")
@@ -93,7 +93,7 @@ def _folder(path: Path) -> str:
     return f"a folder with models; give one of them, such as {str(path / models[0])!r}" if models else "a folder"
 
 
-def _of_object(model: Any) -> Format:
+def _object_format(model: Any) -> Format:
     # By name, so that no library is imported for a model of another.
     names = {f"{base.__module__}.{base.__qualname__}" for base in type(model).__mro__}
     for entry in Format:

@@ -226,14 +226,14 @@ def recognise(path: Path) -> Format:
     for entry in Format:
         if entry.value.matches(head) or (is_archive and entry.value.holds_archive(path)):
             return entry
-    refusal = archives.describe_refusal(path) if is_archive else _first(_REFUSED, head)
+    refusal = archives.describe_refusal(path) if is_archive else _find_refusal(_REFUSED, head)
     # Only in doubt: a suffix may lie, a signature does not.
     for entry in Format:
         if not refusal and path.suffix and path.suffix == entry.value.suffix:
             return entry
-    refusal = refusal or _first(_GUESSES, head) or "is of an unknown format"
+    refusal = refusal or _find_refusal(_GUESSES, head) or "is of an unknown format"
     raise ModelError(f"{str(path)!r} {refusal}; supported is {supported_formats()}")
 
 
-def _first(refusals: Iterable[tuple[Callable[[bytes], bool], str]], head: bytes) -> str:
+def _find_refusal(refusals: Iterable[tuple[Callable[[bytes], bool], str]], head: bytes) -> str:
     return next((text for fits, text in refusals if fits(head)), "")

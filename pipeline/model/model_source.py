@@ -33,7 +33,7 @@ class ModelSource:
     @staticmethod
     def of(model: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ModelSource:
         """Return the source of a graph read from one model."""
-        return ModelSource(model, inputs, outputs, written=_written(model))
+        return ModelSource(model, inputs, outputs, written=_file_stamp(model))
 
     def renamed(self, names: Mapping[str, str]) -> ModelSource:
         """Return the source of a graph with renamed tensors."""
@@ -48,10 +48,10 @@ class ModelSource:
     @property
     def has_changed(self) -> bool:
         """True if the file is gone or another one."""
-        return self.written != _written(self.model)
+        return self.written != _file_stamp(self.model)
 
 
-def _written(model: Any) -> tuple[int, int] | None:
+def _file_stamp(model: Any) -> tuple[int, int] | None:
     if not isinstance(model, str | Path):
         return None
     try:

@@ -54,7 +54,7 @@ def step_moves(board: Board, stage: StagePlan) -> list[StageMoves]:
 def stage_parts(plan: StageSet, moves: Sequence[StageMoves]) -> list[tuple[StagePart, ...]]:
     """Return the parts of each stage; `moves` lie between stages."""
     return [
-        _step_parts(plan.board, stage) if stage.steps else (_whole_stage(stage, stage_moves),)
+        _step_parts(plan.board, stage) if stage.steps else (_stage_part(stage, stage_moves),)
         for stage, stage_moves in zip(plan.stages, moves, strict=True)
     ]
 
@@ -75,7 +75,7 @@ def replica_parts(stage: StagePlan, parts: Sequence[StagePart], replica: int) ->
     ]
 
 
-def _whole_stage(stage: StagePlan, moves: StageMoves) -> StagePart:
+def _stage_part(stage: StagePlan, moves: StageMoves) -> StagePart:
     # All of it, also if only samples say how long it takes.
     return StagePart(stage.device, moves, max(stage.mean_seconds - moves.copy_s, 0.0))
 

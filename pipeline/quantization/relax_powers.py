@@ -105,7 +105,11 @@ class _Restriction:
             return [line]
         if line.var in self._inner_bytes:
             return [
-                Binding(line.var, line.name, relax.op.quantize(line.value.args[0], *parameters, **_like(line.value)))
+                Binding(
+                    line.var,
+                    line.name,
+                    relax.op.quantize(line.value.args[0], *parameters, **_product_attributes(line.value)),
+                )
             ]
         requantization = self._requantize(line, line.value.args[0], parameters, str(line.value.attrs.out_dtype))
         value = with_operands(line.value, _replace_operand(line.value.args[0], requantization[-1].var))
@@ -119,7 +123,9 @@ class _Restriction:
             return [line]
         # Bytes inside change their scale at both ends; those that cross the border are quantised anew.
         if data in self._inner_bytes:
-            return [Binding(line.var, line.name, relax.op.dequantize(data, *parameters, **_like(line.value)))]
+            return [
+                Binding(line.var, line.name, relax.op.dequantize(data, *parameters, **_product_attributes(line.value)))
+            ]
         first = self._line(f"{line.name}:given", line.value, line.var.ty)
         *requantization, last = [first, *self._requantize(line, first.var, parameters, dtype)]
         return [*requantization, Binding(line.var, line.name, last.value)]
@@ -222,7 +228,7 @@ def _replace_operand(operand: Any, replacement: Any) -> Callable[[Any], Any]:
     return lambda candidate: replacement if candidate.same_as(operand) else candidate
 
 
-def _like(value: Any) -> dict[str, Any]:
+def _product_attributes(value: Any) -> dict[str, Any]:
     return {"axis": int(value.attrs.axis), "out_dtype": str(value.attrs.out_dtype)}
 
 

@@ -286,7 +286,7 @@ def _group_operators(
     # By the last operator of each group, which is a topological order of the groups; within one as they were.
     order = sorted(range(len(operators)), key=lambda index: (last[index], index))
     numbers = {end: number for number, end in enumerate(sorted(set(last)))}
-    return tuple(_in_group(operators[index], numbers[last[index]]) for index in order)
+    return tuple(_set_group(operators[index], numbers[last[index]]) for index in order)
 
 
 def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner_names: frozenset[str]) -> list[int]:
@@ -301,5 +301,5 @@ def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner_na
     return fuse([operator.kind for operator in operators], consumers, escapes, parts)
 
 
-def _in_group(operator: Operator, group: int) -> Operator:
+def _set_group(operator: Operator, group: int) -> Operator:
     return replace(operator, group=group)

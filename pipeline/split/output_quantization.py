@@ -53,7 +53,7 @@ def _step(name: str, dtype: str, values: Mapping[str, Any]) -> float | None:
 def _quantization(name: str, values: Mapping[str, Any]) -> Quantization | None:
     value = values.get(name)
     if calls(value, "quantize"):
-        return _of_quantize(value)
+        return _read_quantize(value)
     if not calls(value, *_IN_PLACE, *_MOVERS):
         return None
     sources = [str(operand.name) for operand in operands(value) if isinstance(operand, relax.Var)]
@@ -64,7 +64,7 @@ def _quantization(name: str, values: Mapping[str, Any]) -> Quantization | None:
     return None if first is not None and len(first.scale) > 1 and calls(value, *_MOVERS) else first
 
 
-def _of_quantize(value: Any) -> Quantization | None:
+def _read_quantize(value: Any) -> Quantization | None:
     scale, zero = (array(argument) for argument in value.args[1:])
     if scale is None or zero is None:
         return None

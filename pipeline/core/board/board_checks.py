@@ -50,10 +50,10 @@ def _check_device(device: Device) -> None:
     title = f"device {device.name!r}"
     if not device.name:
         raise BoardError("a device has no name; give it one, such as 'cpu'")
-    if not (_above_0(device.flops) and _above_0(device.bytes_per_s)) or not _at_least_0(device.launch_s):
+    if not (_is_positive(device.flops) and _is_positive(device.bytes_per_s)) or not _is_nonnegative(device.launch_s):
         raise BoardError(f"{title}: flops and bytes_per_s must be above 0, launch_s at least 0")
     for field in AMOUNTS:
-        if not _at_least_0(getattr(device, field)):
+        if not _is_nonnegative(getattr(device, field)):
             raise BoardError(f"{title}: {field} is {getattr(device, field)}; it must be at least 0")
     if device.index > LARGEST_INDEX:
         raise BoardError(f"{title}: index is {device.index}; it must be at most {LARGEST_INDEX}")
@@ -67,7 +67,7 @@ def _check_device(device: Device) -> None:
     _check_names(f"{title}: efficiency", device.efficiency or (), FAMILIES)
     _check_names(f"{title}: measured", device.measured, MEASURABLE)
     for family, share in (device.efficiency or {}).items():
-        if not _above_0(share):
+        if not _is_positive(share):
             raise BoardError(f"{title}: efficiency of {family!r} is {share}; it must be above 0")
 
 
@@ -76,7 +76,7 @@ def _check_cores(title: str, device: Device) -> None:
         bad_core = min(device.cores) if repeated_core is None else repeated_core
         raise BoardError(f"{title}: core {bad_core} cannot be; cores are numbers from 0, each of them once")
     for cluster in device.clusters:
-        if not cluster.cores or not _above_0(cluster.speed):
+        if not cluster.cores or not _is_positive(cluster.speed):
             raise BoardError(f"{title}: cluster {cluster.name!r} must have cores, and a speed above 0")
     cluster_cores = sorted(core for cluster in device.clusters for core in cluster.cores)
     if device.clusters and cluster_cores != sorted(device.cores):
@@ -108,7 +108,7 @@ def _check_link(board: str, memories: Sequence[str], link: Link) -> None:
             )
     if link.ends[0] == link.ends[1]:
         raise BoardError(f"{title}: both ends are one memory, in which nothing is copied; leave it out")
-    if not (_above_0(link.bytes_per_s) and _at_least_0(link.latency_s)):
+    if not (_is_positive(link.bytes_per_s) and _is_nonnegative(link.latency_s)):
         raise BoardError(f"{title}: bytes_per_s must be above 0, latency_s at least 0")
 
 
@@ -123,9 +123,9 @@ def _find_repeated(values: Iterable[object]) -> object | None:
     return next((item for number, item in enumerate(items) if item in items[:number]), None)
 
 
-def _above_0(value: float) -> bool:
+def _is_positive(value: float) -> bool:
     return 0 < value < math.inf
 
 
-def _at_least_0(value: float) -> bool:
+def _is_nonnegative(value: float) -> bool:
     return 0 <= value < math.inf

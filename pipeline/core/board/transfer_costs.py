@@ -29,7 +29,7 @@ def enter_route(board: Board, source: Device | None, target: Device) -> Route | 
     origin = source or at_home
     if origin is None or at_home is None or target.memory in (origin.memory, at_home.memory):
         return None
-    return (at_home, target) if _by_home(board, origin, target) else (origin, target)
+    return (at_home, target) if _passes_home(board, origin, target) else (origin, target)
 
 
 def leave_route(board: Board, source: Device, target: Device | None) -> Route | None:
@@ -41,7 +41,7 @@ def leave_route(board: Board, source: Device, target: Device | None) -> Route | 
     reader = target or at_home
     if at_home is None or reader is None or source.memory in (reader.memory, at_home.memory):
         return None
-    return (source, at_home) if _by_home(board, source, reader) else None
+    return (source, at_home) if _passes_home(board, source, reader) else None
 
 
 def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount, tensors: Amount | int = 1) -> Amount:
@@ -95,7 +95,7 @@ def _layout_s(device: Device, nbytes: Amount) -> Amount:
     return LAYOUT * nbytes / device.bytes_per_s if device.capabilities.is_processor else 0.0 * nbytes
 
 
-def _by_home(board: Board, source: Device, target: Device) -> bool:
+def _passes_home(board: Board, source: Device, target: Device) -> bool:
     """Check if bytes between two memories pass the caller's."""
     at_home = board.home
     if at_home is None or at_home.memory in (source.memory, target.memory):

@@ -25,7 +25,7 @@ def decode_plan(data: bytes, origin: str, kind: type[Value]) -> Value:
         # The version first: in another format, any other field may be of another type.
         version = msgspec.json.decode(data, type=_Version).format
         if version == 1:
-            data = _from_format_1(data)
+            data = _upgrade_format_1(data)
         elif version != FORMAT:
             raise PlanError(
                 f"{origin}: plan format {version}, but this version reads format {FORMAT}; "
@@ -47,7 +47,7 @@ def decode_plan(data: bytes, origin: str, kind: type[Value]) -> Value:
     return plan
 
 
-def _from_format_1(data: bytes) -> bytes:
+def _upgrade_format_1(data: bytes) -> bytes:
     """Rename the renamed field of the first format."""
     content = msgspec.json.decode(data)
     for stage in content["stages"] if isinstance(content.get("stages"), list) else ():

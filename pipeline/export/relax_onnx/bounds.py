@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.export.relax_onnx.tensors import Node, Tensor
 
 
-def _first(bounds: Sequence[float]) -> float:
+def _keep_first(bounds: Sequence[float]) -> float:
     return bounds[0]
 
 
@@ -17,7 +17,7 @@ _COMBINATIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "Pad": max,
     "Add": sum,
     "Sub": sum,
-    **dict.fromkeys(("Transpose", "Reshape", "Slice", "Gather", "Expand", "Identity", "Cast"), _first),
+    **dict.fromkeys(("Transpose", "Reshape", "Slice", "Gather", "Expand", "Identity", "Cast"), _keep_first),
 }
 """Bound of a result from the bounds of its operands, by operator."""
 

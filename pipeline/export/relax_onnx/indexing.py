@@ -20,13 +20,13 @@ def _take(graph: GraphWriter, call: Any) -> Tensor:
     extent, mode = source.shape[axis], str(call.attrs.mode)
     if mode == "clip":
         low, high = graph.scalar(0, indices), graph.scalar(extent - 1, indices)
-        indices = _within(indices, 0, extent) or graph.node("Clip", [indices, low, high])
+        indices = _bounded(indices, 0, extent) or graph.node("Clip", [indices, low, high])
     elif mode == "wrap":
-        indices = _within(indices, 0, extent) or graph.elementwise("Mod", indices, graph.scalar(extent, indices))
+        indices = _bounded(indices, 0, extent) or graph.elementwise("Mod", indices, graph.scalar(extent, indices))
     return graph.gather(source, indices, axis)
 
 
-def _within(indices: Tensor, low: int, high: int) -> Tensor | None:
+def _bounded(indices: Tensor, low: int, high: int) -> Tensor | None:
     """Return indices with known bounds."""
     values = indices.values
     return indices if values is not None and bool(((low <= values) & (values < high)).all()) else None

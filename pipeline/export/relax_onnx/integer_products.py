@@ -49,13 +49,13 @@ def convolve(graph: GraphWriter, data: Tensor, weights: Tensor, form: Form, conv
         for weight_digit, weight_power in _weight_digits(weights.values.astype(np.int64), form.axis, largest):
             sums = convolution(graph.cast(data_digit, "float32"), constant(weight_digit, np.float32))
             parts.append((graph.cast(sums, form.dtype), data_power + weight_power))
-    total = _scaled(graph, *parts[0])
+    total = _scale(graph, *parts[0])
     for part, power in parts[1:]:
-        total = graph.elementwise("Add", total, _scaled(graph, part, power))
+        total = graph.elementwise("Add", total, _scale(graph, part, power))
     return total
 
 
-def _scaled(graph: GraphWriter, part: Tensor, power: int) -> Tensor:
+def _scale(graph: GraphWriter, part: Tensor, power: int) -> Tensor:
     return graph.elementwise("Mul", part, graph.scalar(2**power, part)) if power else part
 
 

@@ -113,7 +113,7 @@ def _dropout(graph: GraphWriter, call: Any) -> list[Tensor]:
     return [source, graph.expand(constant(1, source.dtype), source.shape)]
 
 
-def _filled(values: float) -> Any:
+def _fill(values: float) -> Any:
     def write(graph: GraphWriter, call: Any) -> Tensor:
         return graph.expand(constant(values, str(call.ty.dtype)), shape(call))
 
@@ -144,10 +144,10 @@ WRITERS = {
     "triu": _triangle(1),
     "nn.pixel_shuffle": _depth_to_space,
     "nn.dropout": _dropout,
-    "zeros": _filled(0),
-    "zeros_like": _filled(0),
-    "ones": _filled(1),
-    "ones_like": _filled(1),
+    "zeros": _fill(0),
+    "zeros_like": _fill(0),
+    "ones": _fill(1),
+    "ones_like": _fill(1),
     "size": _size,
     "full": _full,
     "full_like": _full,

@@ -33,20 +33,20 @@ def _batch_norm(graph: GraphWriter, call: Any) -> list[Tensor]:
         result = graph.node("BatchNormalization", [source, scale, shift, mean, variance], epsilon=epsilon)
         return [result, mean, variance]
     scale, shift, mean_row, variance_row = (
-        _along(graph, parameter, source, [axis]) for parameter in (scale, shift, mean, variance)
+        _align(graph, parameter, source, [axis]) for parameter in (scale, shift, mean, variance)
     )
-    result = _scaled(graph, source, mean_row, variance_row, epsilon)
+    result = _scale(graph, source, mean_row, variance_row, epsilon)
     return [_affine(graph, result, scale, shift), mean, variance]
 
 
-def _along(graph: GraphWriter, parameter: Tensor, source: Tensor, over: Sequence[int]) -> Tensor:
+def _align(graph: GraphWriter, parameter: Tensor, source: Tensor, over: Sequence[int]) -> Tensor:
     """Write a parameter along some axes of the data."""
     return graph.reshape(
         parameter, [extent if axis in over else 1 for axis, extent in enumerate(source.shape)][min(over) :]
     )
 
 
-def _scaled(graph: GraphWriter, source: Tensor, mean: Tensor, variance: Tensor, epsilon: float) -> Tensor:
+def _scale(graph: GraphWriter, source: Tensor, mean: Tensor, variance: Tensor, epsilon: float) -> Tensor:
     spread = graph.node("Sqrt", [graph.elementwise("Add", variance, graph.scalar(epsilon, variance))])
     return graph.elementwise("Div", graph.elementwise("Sub", source, mean), spread)
 
@@ -55,7 +55,7 @@ def _affine(graph: GraphWriter, source: Tensor, scale: Tensor, shift: Tensor) ->
     return graph.elementwise("Add", graph.elementwise("Mul", source, scale), shift)
 
 
-def _normalized(graph: GraphWriter, source: Tensor, over: Sequence[int], epsilon: float) -> Tensor:
+def _normalize(graph: GraphWriter, source: Tensor, over: Sequence[int], epsilon: float) -> Tensor:
     """Write values with zero mean and unit variance over axes."""
     distance = graph.elementwise("Sub", source, reduce(graph, "ReduceMean", source, over))
     variance = reduce(graph, "ReduceMean", graph.node("Mul", [distance, distance]), over)
@@ -70,10 +70,10 @@ def _layer_norm(graph: GraphWriter, call: Any) -> Tensor:
     parameters = [scale, shift] if attrs.center else [scale]
     if over == tuple(range(len(source.shape) - len(over), len(source.shape))) and attrs.scale:
         return graph.node("LayerNormalization", [source, *parameters], axis=over[0], epsilon=epsilon)
-    result = _normalized(graph, source, over, epsilon)
+    result = _normalize(graph, source, over, epsilon)
     if attrs.scale:
-        result = graph.elementwise("Mul", result, _along(graph, scale, source, over))
-    return graph.elementwise("Add", result, _along(graph, shift, source, over)) if attrs.center else result
+        result = graph.elementwise("Mul", result, _align(graph, scale, source, over))
+    return graph.elementwise("Add", result, _align(graph, shift, source, over)) if attrs.center else result
 
 
 def _instance_norm(graph: GraphWriter, call: Any) -> Tensor:
@@ -82,15 +82,15 @@ def _instance_norm(graph: GraphWriter, call: Any) -> Tensor:
     channels, over = axes(attrs.channel_axis, len(source.shape)), axes(attrs.axes, len(source.shape))
     if channels == (1,) and over == tuple(range(2, len(source.shape))) and attrs.scale and attrs.center:
         return graph.node("InstanceNormalization", [source, scale, shift], epsilon=float(attrs.epsilon))
-    result = _normalized(graph, source, over, float(attrs.epsilon))
+    result = _normalize(graph, source, over, float(attrs.epsilon))
     return _scale_channels(graph, result, call, channels)
 
 
 def _scale_channels(graph: GraphWriter, source: Tensor, call: Any, channels: Sequence[int]) -> Tensor:
     scale, shift = (graph.tensor(operand) for operand in call.args[1:])
     if call.attrs.scale:
-        source = graph.elementwise("Mul", source, _along(graph, scale, source, channels))
-    return graph.elementwise("Add", source, _along(graph, shift, source, channels)) if call.attrs.center else source
+        source = graph.elementwise("Mul", source, _align(graph, scale, source, channels))
+    return graph.elementwise("Add", source, _align(graph, shift, source, channels)) if call.attrs.center else source
 
 
 def _group_norm(graph: GraphWriter, call: Any) -> Tensor:
@@ -100,7 +100,7 @@ def _group_norm(graph: GraphWriter, call: Any) -> Tensor:
     # The channels in two axes, of which the norm is taken over the second and over others.
     extents = (*source.shape[:channel], groups, source.shape[channel] // groups, *source.shape[channel + 1 :])
     beyond = [axis + 1 if axis > channel else axis for axis in over if axis != channel]
-    result = _normalized(graph, graph.reshape(source, extents), sorted({*beyond, channel + 1}), float(attrs.epsilon))
+    result = _normalize(graph, graph.reshape(source, extents), sorted({*beyond, channel + 1}), float(attrs.epsilon))
     return _scale_channels(graph, graph.reshape(result, source.shape), call, [channel])
 
 
@@ -112,7 +112,7 @@ def _rms_norm(graph: GraphWriter, call: Any) -> Tensor:
     mean = reduce(graph, "ReduceMean", graph.node("Mul", [wide, wide]), over)
     size = graph.node("Sqrt", [graph.elementwise("Add", mean, graph.scalar(float(call.attrs.epsilon), mean))])
     result = graph.cast(graph.elementwise("Div", wide, size), source.dtype)
-    return graph.elementwise("Mul", result, _along(graph, scale, source, over))
+    return graph.elementwise("Mul", result, _align(graph, scale, source, over))
 
 
 WRITERS = {

@@ -25,14 +25,14 @@ def write_recurrent(graph: GraphWriter, call: Any, form: Mapping[str, Any]) -> l
     recurrent = _untile(graph, tiles, hidden, (2, 1) if products > 1 else (gates,))
     states = [operands.pop(0) for _ in range(2 if kind == "LSTM" else 1)]
     peepholes = operands.pop(0) if form["peepholes"] else None
-    second_bias = _second_bias(graph, operands.pop(0), gates) if kind == "GRU" and form["linear_before_reset"] else None
+    second_bias = _pad_bias(graph, operands.pop(0), gates) if kind == "GRU" and form["linear_before_reset"] else None
     lengths = operands.pop(0) if form["lengths"] else None
     biases = graph.concat([bias, second_bias or constant(np.zeros(gates * hidden, np.float32))], 0)
-    rows = [_in_front(graph, tensor) for tensor in (weights, recurrent, biases)]
-    initial = [_in_front(graph, state) for state in states]
+    rows = [_add_axis(graph, tensor) for tensor in (weights, recurrent, biases)]
+    initial = [_add_axis(graph, state) for state in states]
     sources = [data, *rows, lengths and graph.cast(lengths, "int32"), *initial]
     if peepholes is not None:
-        sources.append(_in_front(graph, peepholes))
+        sources.append(_add_axis(graph, peepholes))
     return _results(graph, kind, sources, form)
 
 
@@ -55,7 +55,7 @@ def _results(graph: GraphWriter, kind: str, sources: Sequence[Tensor | None], fo
     ]
 
 
-def _in_front(graph: GraphWriter, tensor: Tensor) -> Tensor:
+def _add_axis(graph: GraphWriter, tensor: Tensor) -> Tensor:
     return graph.reshape(tensor, (1, *tensor.shape))
 
 
@@ -90,6 +90,6 @@ def _untile(graph: GraphWriter, tiles: Sequence[Tensor], hidden: int, gates: Seq
     return graph.concat(parts, 0)
 
 
-def _second_bias(graph: GraphWriter, candidate: Tensor, gates: int) -> Tensor:
+def _pad_bias(graph: GraphWriter, candidate: Tensor, gates: int) -> Tensor:
     zeros = constant(np.zeros((gates - 1) * candidate.shape[0], np.float32))
     return graph.concat([zeros, candidate], 0)

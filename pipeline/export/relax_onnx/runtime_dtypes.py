@@ -71,7 +71,7 @@ def _with_casts(node: Node) -> Sequence[Node]:
     dtype = next((candidate for candidate in _WIDER.get(source.dtype, ()) if candidate in _DTYPES[node.kind]), "")
     if not dtype:
         raise Unwritable(f"{node.kind} of {source.dtype}")
-    inputs, outputs = _alike(node.kind)
+    inputs, outputs = _dtype_tests(node.kind)
     wide_sources: dict[Tensor, Tensor] = {}
     for position, tensor in enumerate(node.inputs):
         if tensor is not None and inputs(position) and tensor not in wide_sources:
@@ -98,7 +98,7 @@ def _cast(source: Tensor, target: Tensor) -> Node:
 
 
 @functools.cache
-def _alike(kind: str) -> tuple[Any, Any]:
+def _dtype_tests(kind: str) -> tuple[Any, Any]:
     """Return predicates: inputs and outputs of the operator's main dtype."""
     from onnx import defs
 

@@ -64,14 +64,14 @@ def _running_product(graph: GraphWriter, call: Any) -> Tensor:
     source, axis = _running(graph, call)
     extent, distance = source.shape[axis], 1
     if call.attrs.exclusive:
-        source = _delayed(graph, source, axis, 1)
+        source = _delay(graph, source, axis, 1)
     while distance < extent:
-        source = graph.node("Mul", [source, _delayed(graph, source, axis, distance)])
+        source = graph.node("Mul", [source, _delay(graph, source, axis, distance)])
         distance *= 2
     return source
 
 
-def _delayed(graph: GraphWriter, source: Tensor, axis: int, distance: int) -> Tensor:
+def _delay(graph: GraphWriter, source: Tensor, axis: int, distance: int) -> Tensor:
     ones = constant(np.ones([distance if n == axis else e for n, e in enumerate(source.shape)]), source.dtype)
     head = [extent - distance if n == axis else extent for n, extent in enumerate(source.shape)]
     return graph.concat([ones, graph.slice(source, {axis: (0, head[axis], 1)}, head)], axis)

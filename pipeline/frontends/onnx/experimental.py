@@ -49,15 +49,15 @@ def _dtype(graph: Any) -> Any:
 
 
 def _affine(node: Any, attributes: Mapping[str, Any], dtype: Any) -> list[Any]:
-    return _scaled(node, np.array(attributes.get("alpha", 1.0), dtype), np.array(attributes.get("beta", 0.0), dtype))
+    return _scale(node, np.array(attributes.get("alpha", 1.0), dtype), np.array(attributes.get("beta", 0.0), dtype))
 
 
 def _image_scaler(node: Any, attributes: Mapping[str, Any], dtype: Any) -> list[Any]:
     bias = np.array(attributes.get("bias", [0.0]), dtype).reshape(1, -1, 1, 1)
-    return _scaled(node, np.array(attributes.get("scale", 1.0), dtype), bias)
+    return _scale(node, np.array(attributes.get("scale", 1.0), dtype), bias)
 
 
-def _scaled(node: Any, factor: np.ndarray, summand: np.ndarray) -> list[Any]:
+def _scale(node: Any, factor: np.ndarray, summand: np.ndarray) -> list[Any]:
     result = node.output[0]
     names = {part: f"{result}:{part}" for part in ("factor", "summand", "product")}
     return [

@@ -84,16 +84,16 @@ class OnnxExtractor:
     def _model_writer(self) -> RegionWriter:
         """Writer of the model's own operators, with folded shapes."""
         path, model = self._source
-        return RegionWriter(_simplified(path, model, ()))
+        return RegionWriter(_simplify(path, model, ()))
 
     @functools.cached_property
     def _plain_writer(self) -> RegionWriter:
         """Writer of the importer's operators. A stage may begin inside one of the model's."""
         path, model = self._source
-        return RegionWriter(_simplified(path, replace_experimental(model), None))
+        return RegionWriter(_simplify(path, replace_experimental(model), None))
 
 
-def _simplified(path: Path, model: Any, kinds: Sequence[str] | None) -> Any:
+def _simplify(path: Path, model: Any, kinds: Sequence[str] | None) -> Any:
     try:
         return simplify(path, model, kinds)
     except ModelError as error:

@@ -24,13 +24,13 @@ def _pad(mode: str, data: Any, pad_before: Sequence[int], pad_after: Sequence[in
     return relax.op.nn.pad(data, list(chain.from_iterable(zip(pad_before, pad_after, strict=True))), mode, float(value))
 
 
-def _of_two(relax_operator: Callable[[Any, Any], Any], data: Any, operand: Any) -> Any:
+def _call_binary(relax_operator: Callable[[Any, Any], Any], data: Any, operand: Any) -> Any:
     return relax_operator(data, relax.const(operand, data.ty.dtype) if isinstance(operand, int | float) else operand)
 
 
 _OPERATORS: dict[Any, Callable[..., Any]] = {
-    topi.maximum: lambda *pair: _of_two(relax.op.maximum, *pair),
-    topi.minimum: lambda *pair: _of_two(relax.op.minimum, *pair),
+    topi.maximum: lambda *pair: _call_binary(relax.op.maximum, *pair),
+    topi.minimum: lambda *pair: _call_binary(relax.op.minimum, *pair),
     topi.flip: relax.op.flip,
     topi.tile: relax.op.tile,
     topi.einsum: lambda equation, *operands: relax.op.einsum(operands, equation),

@@ -77,13 +77,13 @@ class BindingBuilder:
         # Folding allocates at once: a program of one line could ask for all memory by repeating a constant.
         if not any(isinstance(field, relax.Var) for field in inputs):
             _check_computed(total, sum(map(nbytes, inputs)))
-        result = self._bound(value)
+        result = self._bind(value)
         return result if len(fields) == 1 and not hasattr(value.ty, "fields") else self._take_apart(result, len(fields))
 
     def _take_apart(self, result: Any, count: int) -> tuple[Any, ...]:
-        return tuple(self._bound(self._relax.normalize(relax.TupleGetItem(result, index))) for index in range(count))
+        return tuple(self._bind(self._relax.normalize(relax.TupleGetItem(result, index))) for index in range(count))
 
-    def _bound(self, value: Any) -> Any:
+    def _bind(self, value: Any) -> Any:
         if len(self.bindings) >= self._most_bindings:
             raise ModelError(
                 f"the program unfolds to more than {self._most_bindings} operators, which is not supported"

@@ -199,7 +199,7 @@ class _FunctionReader:
             return self.function(number, scope)
         if node.kind == "relay.Let":
             return self._block(number, scope)
-        operands = self._all(self._operands(number), scope)
+        operands = self._expressions(self._operands(number), scope)
         if node.kind == "relay.Call":
             attributes = objects.attributes(objects.follow(number, "attrs"))
             return Call(operands[0], operands[1:], attributes, number)
@@ -212,7 +212,7 @@ class _FunctionReader:
             return If(operands[0], branches[0], branches[1], number)
         return Projection(operands[0], self._index(number, node), number)
 
-    def _all(self, numbers: Iterable[int], scope: _NodeScope) -> tuple[Expression, ...]:
+    def _expressions(self, numbers: Iterable[int], scope: _NodeScope) -> tuple[Expression, ...]:
         return tuple(self._operand(operand, scope) for operand in numbers)
 
     def _index(self, number: int, node: JsonNode) -> int:

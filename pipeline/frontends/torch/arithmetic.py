@@ -18,21 +18,21 @@ def promote(importer: Any, node: Any, *values: Any) -> list[Any]:
     """Return the operands as tensors of the result's dtype."""
     # PyTorch has inferred it on export; its rules of promotion, also for bare numbers, need not be written again.
     dtype = _name(node.meta["val"].dtype)
-    return [_as(importer, operand, dtype) for operand in values]
+    return [_cast(importer, operand, dtype) for operand in values]
 
 
 def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _as(importer: Any, value: Any, dtype: str) -> Any:
+def _cast(importer: Any, value: Any, dtype: str) -> Any:
     # A number has no dtype of its own: 1.5 added to float16 stays float16.
     if not isinstance(value, relax.Expr):
         return relax.const(value, dtype)
     return value if str(value.ty.dtype) == dtype else importer.block_builder.emit(relax.op.astype(value, dtype))
 
 
-def _of_two(operator: Binary, importer: Any, node: Any) -> Any:
+def _binary(operator: Binary, importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     return operator(*promote(importer, node, *list(operands.values())[:2]))
 
@@ -43,7 +43,7 @@ def _compare(operator: Binary, importer: Any, node: Any) -> Any:
         torch.result_type(*(getattr(argument, "meta", {}).get("val", argument) for argument in node.args[:2]))
     )
     operands = list(arguments(importer, node).values())[:2]
-    return operator(*(_as(importer, operand, dtype) for operand in operands))
+    return operator(*(_cast(importer, operand, dtype) for operand in operands))
 
 
 def _sum(operator: Binary, importer: Any, node: Any) -> Any:
@@ -71,7 +71,7 @@ def _divide(importer: Any, node: Any) -> Any:
 
 def _power(importer: Any, node: Any) -> Any:
     if node.meta["val"].dtype.is_floating_point:
-        return _of_two(relax.op.power, importer, node)
+        return _binary(relax.op.power, importer, node)
     return importer.tvm_converters[node.target.__name__](node)
 
 
@@ -87,7 +87,7 @@ def _clamp(importer: Any, node: Any) -> Any:
     return data
 
 
-def _of_one(importer: Any, node: Any) -> Any:
+def _unary(importer: Any, node: Any) -> Any:
     """Return a function in fractions, also of integers. TVM computes it in integers."""
     # TVM's converter reads its operand from the table of values, where it is exchanged for the moment.
     argument, operand = node.args[0], importer.env[node.args[0]]
@@ -112,23 +112,23 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     **_overloads("add.Tensor add.Scalar", relax.op.add, _sum),
     **_overloads("sub.Tensor sub.Scalar", relax.op.subtract, _sum),
     **_overloads("rsub.Tensor rsub.Scalar", lambda first, second: relax.op.subtract(second, first), _sum),
-    **_overloads("mul.Tensor mul.Scalar", relax.op.multiply, _of_two),
-    **_overloads("div.Tensor div.Scalar", relax.op.divide, _of_two),
-    **_overloads("maximum.default", relax.op.maximum, _of_two),
-    **_overloads("minimum.default", relax.op.minimum, _of_two),
-    **_overloads("remainder.Tensor remainder.Scalar", relax.op.floor_mod, _of_two),
-    **_overloads("fmod.Tensor fmod.Scalar", relax.op.mod, _of_two),
-    **_overloads("floor_divide.default", relax.op.floor_divide, _of_two),
-    **_overloads("atan2.default", relax.op.atan2, _of_two),
-    **_overloads("__lshift__.Scalar bitwise_left_shift.Tensor_Scalar", relax.op.left_shift, _of_two),
-    **_overloads("__rshift__.Scalar bitwise_right_shift.Tensor_Scalar", relax.op.right_shift, _of_two),
+    **_overloads("mul.Tensor mul.Scalar", relax.op.multiply, _binary),
+    **_overloads("div.Tensor div.Scalar", relax.op.divide, _binary),
+    **_overloads("maximum.default", relax.op.maximum, _binary),
+    **_overloads("minimum.default", relax.op.minimum, _binary),
+    **_overloads("remainder.Tensor remainder.Scalar", relax.op.floor_mod, _binary),
+    **_overloads("fmod.Tensor fmod.Scalar", relax.op.mod, _binary),
+    **_overloads("floor_divide.default", relax.op.floor_divide, _binary),
+    **_overloads("atan2.default", relax.op.atan2, _binary),
+    **_overloads("__lshift__.Scalar bitwise_left_shift.Tensor_Scalar", relax.op.left_shift, _binary),
+    **_overloads("__rshift__.Scalar bitwise_right_shift.Tensor_Scalar", relax.op.right_shift, _binary),
     **_overloads("eq.Tensor eq.Scalar", relax.op.equal, _compare),
     **_overloads("ne.Tensor ne.Scalar", relax.op.not_equal, _compare),
     **_overloads("lt.Tensor lt.Scalar", relax.op.less, _compare),
     **_overloads("le.Tensor le.Scalar", relax.op.less_equal, _compare),
     **_overloads("gt.Tensor gt.Scalar", relax.op.greater, _compare),
     **_overloads("ge.Tensor ge.Scalar", relax.op.greater_equal, _compare),
-    **{f"{name}.default": _of_one for name in _FRACTIONS.split()},
+    **{f"{name}.default": _unary for name in _FRACTIONS.split()},
     "clamp.Tensor": _clamp,
     "clamp.default": _clamp,
     "clamp_max.default": _clamp,

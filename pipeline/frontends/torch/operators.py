@@ -203,7 +203,7 @@ def _product(importer: Any, node: Any) -> Any:
     return relax.op.prod(operands["self"], operands["dim"], operands["keepdim"])
 
 
-def _any(importer: Any, node: Any) -> Any:
+def _reduce_any(importer: Any, node: Any) -> Any:
     emit = importer.block_builder.emit
     # By way of small numbers: Relax does not reduce truth values, and TVM returned numbers for numbers.
     truth = emit(relax.op.astype(arguments(importer, node)["self"], "bool"))
@@ -243,7 +243,7 @@ _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "adaptive_max_pool2d.default": _adaptive_max_pool2d,
     "amax.default": functools.partial(_extreme, relax.op.max),
     "amin.default": functools.partial(_extreme, relax.op.min),
-    "any.default": _any,
+    "any.default": _reduce_any,
     "avg_pool2d.default": _avg_pool2d,
     "celu.default": _elu,
     "elu.default": _elu,

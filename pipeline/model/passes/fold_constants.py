@@ -65,16 +65,16 @@ def fold(
 def _simplify(value: Any, ty: Any, kernels: Mapping[Any, Any]) -> Any:
     if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Tuple):
         return value.tuple_value.fields[value.index]
-    if isinstance(value, Call) and (shape := _known_shape(value)) is not None:
+    if isinstance(value, Call) and (shape := _fold_shape(value)) is not None:
         return shape
     if isinstance(value, Call) and _is_constant(value) and _is_small(value, ty):
         return _compute(value, kernels)
-    if isinstance(value, Call) and value.op.name == "relax.reshape" and _same_extents(value):
+    if isinstance(value, Call) and value.op.name == "relax.reshape" and _keeps_extents(value):
         return value.args[0]
     return value
 
 
-def _known_shape(call: Any) -> Any:
+def _fold_shape(call: Any) -> Any:
     """Fold a call between known shapes and tensors."""
     operator, argument = call.op.name, call.args[0]
     shape = getattr(argument.ty, "shape", None) if operator == "relax.shape_of" else argument
@@ -87,7 +87,7 @@ def _known_shape(call: Any) -> Any:
     return shape if operator == "relax.shape_of" else None
 
 
-def _same_extents(reshape: Any) -> bool:
+def _keeps_extents(reshape: Any) -> bool:
     extents = getattr(reshape.args[0].ty, "shape", None)
     return extents is not None and list(extents) == list(reshape.args[1])
 

@@ -170,7 +170,7 @@ def _move(binding: Binding, producers: Mapping[Any, Binding], outputs: Sequence[
     source = mover.value.args[0]
     sources = list(source.fields) if isinstance(source, relax.Tuple) else [source]
     dequantizers = [producers.get(operand) for operand in sources]
-    if not all(operand is not None and _same(operand.value, binding.value) for operand in dequantizers):
+    if not all(operand is not None and _restores_bytes(operand.value, binding.value) for operand in dequantizers):
         return {}
     quantized_sources = {operand.var: operand.value.args[0] for operand in dequantizers if operand is not None}
     binding.value = replace(
@@ -180,7 +180,7 @@ def _move(binding: Binding, producers: Mapping[Any, Binding], outputs: Sequence[
     return {mover.name: binding.name}
 
 
-def _same(dequantize: Any, quantize: Any) -> bool:
+def _restores_bytes(dequantize: Any, quantize: Any) -> bool:
     """Check if quantising restores the dequantised bytes."""
     if not calls(dequantize, "dequantize") or not isinstance(dequantize.args[0], relax.Var):
         return False

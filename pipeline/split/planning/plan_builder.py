@@ -112,14 +112,16 @@ def _share_cores(plans: Sequence[StagePlan], board: Board, stages: Sequence[Stag
     # The longest first: short ones even out what long ones leave uneven.
     for index in sorted(homeless, key=lambda stage: -plans[stage].seconds):
         device = board.device(plans[index].device)
-        candidates = [_on_core(plans[index], stages[index], device, core) for core in own_cores(device, device.cores)]
+        candidates = [
+            _place_on_core(plans[index], stages[index], device, core) for core in own_cores(device, device.cores)
+        ]
         if candidates:
             result[index] = min(candidates, key=lambda plan: loads[plan.device, plan.cores[0]] + plan.seconds)
             loads[device.name, result[index].cores[0]] += result[index].seconds
     return tuple(result)
 
 
-def _on_core(plan: StagePlan, stage: StageSolution, device: Device, core: int) -> StagePlan:
+def _place_on_core(plan: StagePlan, stage: StageSolution, device: Device, core: int) -> StagePlan:
     # The solver counts with the fastest core.
     slower = max(map(device.speed, device.cores)) / device.speed(core)
     return replace(plan, cores=(core,), seconds=stage.compute * slower + plan.transfer_s)

@@ -41,7 +41,7 @@ def _tile(call: NodeCall) -> Any:
     return data if shape == result_shape else relax.op.broadcast_to(data, result_shape)
 
 
-def _filled(call: NodeCall) -> Any:
+def _fill(call: NodeCall) -> Any:
     """Return ``ConstantOfShape`` of a computed shape."""
     if not call.is_computed(0):
         return None
@@ -189,7 +189,7 @@ def _triangle(call: NodeCall) -> Any:
 
 CONVERTERS = {
     "CenterCropPad": _center_crop_pad,
-    "ConstantOfShape": _filled,
+    "ConstantOfShape": _fill,
     "Expand": _expand,
     "EyeLike": _eye,
     "OneHot": _one_hot,

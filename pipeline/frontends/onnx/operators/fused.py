@@ -60,13 +60,13 @@ def _product(call: NodeCall) -> Any:
     if int(call.attributes.get("transBatchA", 0)) or int(call.attributes.get("transBatchB", 0)):
         raise ValueError("with its batch transposed")
     operands = [
-        _transposed(call.inputs[position]) if int(call.attributes.get(name, 0)) else call.inputs[position]
+        _transpose(call.inputs[position]) if int(call.attributes.get(name, 0)) else call.inputs[position]
         for position, name in enumerate(("transA", "transB"))
     ]
     return _scale(call, call.normal(relax.op.matmul(*(call.normal(operand) for operand in operands))), "alpha")
 
 
-def _transposed(value: Any) -> Any:
+def _transpose(value: Any) -> Any:
     order = list(range(value.ty.ndim))
     return relax.op.permute_dims(value, [*order[:-2], order[-1], order[-2]])
 
@@ -82,7 +82,7 @@ def _convolution(call: NodeCall) -> Any:
 def _gemm(call: NodeCall) -> Any:
     """Return ``FusedGemm``: matrix product, sum and activation."""
     operands = [
-        _transposed(value) if int(call.attributes.get(name, 0)) else value
+        _transpose(value) if int(call.attributes.get(name, 0)) else value
         for name, value in zip(("transA", "transB"), call.inputs, strict=False)
     ]
     result = call.normal(relax.op.matmul(*(call.normal(operand) for operand in operands)))

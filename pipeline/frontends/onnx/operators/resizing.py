@@ -263,7 +263,7 @@ def _cubic_weight(distance: np.ndarray, alpha: float) -> np.ndarray:
     return np.asarray(np.where(distance <= 1, first_piece, second_piece))
 
 
-def _along(values: np.ndarray, axis: int, rank: int) -> Any:
+def _align(values: np.ndarray, axis: int, rank: int) -> Any:
     return constant(values.reshape(-1, *[1] * (rank - axis - 1)))
 
 
@@ -275,7 +275,7 @@ def _interpolate(normal: Normalize, data: Any, axis: int, taps: Iterator[tuple[n
             continue
         term = normal(relax.op.take(data, constant(indices.astype(np.int64)), axis))
         if (weights != 1).any():
-            term = normal(relax.op.multiply(term, _along(weights.astype(np.float32), axis, data.ty.ndim)))
+            term = normal(relax.op.multiply(term, _align(weights.astype(np.float32), axis, data.ty.ndim)))
         total = term if total is None else normal(relax.op.add(total, term))
     return total
 
@@ -284,7 +284,7 @@ def _fill(normal: Normalize, data: Any, axis: int, is_filled: np.ndarray, value:
     if not is_filled.any():
         return data
     fill = relax.const(value, str(data.ty.dtype))
-    return normal(relax.op.where(_along(is_filled, axis, data.ty.ndim), fill, data))
+    return normal(relax.op.where(_align(is_filled, axis, data.ty.ndim), fill, data))
 
 
 CONVERTERS = {"Resize": resize, "Upsample": upsample}

@@ -204,9 +204,9 @@ class RecurrentLoop:
 
     def _gate(self, elements: _Elements, gate: int) -> Any:
         """Return a gate's sum with its projected input."""
-        return self._projected(elements, gate) + self._recurrent(elements, gate)
+        return self._projection(elements, gate) + self._recurrent(elements, gate)
 
-    def _projected(self, elements: _Elements, gate: int) -> Any:
+    def _projection(self, elements: _Elements, gate: int) -> Any:
         form = self._form
         row = elements.step * form.batch + elements.row
         return load(self._inputs, (row * form.gates + gate) * form.hidden + elements.at, elements.lanes)
@@ -266,7 +266,7 @@ class RecurrentLoop:
             reset = gate(self._gate(elements, 1), lanes)
             recurrent = reset * (recurrent + load(self._bias, elements.at, lanes))
         update = gate(self._gate(elements, 0), lanes)
-        value = candidate(self._projected(elements, 2) + recurrent, lanes)
+        value = candidate(self._projection(elements, 2) + recurrent, lanes)
         return self._store_state(elements, value + update * (state - value))
 
 

@@ -43,7 +43,7 @@ class _RecurrentOperator:
         self._swaps = bool(attributes.get("layout", 0))
         if str(inputs[0].ty.dtype) != "float32":
             raise ValueError(f"of {inputs[0].ty.dtype}, which is not supported")
-        data = self._swapped(inputs[0]) if self._swaps else inputs[0]
+        data = self._swap_axes(inputs[0]) if self._swaps else inputs[0]
         self._data = data
         self._steps, self._batch, _ = (int(extent) for extent in data.ty.shape)
         self._directions = _DIRECTIONS[attributes.get("direction", b"forward")]
@@ -181,7 +181,7 @@ class _RecurrentOperator:
         part = self._emit(relax.op.strided_slice(value, [0], [number], [number + 1]))
         return self._emit(relax.op.squeeze(part, [0]))
 
-    def _swapped(self, value: Any) -> Any:
+    def _swap_axes(self, value: Any) -> Any:
         return self._emit(relax.op.permute_dims(value, [1, 0, 2]))
 
     def _emit(self, value: Any) -> Any:

@@ -114,7 +114,7 @@ def _kernel_layout(attrs: Attributes, axes: int, channels: int, extents: tuple[i
     return f"IO{space}" if is_misnamed else layout
 
 
-def _over(axes: int, convert: Callable[..., Any]) -> Converter:
+def _fix_axes(axes: int, convert: Callable[..., Any]) -> Converter:
     def converter(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
         return convert(builder, attrs, x, weight, axes)
 
@@ -122,6 +122,6 @@ def _over(axes: int, convert: Callable[..., Any]) -> Converter:
 
 
 TABLE: dict[str, Converter] = {
-    **{f"nn.conv{axes}d": _over(axes, convolve) for axes in _SPACE},
-    **{f"nn.conv{axes}d_transpose": _over(axes, transpose_convolve) for axes in _SPACE},
+    **{f"nn.conv{axes}d": _fix_axes(axes, convolve) for axes in _SPACE},
+    **{f"nn.conv{axes}d_transpose": _fix_axes(axes, transpose_convolve) for axes in _SPACE},
 }

@@ -88,14 +88,14 @@ def _non_max_suppression(  # noqa: PLR0913, PLR0917 - Relay's operands
 def _roi(builder: BindingBuilder, attrs: Attributes, data: Any, rois: Any, align: bool) -> Any:
     attrs.choice("layout", "NCHW")
     size, scale = tuple(attrs.positive("pooled_size", 2)), attrs.number("spatial_scale")
-    rois = _of_images(builder, data, rois)
+    rois = _check_images(builder, data, rois)
     if not align:
         return builder.kernel(topi.vision.roi_pool_nchw, data, rois, pooled_size=size, spatial_scale=scale)
     ratio, mode = attrs.integer("sample_ratio", -1), attrs.choice("mode", "avg", "max")
     return builder.emit(op.vision.roi_align(data, rois, size, scale, sample_ratio=ratio, mode=mode))
 
 
-def _of_images(builder: BindingBuilder, data: Any, rois: Any) -> Any:
+def _check_images(builder: BindingBuilder, data: Any, rois: Any) -> Any:
     """Return regions with checked images; kernels would read foreign memory."""
     if len(shape(data)) != 4 or len(shape(rois)) != 2 or shape(rois)[1] != 5:
         raise ModelError(f"regions of the shape {shape(rois)} do not fit the shape {shape(data)}")

@@ -106,7 +106,7 @@ def _check_elementwise(x: Any, indices: Any, number: int) -> None:
     _check_indices(indices, (shape(x)[number],))
 
 
-def _by_rows(builder: BindingBuilder, x: Any, indices: Any, batch_rank: int = 0) -> Any:
+def _rows_last(builder: BindingBuilder, x: Any, indices: Any, batch_rank: int = 0) -> Any:
     """Return indices with Relay's first axis at Relax's place, the end."""
     count = shape(indices)[0] if shape(indices) else 0
     if not 1 <= count <= len(shape(x)) - batch_rank:
@@ -121,7 +121,7 @@ def _gather_nd(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any)
     batch_rank = attrs.integer("batch_dims", 0)
     if not 0 <= batch_rank < len(shape(x)):
         raise ModelError(f"batch_dims={batch_rank} does not fit the shape {shape(x)}")
-    return builder.emit(op.gather_nd(x, _by_rows(builder, x, indices, batch_rank), batch_rank))
+    return builder.emit(op.gather_nd(x, _rows_last(builder, x, indices, batch_rank), batch_rank))
 
 
 def _scatter_elements(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any, updates: Any) -> Any:
@@ -135,7 +135,7 @@ def _scatter_elements(builder: BindingBuilder, attrs: Attributes, x: Any, indice
 
 def _scatter_nd(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any, updates: Any) -> Any:
     kind = attrs.choice("mode", "update", "add", "mul", "min", "max")
-    return builder.emit(op.scatter_nd(x, _by_rows(builder, x, indices), updates, kind))
+    return builder.emit(op.scatter_nd(x, _rows_last(builder, x, indices), updates, kind))
 
 
 def _one_hot(builder: BindingBuilder, attrs: Attributes, indices: Any, on_value: Any, off_value: Any) -> Any:

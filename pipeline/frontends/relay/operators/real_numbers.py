@@ -45,7 +45,7 @@ def to_real(builder: BindingBuilder, x: Any, scale: Any, zero: Any, number: int 
         if dtype(x) not in _BYTES:
             return real_value
         return _dequantize_bytes(builder, _quantize_real(builder, real_value, scale, zero, dtype(x)), scale, zero)
-    factor = _along(builder, scales, x, number)
+    factor = _align(builder, scales, x, number)
     # A bias in units of the sums; multiplied by the scale it is the bias that training knew.
     if calls(value, "add") and (bias := array(value.args[1])) is not None and not zeros.any():
         source = to_real(builder, value.args[0], scale, zero, number)
@@ -57,7 +57,7 @@ def to_real(builder: BindingBuilder, x: Any, scale: Any, zero: Any, number: int 
     # A constant needs no operator: its real values fold.
     if dtype(x) in _BYTES and array(x) is None:
         return _dequantize_bytes(builder, x, scale, zero, number)
-    difference = builder.emit(op.subtract(cast(builder, x, "float32"), _along(builder, zeros, x, number)))
+    difference = builder.emit(op.subtract(cast(builder, x, "float32"), _align(builder, zeros, x, number)))
     return builder.emit(op.multiply(difference, factor))
 
 
@@ -93,7 +93,7 @@ def _float(constant: Any, description: str) -> np.ndarray:
     return constant_values(constant, description).astype(np.float32)
 
 
-def _along(builder: BindingBuilder, values: np.ndarray, x: Any, number: int) -> Any:
+def _align(builder: BindingBuilder, values: np.ndarray, x: Any, number: int) -> Any:
     if values.size == 1:
         return builder.constant(values.reshape(()))
     return align_with_axis(builder, builder.constant(values), x, number)
@@ -110,8 +110,8 @@ def _quantize_real(  # noqa: PLR0913, PLR0917 - all of a quantised tensor
     builder: BindingBuilder, x: Any, scale: Any, zero: Any, kind: str, number: int = 0
 ) -> Any:
     if kind not in _BYTES:
-        scales = _along(builder, _float(scale, "a scale"), x, number)
-        quotient = op.add(builder.emit(op.divide(x, scales)), _along(builder, _float(zero, "a zero point"), x, number))
+        scales = _align(builder, _float(scale, "a scale"), x, number)
+        quotient = op.add(builder.emit(op.divide(x, scales)), _align(builder, _float(zero, "a zero point"), x, number))
         return cast(builder, builder.emit(quotient), kind)
     # Relax's own operators, in which later passes find the scales.
     return builder.emit(op.quantize(x, *_operands(builder, scale, zero, kind), axis=number, out_dtype=kind))
@@ -158,7 +158,7 @@ def _convert_product(compute: Callable[..., Any]) -> Converter:
         unit = _float(scales[0], "a scale") * _float(scales[1], "a scale")
         layout = str(attrs.get("data_layout") or "NC")
         return cast(
-            builder, builder.emit(op.divide(products, _along(builder, unit, products, layout.find("C")))), "int32"
+            builder, builder.emit(op.divide(products, _align(builder, unit, products, layout.find("C")))), "int32"
         )
 
     return convert

@@ -89,18 +89,18 @@ class Footprint:
         border_bytes = np.array([_bytes(graph.inputs), *crossing_bytes(graph), _bytes(graph.outputs)], np.float64)
         results = [_bytes([graph.tensors[name] for name in operator.outputs]) for operator in graph.operators]
         parameters = [operator.parameter_bytes for operator in graph.operators]
-        workspace = border_bytes[:-1] + _by_group(graph, results)
-        return Footprint(_by_group(graph, parameters), workspace, border_bytes, TensorUse.of(graph))
+        workspace = border_bytes[:-1] + _sum_by_group(graph, results)
+        return Footprint(_sum_by_group(graph, parameters), workspace, border_bytes, TensorUse.of(graph))
 
     def stage_bytes(self, begin: int, end: int, replicas: int = 1) -> float:
         """Return a stage's bytes, without waiting frames."""
-        return float(replicas * (self.parameters[begin:end].sum() + self._most_alive(begin, end)))
+        return float(replicas * (self.parameters[begin:end].sum() + self._peak_bytes(begin, end)))
 
     def entry_bytes(self, begin: int, end: int) -> float:
         """Return the bytes of a frame waiting before the stage."""
         return float(self.tensors.nbytes[self.tensors.entries(begin, end)[0]].sum())
 
-    def _most_alive(self, begin: int, end: int) -> float:
+    def _peak_bytes(self, begin: int, end: int) -> float:
         """Return the most bytes alive at once, without passing tensors."""
         tensors, last = self.tensors.entries(begin, end)
         alive = np.flatnonzero((self.tensors.makers >= begin) & (self.tensors.makers < end))
@@ -114,7 +114,7 @@ class Footprint:
         return float(np.cumsum(change)[:-1].max())
 
 
-def _by_group(graph: Graph, values: Sequence[int]) -> Array:
+def _sum_by_group(graph: Graph, values: Sequence[int]) -> Array:
     # Groups are numbered without gaps, so that the sums by number are the groups'.
     return np.bincount([operator.group for operator in graph.operators], weights=values).astype(np.float64)
 

@@ -65,11 +65,11 @@ class PlanRequest:
         if device.cores:
             # Of more stages than all others have places for, the rest shares the cores.
             stages = max(
-                stages, len(self.devices) - sum(_units(needed_device) for needed_device in self._others(device))
+                stages, len(self.devices) - sum(_units(needed_device) for needed_device in self._other_devices(device))
             )
         return _units(device) - max(0, stages - 1)
 
-    def _others(self, device: Device) -> list[Device]:
+    def _other_devices(self, device: Device) -> list[Device]:
         candidates = {candidate.name: candidate for stage in self.devices for candidate in stage}
         return [candidate for name, candidate in candidates.items() if not device.is_called(name)]
 
