@@ -74,7 +74,7 @@ def check_changelog(root: Path, version: str) -> None:
 
 
 def export_commit(root: Path, folder: Path) -> None:
-    """Write the files of the last commit into a folder: no release has what is not committed."""
+    """Export the last commit into a folder, without uncommitted files."""
     archive = subprocess.run(["git", "-C", str(root), "archive", "HEAD"], check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         # A link that leaves the folder is refused.
