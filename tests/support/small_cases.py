@@ -142,16 +142,15 @@ class SmallCase:
         )
 
 
-def random_small_case(seed: int) -> SmallCase:
+def random_small_case(seed: int, count: int = 4) -> SmallCase:
     """Return branches or a chain with tensors that skip groups, on a CPU with an accelerator behind a link."""
     random = np.random.default_rng(seed)
-    count = 4
     reads: list[list[int]] = [[]]
     for group in range(1, count - 1):
         reads.append(sorted({int(each) for each in random.integers(0, group, size=2)}))
     if seed % 4 == 3:
         # A chain, in which the solver's count is wrong only where workers wait, or memories are slow.
-        reads = [[], [0], [1]]
+        reads = [[], *([group] for group in range(count - 2))]
     unread = set(range(count - 1)) - {each for group in reads for each in group}
     skips = set() if seed % 4 == 3 else {int(random.integers(0, count - 1))}
     reads.append(sorted(unread | skips))
