@@ -104,8 +104,8 @@ def show(plan: Plan, explanation: Explanation) -> None:
     # One stage alone has nobody to wait for.
     if len(explanation.stages) > 1:
         out.print(_queues(explanation))
-    if explanation.pins:
-        out.print(f"  Constraints: {', '.join(explanation.pins)}.", markup=False)
+    for line in _causes(explanation):
+        out.print(f"  {line}", markup=False)
     for advice in (*explanation.unfused, *explanation.help):
         out.print(f"  {advice}")
     considered = console.table("Considered", "way", ">stages", ">replicas", ">frames/s", ">latency ms")
@@ -153,6 +153,15 @@ def _trade_offs(explanation: Explanation) -> str:
         for option in explanation.trade_offs
     )
     return f"Rate and latency: {'; '.join(alternatives)}."
+
+
+def _causes(explanation: Explanation) -> list[str]:
+    """Return why stages lie where they do, those of one cause in one line."""
+    stages: dict[tuple[str, str], list[str]] = {}
+    for stage in explanation.stages:
+        if stage.cause:
+            stages.setdefault((stage.device, stage.cause), []).append(stage.name)
+    return [f"{', '.join(names)} on {device}: {cause}." for (device, cause), names in stages.items()]
 
 
 def _queues(explanation: Explanation) -> str:

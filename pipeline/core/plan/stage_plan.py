@@ -104,6 +104,8 @@ class StagePlan:
         Bytes that one frame moves between the processor and its device's memory, 0 if unknown.
     steps : tuple of StepPlan
         Of a heterogeneous stage, in order; empty if all of it runs on `device`.
+    cause : str
+        Reason for its device, such as ``"measured fastest: 1.2 ms, gpu 3.4 ms"``; empty if nobody planned it.
     """
 
     name: str
@@ -121,6 +123,7 @@ class StagePlan:
     replica_seconds: tuple[float, ...] = ()
     memory_traffic: float = 0.0
     steps: tuple[StepPlan, ...] = ()
+    cause: str = ""
 
     @property
     def replica_times(self) -> tuple[float, ...]:

@@ -11,6 +11,7 @@ from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import Plan
 from pipeline.split.planning.arrangement import arrange, in_own_order_if_better
 from pipeline.split.planning.goal_search import GoalSearch
+from pipeline.split.planning.placement import Placement
 from pipeline.split.planning.problem import pins, queues
 from pipeline.split.planning.problem.goals import check_watts, resolve_goal
 from pipeline.split.planning.problem.request import ANY_REQUEST, PlanRequest, resolve_request
@@ -58,6 +59,8 @@ class Planner(TimedGraph):
         timed = search.timed
         order = () if timed is self else tuple(operator.name for operator in timed.graph.operators)
         plan = replace(timed.build(solution), unsplit_seconds=self.unsplit_seconds, order=order)
+        has_devices, has_cuts = devices is not None, cuts is not None
+        plan = Placement(timed, plan, solution, goal, has_devices=has_devices, has_cuts=has_cuts).with_causes()
         return queues.add_queues(plan, timed.graph, self.queue_depth, self.cv)
 
     def solve(

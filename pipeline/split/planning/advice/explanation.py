@@ -80,6 +80,8 @@ class StageForecast:
         Share of the frame rate that this queue is expected to cost, as stages' times vary, 0 to 1.
     steps : tuple of StepForecast
         Of a heterogeneous stage, whose workers borrow other devices.
+    cause : str
+        Reason for its device, as the plan has it; empty if it has none.
     """
 
     name: str
@@ -98,6 +100,7 @@ class StageForecast:
     queue_depth: int
     queue_cost: float
     steps: tuple[StepForecast, ...] = ()
+    cause: str = ""
 
     @property
     def seconds(self) -> float:
@@ -145,8 +148,6 @@ class Explanation:
         queues were chosen.
     unfused : tuple of DividedGroup
         Fused groups that cuts divide, with what that costs.
-    pins : tuple of str
-        What had to run where, as sentences.
     fallback_share : float
         Share of the computing time, 0 to 1, of operators that the model's own runtime computes.
     trade_offs : tuple of Alternative
@@ -169,7 +170,6 @@ class Explanation:
     measured: bool
     cv: float
     unfused: tuple[DividedGroup, ...] = ()
-    pins: tuple[str, ...] = ()
     fallback_share: float = 0.0
     trade_offs: tuple[Alternative, ...] = ()
 
@@ -236,7 +236,6 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
         measured=plan.measured,
         cv=planner.cv,
         unfused=tuple(divided_groups(planner.graph)),
-        pins=tuple(dict.fromkeys(pin.reason for pin in planner.pins.values())),
         fallback_share=fallback_share(planner.graph, np.concatenate(group_s).tolist()),
         trade_offs=options,
     )
@@ -291,4 +290,5 @@ def _forecasts(
             queue_depth=stage.queue_depth,
             queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
             steps=tuple(_forecast_steps(graph, stage, footprint)),
+            cause=stage.cause,
         )
