@@ -58,6 +58,13 @@ def test_the_readme_fits_on_a_screen_or_two(root: Path) -> None:
     assert [line for line in lines if len(line) > 100] == []
 
 
+def test_a_newcomer_reads_few_words(root: Path) -> None:
+    pages = [
+        (root / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("index", "guide", "boards", "streaming")
+    ]
+    assert sum(len(page.split()) for page in pages) < 5000
+
+
 def test_each_make_target_that_is_named_is_there(page: str, root: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page, re.MULTILINE)) <= targets
