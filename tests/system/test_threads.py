@@ -255,6 +255,7 @@ def test_work_that_nobody_waits_for_has_a_future() -> None:
 
     outcome = start_in_thread(work, "files")
     assert not outcome.done()
+    assert not outcome.cancel(), "it has begun already, for whoever waits"
     gate.set()
     assert outcome.result(LIMIT) == 7
     assert names == ["files"]
