@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pipeline.commands.shared import console
 from pipeline.errors import InputError
 from pipeline.executor import host_target
 from pipeline.system import affinity
-from pipeline.system.distribution import FULL, requirements
+from pipeline.system.distribution import FULL
 from pipeline.system.version import VERSION
 
 HELP = "Show versions, the processor, and which optional packages are installed."
@@ -96,13 +95,12 @@ def describe() -> Environment:
 
 
 def _packages() -> Iterator[Package]:
-    texts = requirements()
-    extras = dict.fromkeys(["", *re.findall(r"""extra == ["']([\w-]+)["']""", "\n".join(texts))])
-    needs = [Requirement(text) for text in texts]
+    extras = ("", *(metadata.metadata(FULL).get_all("Provides-Extra") or ()))
+    requirements = [Requirement(text) for text in metadata.requires(FULL) or ()]
     for extra in extras:
         if extra in DEVELOPMENT:
             continue
-        for requirement in needs:
+        for requirement in requirements:
             # An extra may name others, which are listed themselves.
             if requirement.name != FULL and _belongs_to(requirement, extra):
                 yield _package(requirement, extra)

@@ -1,4 +1,4 @@
-"""Distributions: the installed one, its requirements, and the packages' names."""
+"""Distributions: the installed one, and the packages' names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import Any
 
 from pipeline.errors import MissingExtra, ShadowedPackage
 
@@ -30,52 +29,19 @@ def install_command(extra: str) -> str:
     It has their own names. That is right for both distributions, and never has pip look for this project's name on an
     index where it may be somebody else's.
     """
-    if packages := dict.fromkeys(_extra_packages(extra)):
+    if packages := dict.fromkeys(_extra_packages(FULL if IS_FULL else RUNTIME, extra)):
         return "pip install " + " ".join(f"'{package}'" for package in packages)
-    # The runtime lacks the extra, or nothing is installed.
+    # Run from its source, without being installed; or the runtime lacks the extra.
     return f"install the packages of the extra '{extra}', which {FULL}'s pyproject.toml lists"
 
 
-def requirements(root: Path = _ROOT) -> list[str]:
-    """List the requirements of this distribution and its extras.
-
-    A source tree's own ``pyproject.toml`` comes first. The tree may not be installed, or under an earlier name.
-    The form is that of `importlib.metadata.requires`.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the package `pipeline`.
-
-    Raises
-    ------
-    importlib.metadata.PackageNotFoundError
-        If it is neither a source tree nor installed.
-    """
+def _extra_packages(distribution: str, extra: str) -> Iterator[str]:
+    """Yield the packages of an extra, nested extras included."""
     # Not before: it takes as long to import as a bundle to load.
     from importlib import metadata
 
-    import msgspec
-
-    file = root / "pyproject.toml"
-    project: dict[str, Any] = msgspec.toml.decode(file.read_bytes()).get("project", {}) if file.is_file() else {}
-    if project.get("name") not in (FULL, RUNTIME):
-        return metadata.requires(FULL if IS_FULL else RUNTIME) or []
-    texts: list[str] = list(project["dependencies"])
-    for extra, needs in project["optional-dependencies"].items():
-        for need in needs:
-            package, _, marker = need.partition(";")
-            condition = f"({marker.strip()}) and " if marker else ""
-            texts.append(f"{package.strip()}; {condition}extra == '{extra}'")
-    return texts
-
-
-def _extra_packages(extra: str) -> Iterator[str]:
-    """Yield the packages of an extra, nested extras included."""
-    from importlib import metadata
-
     try:
-        texts = requirements()
+        texts = metadata.requires(distribution) or []
     except metadata.PackageNotFoundError:
         return
     for text in texts:
@@ -87,7 +53,7 @@ def _extra_packages(extra: str) -> Iterator[str]:
             yield requirement.strip()
             continue
         for other_extra in more.partition("]")[0].split(","):
-            yield from _extra_packages(other_extra)
+            yield from _extra_packages(distribution, other_extra)
 
 
 def check_names() -> None:
