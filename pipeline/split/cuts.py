@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import PlanError, near
 from pipeline.split.graph import Graph
+
+_PART = re.compile(r"(.+):[a-z]\w*", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def _last_uses(graph: Graph) -> dict[str, int]:
 def resolve(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
     """Return cuts by tensor, operator or position as sorted positions.
 
-    A name inside a fused group stands for the end of that group.
+    A name inside a fused group stands for the end of that group, and a former part of an operator for the operator.
 
     Raises
     ------
@@ -123,6 +126,7 @@ def _different(cuts: Iterable[tuple[int, str | int]]) -> list[int]:
 
 def _position(graph: Graph, cut: str | int) -> int:
     operators = operators_by_name(graph)
+    cut = _present_name(cut, operators)
     # Names first: a tensor may be called "2".
     if isinstance(cut, str) and cut in operators:
         return _end(graph, cut, graph.operators[operators[cut]].group)
@@ -131,10 +135,29 @@ def _position(graph: Graph, cut: str | int) -> int:
 
 def _anywhere(graph: Graph, cut: str | int) -> int:
     operators = operators_by_name(graph)
+    cut = _present_name(cut, operators)
     position = operators[cut] + 1 if isinstance(cut, str) and cut in operators else _number(graph, cut, operators)
     if not 0 < position < len(graph.operators):
         raise PlanError(f"a cut at {cut!r} would leave a stage empty; there are {len(graph.operators)} operators")
     return position
+
+
+def _present_name(cut: str | int, operators: Container[str]) -> str | int:
+    if not isinstance(cut, str) or cut in operators:
+        return cut
+    return enclosing_operator(operators, cut) or cut
+
+
+def enclosing_operator(operators: Container[str], name: str) -> str:
+    """Return the operator with a former part, such as ``conv:astype3``.
+
+    It is empty if there is none.  Quantised operators had such parts, which plans and cuts of that time name.
+    """
+    while match := _PART.fullmatch(name):
+        name = match[1]
+        if name in operators:
+            return name
+    return ""
 
 
 def _number(graph: Graph, cut: str | int, names: Iterable[str]) -> int:

@@ -121,6 +121,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     TuningError
         If the database is missing, damaged, or another kind of file.
     """
+    from pipeline.split.earlier_plans import update_plan
     from pipeline.split.graph import Graph
     from pipeline.workflow import bundle_builder
     from pipeline.workflow.chain import chain
@@ -145,7 +146,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     # 3. Its stages.
     build_options = _pack(plan, options)
     if isinstance(graph, Graph):
-        return bundle_builder.build(graph, plan, build_options)
+        return bundle_builder.build(graph, update_plan(plan, graph), build_options)
     return bundle_builder.build_open(graph, plan, sizes, other_sizes, build_options)
 
 

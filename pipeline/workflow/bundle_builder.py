@@ -24,6 +24,7 @@ from pipeline.executor.tuning.lookup import TuningLookup
 from pipeline.export.stage_export import StageExport
 from pipeline.measure.kernel_coverage import NamedOperator, StageGeneral, of_stage
 from pipeline.split import stage_parts
+from pipeline.split.earlier_plans import update_plan
 from pipeline.split.extract import GraphPart
 from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_quantization
@@ -109,6 +110,7 @@ def build_open(
     first = model.size_of(plan)
     further = [size for size_range in sizes for size in map(model.check_size, sizes_in(size_range)) if size != first]
     graph = model.at(first)
+    plan = update_plan(plan, graph)
     bundle = build(graph, plan, options)
     builds = [
         _build_at(model, plan, dict(size), options) for size in dict.fromkeys(tuple(size.items()) for size in further)

@@ -89,6 +89,7 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
         If a library is not installed that is needed.
     """
     from pipeline.export.stage_export import StageExport
+    from pipeline.split.earlier_plans import update_plan
     from pipeline.split.stage_parts import parts
     from pipeline.workflow import stage_files
     from pipeline.workflow.stage_check import StageCheck
@@ -97,6 +98,7 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     remedy = "; format 'source' cuts TFLite files" if (suffix, _suffix(graph, "source")) == (".onnx", ".tflite") else ""
     check = StageCheck.of(graph, suffix, verify=verify, tolerance=tolerance, seed=seed)
     stage_files.check_target(Path(folder).resolve())
+    plan = update_plan(plan, graph)
     exports = [StageExport(graph, part) for part in parts(graph, plan)]
     result: Verification | str = check.unverified
 

@@ -90,7 +90,9 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
 def _tasks(graph: Graph, plan: Plan, progress: Callable[[str], None]) -> list[Task]:
     from pipeline.executor.tuning.tasks import Subject, merge_tasks, of_stage
     from pipeline.split import extract, stage_parts
+    from pipeline.split.earlier_plans import update_plan
 
+    plan = update_plan(plan, graph)
     tasks: list[Task] = []
     for stage, part in zip(plan.units, stage_parts.parts(graph, plan), strict=True):
         progress(f"timing {stage.name}")
