@@ -37,8 +37,8 @@ class ScaleLimits:
     ) -> Exponents:
         """Return the exponents of weights' scales within shifts and sums.
 
-        That costs nothing: where a shift is too long, all sums of the channel are less than a few steps of the result,
-        as those of a dead channel are, whose weights are next to nothing.
+        Raising them costs nothing: where a shift is too long, all sums of the channel are less than a few steps of the
+        result. A dead channel is such a case, with weights next to nothing.
 
         Parameters
         ----------

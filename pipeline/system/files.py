@@ -178,8 +178,8 @@ def utf8_folder(folder: Path) -> Iterator[Path]:
 def cache_folder() -> Path | None:
     """Return this user's cache folder; None without one.
 
-    That is the folder that ``SOC_PIPELINE_CACHE`` names, or ``soc-pipeline`` in ``XDG_CACHE_HOME``, which is
-    ``~/.cache`` unless it is set to an absolute path.
+    It is ``SOC_PIPELINE_CACHE``, or ``soc-pipeline`` in ``XDG_CACHE_HOME``, by default and unless absolute
+    ``~/.cache``.
     """
     if folder := os.environ.get(CACHE_VARIABLE):
         return Path(folder)

@@ -93,8 +93,8 @@ def room(nbytes: int) -> np.ndarray:
 def move_together(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Move arrays into one piece of memory, and empty the dict.
 
-    One after the other, so that arrays that nobody else holds are not in memory twice.  Arrays that are no larger than
-    a page together are returned as they are.
+    They move one by one, so that arrays nobody else holds are not in memory twice. Arrays no larger than a page
+    together are returned unchanged.
     """
     size = sum(align_up(array.nbytes) for array in arrays.values())
     if size < LARGE_PAGE:

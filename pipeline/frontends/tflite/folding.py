@@ -26,7 +26,7 @@ def fold(graph: TfliteGraph) -> None:
 def _restore(graph: TfliteGraph, tensor: TfliteTensor) -> np.ndarray | None:
     """Return a dense real constant, or None.
 
-    Others round quantised ones in a way of their own.
+    Quantised constants stay: others round them in ways of their own.
     """
     if tensor.is_quantized:
         return None

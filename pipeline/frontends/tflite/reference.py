@@ -25,7 +25,7 @@ def evaluate(
 ) -> list[np.ndarray]:
     """Return LiteRT's outputs of the last of some runs.
 
-    It does so by its fast kernels, or by those that define the format.
+    Its fast kernels compute them, or as an `alternative` the kernels that define the format.
     """
     interpreter = _run(model, frame, "BUILTIN_REF" if alternative else "AUTO")
     for _ in range(runs - 1):

@@ -25,7 +25,7 @@ def matrix_product(importer: Any, operator: TfliteOperator) -> Any:
 def dense(importer: Any, operator: TfliteOperator) -> Any:
     """Return ``FULLY_CONNECTED`` in the stated shape; TVM keeps the input's.
 
-    What the input has is taken in rows of as many elements as a row of weights, whatever its axes.
+    The input is taken in rows of as many elements as a row of weights, whatever its axes.
     """
     if operator.is_quantized:
         value = importer.convert_fully_connected(operator.table)

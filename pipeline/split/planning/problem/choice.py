@@ -162,7 +162,7 @@ class Choice:
     def scale_items(self, factors: Array, devices: Sequence[int] = ()) -> Choice:
         """Return the choice with items' times multiplied by factors up to 1.
 
-        Those on shared devices as well.
+        Times on shared devices are scaled as well.
         """
         spans, common = self.spans, self.common
         if spans is not None:

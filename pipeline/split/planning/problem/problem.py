@@ -194,7 +194,7 @@ class Problem:
     def spread_positions(self, count: int) -> list[int]:
         """Return about `count` positions of evenly divided work.
 
-        Of those near to each other, it is the one that the least has to cross.
+        Among near positions it takes the one with the least to cross.
         """
         # Also what a chain of moderate length needs to be solved exactly.
         if self.items <= count:
