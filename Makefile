@@ -61,7 +61,7 @@ wheels: $(VENV)/dev-installed  ## build the wheels of both distributions into di
 	$(BIN)/python distributions/wheels.py $(ARGS)
 
 release: $(VENV)/dev-installed  ## build both distributions, install and try them; says how to upload, and uploads nothing
-	$(BIN)/python distributions/release.py $(ARGS)
+	$(BIN)/python -m tools.release $(ARGS)
 
 clean:  ## remove all that these targets made
 	rm -rf $(VENV) build dist distributions/runtime/build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output site

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import runpy
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-
-@pytest.fixture(scope="module")
-def release(root: Path) -> dict[str, Any]:
-    return runpy.run_path(str(root / "distributions" / "release.py"))
+from tools import release
 
 
 def write_tree(folder: Path, versions: tuple[str, str, str], changelog: str) -> Path:
@@ -29,14 +24,14 @@ def write_tree(folder: Path, versions: tuple[str, str, str], changelog: str) -> 
     return folder
 
 
-def test_this_tree_states_one_version(release: dict[str, Any], root: Path) -> None:
-    assert release["stated_version"](root)
+def test_this_tree_states_one_version(root: Path) -> None:
+    assert release.stated_version(root)
 
 
-def test_versions_that_differ_are_named(release: dict[str, Any], tmp_path: Path) -> None:
+def test_versions_that_differ_are_named(tmp_path: Path) -> None:
     tree = write_tree(tmp_path, ("1.0", "1.0", "0.9"), "")
-    with pytest.raises(release["ReleaseError"], match=r"version.py has 1\.0, .*runtime/pyproject.toml has 0\.9"):
-        release["stated_version"](tree)
+    with pytest.raises(release.ReleaseError, match=r"version.py has 1\.0, .*runtime/pyproject.toml has 0\.9"):
+        release.stated_version(tree)
 
 
 @pytest.mark.parametrize(
@@ -52,18 +47,16 @@ def test_versions_that_differ_are_named(release: dict[str, Any], tmp_path: Path)
         ("# Changelog\n", "begins with 'nothing'"),
     ],
 )
-def test_the_changelog_begins_with_the_version(
-    release: dict[str, Any], changelog: str, problem: str, tmp_path: Path
-) -> None:
+def test_the_changelog_begins_with_the_version(changelog: str, problem: str, tmp_path: Path) -> None:
     tree = write_tree(tmp_path, ("1.0", "1.0", "1.0"), changelog)
     if not problem:
-        release["check_changelog"](tree, release["stated_version"](tree))
+        release.check_changelog(tree, release.stated_version(tree))
         return
-    with pytest.raises(release["ReleaseError"], match=problem):
-        release["check_changelog"](tree, "1.0")
+    with pytest.raises(release.ReleaseError, match=problem):
+        release.check_changelog(tree, "1.0")
 
 
-def test_a_release_has_what_is_committed(release: dict[str, Any], tmp_path: Path) -> None:
+def test_a_release_has_what_is_committed(tmp_path: Path) -> None:
     repository, folder = tmp_path / "repository", tmp_path / "export"
     repository.mkdir()
     git = ["git", "-C", str(repository), "-c", "user.name=me", "-c", "user.email=me@example.org"]
@@ -76,5 +69,5 @@ def test_a_release_has_what_is_committed(release: dict[str, Any], tmp_path: Path
     subprocess.run([*git, "commit", "--quiet", "--message", "Add a file"], check=True)
     (repository / "committed.txt").write_text("second\n")
     (repository / "left.txt").write_text("never added\n")
-    release["export_commit"](repository, folder)
+    release.export_commit(repository, folder)
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("committed.txt", "first\n")]

@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.snippets import Workshop, snippets
+
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = {
     "pipeline/system/version.py": r'^VERSION = "(.+)"$',
@@ -103,9 +105,6 @@ def install(wheel: Path, folder: Path, extras: str = "") -> Path:
 
 def run_readme(tree: Path, full: Path, runtime: Path, folder: Path) -> None:
     """Run the README with the complete distribution, and its bundle with the other one."""
-    sys.path.insert(0, str(ROOT))
-    from tests.support.snippets import Workshop, snippets
-
     folder.mkdir()
     os.environ["SOC_PIPELINE_CACHE"] = str(folder / "cache")
     workshop = Workshop(folder, tree, full)
@@ -166,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         release(options.output.resolve(), is_rehearsal=options.rehearsal)
-    except ReleaseError as error:
+    except (ReleaseError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except AssertionError as error:
