@@ -197,7 +197,7 @@ def main() -> None:
         sizes = [size_row(each, processor, wheels, scratch) for each in distributions for processor in processors]
         environments = {each: install(scratch / f"env-{each}", wheels, each) for each in distributions}
         if importlib.util.find_spec("torch"):
-            environments["soc-pipeline, PyTorch"] = Path(sys.executable)
+            environments[f"{FULL}, PyTorch"] = Path(sys.executable)
         bundle, frames = make_bundle(scratch)
         all_ways = list(ways(environments, bundle, frames, arguments.runner))
         starts = list(start_rows(all_ways, 3 if arguments.quick else 9, scratch))
