@@ -98,8 +98,8 @@ _TABLE: dict[tuple[str, str, Operations], str] = {
         abs acos acosh add asin asinh astype atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil clip cos
         cosh dequantize divide equal erf exp floor floor_divide floor_mod gelu gelu_tanh greater greater_equal isfinite
         isinf isnan leakyrelu left_shift less less_equal log logical_and logical_not logical_or logical_xor maximum
-        minimum mod multiply negative not_equal power prelu quantize relu relu6 right_shift round rsqrt selu sigmoid
-        sign silu sin sinh softplus sqrt square subtract tan tanh trunc where
+        minimum mod multiply negative not_equal power prelu quantize relu relu6 requantize right_shift round rsqrt selu
+        sigmoid sign silu sin sinh softplus sqrt square subtract tan tanh trunc where
     """,
     ("broadcast", "movement", _no_flops): "broadcast_to expand_dims meshgrid one_hot squeeze stack",
     ("injective", "movement", _no_flops): """

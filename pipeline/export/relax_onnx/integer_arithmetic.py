@@ -13,14 +13,22 @@ from pipeline.export.relax_onnx.tensors import Tensor, constant
 
 
 def _shift_left(graph: GraphWriter, call: Any) -> Tensor:
-    source, bits = (graph.tensor(operand) for operand in call.args)
+    return shift_left(graph, *(graph.tensor(operand) for operand in call.args))
+
+
+def shift_left(graph: GraphWriter, source: Tensor, bits: Tensor) -> Tensor:
+    """Write a product with powers of two."""
     if source.dtype.startswith("uint"):
         return graph.elementwise("BitShift", source, graph.cast(bits, source.dtype), direction="LEFT")
     return graph.elementwise("Mul", source, _power_of_two(graph, bits, source.dtype))
 
 
 def _shift_right(graph: GraphWriter, call: Any) -> Tensor:
-    source, bits = (graph.tensor(operand) for operand in call.args)
+    return shift_right(graph, *(graph.tensor(operand) for operand in call.args))
+
+
+def shift_right(graph: GraphWriter, source: Tensor, bits: Tensor) -> Tensor:
+    """Write a quotient by powers of two, rounded down."""
     if source.dtype.startswith("uint"):
         return graph.elementwise("BitShift", source, graph.cast(bits, source.dtype), direction="RIGHT")
     largest = np.iinfo(source.dtype).bits - 1

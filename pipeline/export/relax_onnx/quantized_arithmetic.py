@@ -12,13 +12,13 @@ import numpy as np
 
 from pipeline.export.relax_onnx import convolutions, layouts
 from pipeline.export.relax_onnx.elementwise import clip
-from pipeline.export.relax_onnx.fixed_point import Definitions, Scaled, Stored
 from pipeline.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.export.relax_onnx.operands import axes, dtype, integers, shape
-from pipeline.export.relax_onnx.quantized_reductions import Softmax, find_average, find_mean, find_softmax
+from pipeline.export.relax_onnx.quantized_reductions import find_mean
 from pipeline.export.relax_onnx.reductions import reduce
 from pipeline.export.relax_onnx.tensors import Tensor, constant
 from pipeline.model.passes.bindings import array, calls
+from pipeline.model.requantization import NONE, Requantization
 
 _BYTES = ("int8", "uint8")
 _ONE = np.float32(1)
@@ -26,46 +26,42 @@ _KINDS = {"add": "Add", "subtract": "Sub", "multiply": "Mul"}
 _PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
 
 
-def write_layer(graph: GraphWriter, call: Any) -> Tensor | None:
-    """Write the layer that ends with a conversion to bytes; None if it is none that is known."""
-    target = str(call.attrs.dtype)
-    stored = graph.definitions.stored(call.args[0]) if target in _BYTES else None
-    if stored is None:
+def write_layer(graph: GraphWriter, requantization: Requantization, source: Any) -> Tensor | None:
+    """Write the layer that a requantization ends with bytes; None if it is none that has a form."""
+    if requantization.dtype not in _BYTES:
         return None
-    if (softmax := find_softmax(graph.definitions, stored)) is not None:
-        return _write_softmax(graph, softmax, stored, target)
-    if not _is_layer(graph.definitions, stored.source):
-        return None
-    return _quantize(graph, _RealNumbers(graph).write(stored.source), stored, target)
-
-
-def _is_layer(definitions: Definitions, expression: Any) -> bool:
-    """Check whether whole numbers are made of products with a factor, or are an average."""
-    if definitions.scaled(expression) is not None or find_average(definitions, expression) is not None:
-        return True
+    if requantization.operator == "Softmax":
+        return _write_softmax(graph, requantization, source)
+    numbers = _RealNumbers(graph)
+    if requantization.operator == "AveragePool":
+        return _quantize(graph, numbers.average(source), requantization)
+    if requantization.rounding != NONE:
+        return _quantize(graph, numbers.scale(source, requantization.factor), requantization)
     # An activation with two slopes.
-    choice = definitions.call(expression, "where")
-    return choice is not None and all(definitions.scaled(branch) is not None for branch in choice.args[1:])
+    choice = graph.definitions.call(source, "where")
+    if choice is None or any(graph.definitions.requantized(branch) is None for branch in choice.args[1:]):
+        return None
+    return _quantize(graph, numbers.write(source), requantization)
 
 
-def _write_softmax(graph: GraphWriter, softmax: Softmax, stored: Stored, target: str) -> Tensor:
-    data = graph.tensor(softmax.data)
-    operands = [data, constant(softmax.scale, np.float32), constant(0, data.dtype)]
+def _write_softmax(graph: GraphWriter, requantization: Requantization, source: Any) -> Tensor:
+    data = graph.tensor(graph.definitions.nearest(source, lambda each: dtype(each) in _BYTES))
+    operands = [data, constant(requantization.operand_scale, np.float32), constant(0, data.dtype)]
     real = graph.node("DequantizeLinear", operands, dtype="float32")
     shares = graph.node("Softmax", [real], axis=len(data.shape) - 1)
     # As LiteRT has it for all: one is 256 steps.
-    scale = constant(np.float32(1 / 256))
-    return graph.node("QuantizeLinear", [shares, scale, constant(stored.zero, target)], dtype=target)
+    zero = constant(requantization.zero, requantization.dtype)
+    return graph.node("QuantizeLinear", [shares, constant(np.float32(1 / 256)), zero], dtype=requantization.dtype)
 
 
-def _quantize(graph: GraphWriter, real: Tensor, stored: Stored, target: str) -> Tensor:
-    limits = np.iinfo(target)
-    low, high = stored.low - stored.zero, stored.high - stored.zero
-    if low == 0 and stored.high == limits.max:
+def _quantize(graph: GraphWriter, real: Tensor, form: Requantization) -> Tensor:
+    limits = np.iinfo(form.dtype)
+    low, high = form.low - form.zero, form.high - form.zero
+    if low == 0 and form.high == limits.max:
         real = graph.node("Relu", [real])
-    elif (stored.low, stored.high) != (limits.min, limits.max):
+    elif (form.low, form.high) != (limits.min, limits.max):
         real = clip(graph, real, low, high)
-    return graph.node("QuantizeLinear", [real, constant(_ONE), constant(stored.zero, target)], dtype=target)
+    return graph.node("QuantizeLinear", [real, constant(_ONE), constant(form.zero, form.dtype)], dtype=form.dtype)
 
 
 class _RealNumbers:
@@ -78,18 +74,18 @@ class _RealNumbers:
         """Return a float32 tensor."""
         if (values := array(expression)) is not None:
             return constant(values, np.float32)
-        if (scaled := self._definitions.scaled(expression)) is not None:
-            return self._scale(scaled)
-        for write in (self._average, self._bytes, self._moved, self._combined):
+        if (requantized := self._definitions.requantized(expression)) is not None:
+            requantization, source = requantized
+            return self.scale(source, requantization.factor)
+        for write in (self._bytes, self._moved, self._combined):
             if (real := write(expression)) is not None:
                 return real
         return self._graph.cast(self._graph.tensor(expression), "float32")
 
-    def _average(self, expression: Any) -> Tensor | None:
-        """Write an average over windows."""
-        call = find_average(self._definitions, expression)
-        if call is None:
-            return None
+    def average(self, expression: Any) -> Tensor:
+        """Write an average over windows, whose sums are those of a convolution by ones."""
+        sums = self._definitions.nearest(expression, lambda each: self._definitions.call(each, "nn.conv2d") is not None)
+        call = self._definitions.value(sums)
         data = layouts.channels_first(self._graph, self.write(call.args[0]), "NHWC")
         pooled = self._graph.node(
             "AveragePool", [data], [shape(call)[axis] for axis in (0, 3, 1, 2)],
@@ -134,24 +130,24 @@ class _RealNumbers:
             return None
         return self._graph.node("DequantizeLinear", [data, constant(_ONE), constant(zero, data.dtype)], dtype="float32")
 
-    def _scale(self, scaled: Scaled) -> Tensor:
+    def scale(self, source: Any, factor: np.ndarray) -> Tensor:
         """Write a product with a factor, which is that of the weights where there are some."""
-        graph, source = self._graph, scaled.source
+        graph = self._graph
         mean = find_mean(self._definitions, source)
-        if mean is not None and not scaled.factor.ndim:
+        if mean is not None and not factor.ndim:
             data = graph.tensor(mean.data)
             operands = [data, constant(_ONE), constant(mean.zero, data.dtype)]
             real = graph.node("DequantizeLinear", operands, dtype="float32")
             average = reduce(graph, "ReduceMean", real, mean.axes, keep=len(shape(source)) == len(data.shape))
-            return graph.elementwise("Mul", average, constant(scaled.factor * mean.elements, np.float32))
+            return graph.elementwise("Mul", average, constant(factor * mean.elements, np.float32))
         biased = self._definitions.with_constant(source, "add")
         product, bias = biased if biased is not None and biased[1].ndim <= 1 else (source, None)
         call = self._definitions.call(product, *_PRODUCTS)
         if call is not None and array(call.args[1]) is not None:
-            return self._product(call, scaled.factor, bias)
+            return self._product(call, factor, bias)
         # Bytes have a scale of their own.
         real = self.write(source)
-        return graph.elementwise("Mul", real, constant(scaled.factor, np.float32))
+        return graph.elementwise("Mul", real, constant(factor, np.float32))
 
     def _product(self, call: Any, factor: np.ndarray, bias: np.ndarray | None) -> Tensor:
         """Write a product with constant weights, of which each result has its factor, and its bias in front of that."""

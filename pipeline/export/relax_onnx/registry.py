@@ -24,7 +24,6 @@ from pipeline.export.relax_onnx import (
 from pipeline.export.relax_onnx.graph_writer import GraphWriter, Results
 from pipeline.export.relax_onnx.islands import write_island
 from pipeline.export.relax_onnx.kernels import write_kernel
-from pipeline.export.relax_onnx.quantized_arithmetic import write_layer
 from pipeline.export.relax_onnx.tensors import Unwritable
 from pipeline.model.passes import bindings
 
@@ -44,10 +43,8 @@ def write_call(graph: GraphWriter, call: Any) -> Results:
     """Write one call of an operator."""
     if bindings.island(call):
         return write_island(graph, call)
-    if (kernel := bindings.kernel(call)) is not None:
-        return write_kernel(graph, call, kernel)
-    if not graph.exact and bindings.calls(call, "astype") and (layer := write_layer(graph, call)) is not None:
-        return layer
+    if bindings.kernel(call) is not None:
+        return write_kernel(graph, call)
     writer = WRITERS.get(str(call.op.name).removeprefix("relax."))
     if writer is None:
         raise Unwritable

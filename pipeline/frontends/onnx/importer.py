@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from pipeline.frontends.onnx.operators.refusals import wrong_conversion
 from pipeline.frontends.onnx.operators.registry import CONVERTERS
 from pipeline.frontends.onnx.operators.resizing import drop_empty
 from pipeline.frontends.onnx.simplification.tensors import is_external, static_shape, tensor_types
-from pipeline.model.passes.bindings import FORM, call_island, constant
+from pipeline.model.passes.bindings import call_island, constant, with_form
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
@@ -200,9 +199,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             if isinstance(value, relax.ShapeExpr) and all(isinstance(extent, tirx.IntImm) for extent in value.values):
                 value = self._nodes[name] = integers([int(extent) for extent in value.values])
             if name in self._output_names and operand is not None and isinstance(value, GenericConst):
-                form = {FORM: json.dumps({"kind": "Identity"})}
-                copy = self.bb.call_te(_copy, value, operand, primfunc_name_hint="constant", primfunc_attrs=form)
-                self._nodes[name] = self._bind(copy, name)
+                copy = self.bb.call_te(_copy, value, operand, primfunc_name_hint="constant")
+                self._nodes[name] = self._bind(with_form(copy, {"kind": "Identity"}), name)
 
     def _check_types(self, node: Any) -> None:
         """Raise `ValueError` for results of other dtypes or open shapes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,8 @@ from pipeline.core import packed_model
 from pipeline.model.extents import own_extents
 from pipeline.system.memory import is_usable
 
-FORM = "soc_pipeline.form"
-"""Attribute of a kernel: its operator of ONNX in JSON, for users with a better implementation."""
+_FORM = "soc_pipeline.form"
+"""Attribute of a kernel's call: what it computes, in JSON."""
 
 
 @dataclass
@@ -80,6 +81,26 @@ def kernel(value: Any) -> Any:
     # `call_tir` has the kernel as its first argument, and its operands as a tuple behind it.
     is_kernel_call = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
     return value.args[0] if is_kernel_call else None
+
+
+def with_form(call: Any, form: Mapping[str, Any]) -> Any:
+    """Return the call of a kernel with what it computes, for users with a better implementation.
+
+    Parameters
+    ----------
+    call : relax.Call
+    form : mapping
+        JSON values; ``"kind"`` is the operator of ONNX, or ``"Requantize"``.
+    """
+    attributes = tvm.ir.make_node("ir.DictAttrs", **{_FORM: json.dumps(form)})
+    return Call(call.op, call.args, attributes, call.ty_args)
+
+
+def form_of(value: Any) -> dict[str, Any]:
+    """Return what a kernel's call computes; empty for anything else."""
+    attributes = value.attrs if kernel(value) is not None else None
+    form: dict[str, Any] = json.loads(str(attributes[_FORM])) if attributes and _FORM in attributes else {}
+    return form
 
 
 def call_island(kind: str, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.model.passes import quantized
 from pipeline.model.passes.bindings import array
+from pipeline.model.requantization import Arrays, Requantization
 
 Rule = Callable[[list[Any], Any], np.ndarray]
 """NumPy function of the arguments, constants as arrays, and the attributes."""
@@ -22,6 +23,8 @@ def evaluate(call: Any) -> np.ndarray | None:
 
     Also None if NumPy refuses it.
     """
+    if (requantization := Requantization.of(call)) is not None:
+        return np.asarray(requantization.compute(Arrays(requantization.axis), _value(call.args[1].fields[0])))
     if (rule := _RULES.get(call.op.name)) is None:
         return None
     try:

@@ -10,6 +10,7 @@ from tvm.ir import GenericConst
 
 from pipeline.executor.kernels.layout.expressions import AXIS, TO_LAST, extents, is_image, name_of, rebuild
 from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
+from pipeline.model.requantization import Requantization
 
 # Element by element, so that any layout does; several operands are broadcast.
 ELEMENTWISE = {
@@ -27,13 +28,15 @@ _REDUCTIONS = {"mean", "sum", "max", "min"}
 class LayoutAgnostic(Rewrite):
     """Operators scheduled by TVM in the current layout."""
 
-    operators = frozenset({*ELEMENTWISE, *_POOLS, *_REDUCTIONS, "concat", "reshape"})
+    operators = frozenset({*ELEMENTWISE, *_POOLS, *_REDUCTIONS, "call_tir", "concat", "reshape"})
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Return the same operator on operands with channels last."""
         name = name_of(call)
         if name in ELEMENTWISE:
             return _elementwise(rewriter, call)
+        if name == "call_tir":
+            return _requantize(rewriter, call)
         if name in _POOLS:
             return _pool(rewriter, call)
         if name in _REDUCTIONS:
@@ -47,6 +50,15 @@ def _elementwise(rewriter: Rewriter, call: Any) -> Any:
         return None
     # Shapes, scalars and attributes that are operands have no layout.
     return rebuild(call, lambda node: _image(rewriter, node) if isinstance(node, relax.Var | GenericConst) else node)
+
+
+def _requantize(rewriter: Rewriter, call: Any) -> Any:
+    requantization = Requantization.of(call)
+    if requantization is None or not rewriter.is_last(call.args[1].fields[0]):
+        return None
+    axis = AXIS[requantization.axis % 4] - 4
+    # A name that none of the stage's own kernels has.
+    return requantization.call(rewriter.builder, rewriter.last(call.args[1].fields[0]), axis, "requantize_image")
 
 
 def _fits(value: Any) -> bool:

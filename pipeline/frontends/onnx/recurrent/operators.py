@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from pipeline.frontends.onnx.operators.node_call import Converter, NodeCall
 from pipeline.frontends.onnx.recurrent.activations import Function, clipped, read
 from pipeline.frontends.onnx.recurrent.cells import CellForm, RecurrentLoop, padded_width
 from pipeline.frontends.onnx.recurrent.statements import TILE
-from pipeline.model.passes.bindings import FORM, array, constant
+from pipeline.model.passes.bindings import array, constant, with_form
 
 _ACTIVATIONS = {"GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh"), "RNN": ("Tanh",)}
 
@@ -85,9 +84,10 @@ class _RecurrentOperator:
         state = [form.batch, form.hidden]
         shapes = [[form.steps, *state], state, *([state] if form.has_cell else [])]
         types = [relax.TensorType(shape, "float32") for shape in shapes]
-        function = RecurrentLoop(form).function().with_attr(FORM, self._describe(form, number))
+        function = RecurrentLoop(form).function()
         kernel = self._builder.add_func(function, form.kind.lower())
-        call = self._builder.emit(relax.op.call_tir(kernel, relax.Tuple(operands), types))
+        call = relax.op.call_tir(kernel, relax.Tuple(operands), types)
+        call = self._builder.emit(with_form(call, self._describe(form, number)))
         return [self._emit(relax.TupleGetItem(call, index)) for index in range(len(types))]
 
     def _form(self, number: int) -> CellForm:
@@ -115,10 +115,10 @@ class _RecurrentOperator:
         alphas, betas = attributes.get("activation_alpha", []), attributes.get("activation_beta", [])
         return read(names, alphas, betas)[number * count : (number + 1) * count]
 
-    def _describe(self, form: CellForm, number: int) -> str:
-        """Return the operator of one direction in JSON."""
+    def _describe(self, form: CellForm, number: int) -> dict[str, Any]:
+        """Return the operator of one direction in JSON values."""
         functions = self._functions(number)
-        return json.dumps({
+        return {
             "kind": form.kind, "direction": "reverse" if form.reverse else "forward", "hidden_size": form.hidden,
             "activations": [function.kind for function in functions],
             "activation_alpha": [function.alpha for function in functions if function.alpha is not None],
@@ -126,7 +126,7 @@ class _RecurrentOperator:
             "clip": float(self._attributes.get("clip", 0.0)), "input_forget": int(form.input_forget),
             "linear_before_reset": int(form.linear_before_reset), "peepholes": form.peepholes,
             "lengths": form.lengths,
-        })  # fmt: skip
+        }  # fmt: skip
 
     def _project(self, form: CellForm, weights: Any, bias: Any) -> Any:
         """Return the input products of all steps, with unconditional biases."""

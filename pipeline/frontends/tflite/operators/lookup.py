@@ -11,10 +11,10 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
-from pipeline.frontends.tflite.operators import fixed_point
 from pipeline.frontends.tflite.operators.converter import Converter
 from pipeline.frontends.tflite.operators.quantized_values import BYTES, object_to, scale_of, zero_of
 from pipeline.model.passes.bindings import constant
+from pipeline.model.requantization import Multiplier
 
 op = relax.op
 
@@ -125,7 +125,7 @@ def hard_swish_table(source: TfliteTensor, output: TfliteTensor) -> np.ndarray:
 
 
 def _short_multiplier(factor: np.float32) -> tuple[int, int]:
-    multiplier = fixed_point.multiplier_of(factor)
+    multiplier = Multiplier.of(factor)
     mantissa = int(multiplier.mantissa)
     short = 0x7FFF if mantissa >= (0x7FFF << 16) + (1 << 15) else (mantissa + (1 << 15)) >> 16
     return short, int(multiplier.shift)

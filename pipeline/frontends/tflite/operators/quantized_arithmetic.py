@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
-from pipeline.frontends.tflite.operators import fixed_point
+from pipeline.frontends.tflite.operators import rounding
 from pipeline.frontends.tflite.operators.converter import Converter
 from pipeline.frontends.tflite.operators.quantized_values import (
     INTEGERS,
@@ -23,6 +23,7 @@ from pipeline.frontends.tflite.operators.quantized_values import (
     zero_of,
 )
 from pipeline.model.passes.bindings import constant
+from pipeline.model.requantization import OUTWARD, TWICE, Multiplier, Requantization
 
 op = relax.op
 
@@ -39,12 +40,15 @@ def add(importer: Any, operator: TfliteOperator, combine: Callable[[Any, Any], A
     scales = [np.float64(scale_of(tensor)) for tensor in operator.operands]
     common = 2 * max(scales)
     terms = [
-        fixed_point.multiply(bb, _shifted(importer, tensor, bits), fixed_point.multiplier_of(scale / common))
+        bb.emit(_twice(scale / common).call(bb, _shifted(importer, tensor, bits)))
         for tensor, scale in zip(operator.operands, scales, strict=True)
     ]
     factor = common / np.float64(np.float32(1 << bits) * scale_of(output))
-    total = fixed_point.multiply(bb, combine(*terms), fixed_point.multiplier_of(factor))
-    return store(total, output, activation_of(operator))
+    return store(bb, combine(*terms), output, activation_of(operator), _twice(factor))
+
+
+def _twice(factor: Any) -> Requantization:
+    return Multiplier.of(factor).scale(TWICE)
 
 
 def _shifted(importer: Any, tensor: TfliteTensor, bits: int) -> Any:
@@ -59,14 +63,18 @@ def _has_power_scales(operator: TfliteOperator) -> bool:
 
 
 def _add_powers(importer: Any, operator: TfliteOperator, combine: Callable[[Any, Any], Any]) -> Any:
-    exponent = math.frexp(float(scale_of(operator.outputs[0])))[1]
-    terms = [
-        fixed_point.divide_by_power(
-            importer.bb, center(importer, tensor), exponent - math.frexp(float(scale_of(tensor)))[1]
-        )
-        for tensor in operator.operands
+    bb, output = importer.bb, operator.outputs[0]
+    exponents = [_exponent(output) - _exponent(tensor) for tensor in operator.operands]
+    terms = [center(importer, tensor) for tensor in operator.operands]
+    divided = [
+        Requantization(right=(exponent,), rounding=OUTWARD).call(bb, term) if exponent else term
+        for term, exponent in zip(terms, exponents, strict=True)
     ]
-    return store(combine(*terms), operator.outputs[0], activation_of(operator))
+    return store(bb, combine(*divided), output, activation_of(operator))
+
+
+def _exponent(tensor: TfliteTensor) -> int:
+    return math.frexp(float(scale_of(tensor)))[1]
 
 
 def multiply(importer: Any, operator: TfliteOperator) -> Any:
@@ -75,8 +83,7 @@ def multiply(importer: Any, operator: TfliteOperator) -> Any:
     # In float32, as LiteRT computes the factor.
     factor = scales[0] * scales[1] / scale_of(operator.outputs[0])
     product = op.multiply(*(center(importer, tensor) for tensor in operator.operands))
-    scaled = fixed_point.multiply(importer.bb, product, fixed_point.multiplier_of(factor))
-    return store(scaled, operator.outputs[0], activation_of(operator))
+    return store(importer.bb, product, operator.outputs[0], activation_of(operator), _twice(factor))
 
 
 def quantize(importer: Any, operator: TfliteOperator) -> Any:
@@ -85,8 +92,7 @@ def quantize(importer: Any, operator: TfliteOperator) -> Any:
     if source.dtype == "float32":
         return _round(importer, source, output)
     factor = np.float64(scale_of(source)) / np.float64(scale_of(output))
-    scaled = fixed_point.multiply(importer.bb, center(importer, source), fixed_point.multiplier_of(factor))
-    return store(scaled, output)
+    return store(importer.bb, center(importer, source), output, scale=_twice(factor))
 
 
 def _round(importer: Any, source: TfliteTensor, output: TfliteTensor) -> Any:
@@ -98,7 +104,7 @@ def _round(importer: Any, source: TfliteTensor, output: TfliteTensor) -> Any:
         op.maximum(quotient, relax.const(float(limits.min - zero), "float32")),
         relax.const(float(limits.max - zero), "float32"),
     )
-    return store(op.astype(fixed_point.round_from_zero(importer.bb, bounded), "int32"), output)
+    return store(importer.bb, op.astype(rounding.round_from_zero(importer.bb, bounded), "int32"), output)
 
 
 def dequantize(importer: Any, operator: TfliteOperator) -> Any:
@@ -112,8 +118,7 @@ def rectify(importer: Any, operator: TfliteOperator, activation: int) -> Any:
     source, output = operator.operands[0], operator.outputs[0]
     # In float32, as LiteRT computes the factor.
     factor = scale_of(source) / scale_of(output)
-    scaled = fixed_point.multiply(importer.bb, center(importer, source), fixed_point.multiplier_of(factor))
-    return store(scaled, output, activation)
+    return store(importer.bb, center(importer, source), output, activation, _twice(factor))
 
 
 def leaky_relu(importer: Any, operator: TfliteOperator) -> Any:
@@ -122,10 +127,10 @@ def leaky_relu(importer: Any, operator: TfliteOperator) -> Any:
     alpha = np.float32(operator.options.Alpha())
     x = bb.emit(center(importer, source))
     factors = scale_of(source) / scale_of(output), scale_of(source) * np.abs(alpha) / scale_of(output)
-    positive, negative = (fixed_point.multiply(bb, x, fixed_point.multiplier_of(factor)) for factor in factors)
+    positive, negative = (_twice(factor).call(bb, x) for factor in factors)
     if alpha < 0:
         negative = op.subtract(constant(np.int32(0)), negative)
-    return store(op.where(op.less(x, constant(np.int32(0))), negative, positive), output)
+    return store(bb, op.where(op.less(x, constant(np.int32(0))), negative, positive), output)
 
 
 def prelu(importer: Any, operator: TfliteOperator) -> Any:
@@ -134,10 +139,9 @@ def prelu(importer: Any, operator: TfliteOperator) -> Any:
     source, alpha = operator.operands
     x = bb.emit(center(importer, source))
     factors = scale_of(source) / scale_of(output), scale_of(source) * scale_of(alpha) / scale_of(output)
-    positive = fixed_point.multiply(bb, x, fixed_point.multiplier_of(factors[0]))
-    product = op.multiply(x, center(importer, alpha))
-    negative = fixed_point.multiply(bb, product, fixed_point.multiplier_of(factors[1]))
-    return store(op.where(op.less(x, constant(np.int32(0))), negative, positive), output)
+    positive = _twice(factors[0]).call(bb, x)
+    negative = _twice(factors[1]).call(bb, op.multiply(x, center(importer, alpha)))
+    return store(bb, op.where(op.less(x, constant(np.int32(0))), negative, positive), output)
 
 
 def extreme(importer: Any, operator: TfliteOperator, choose: Callable[[Any, Any], Any]) -> Any:
@@ -158,9 +162,9 @@ def _in_scale(importer: Any, tensor: TfliteTensor, output: TfliteTensor) -> Any:
         return value
     factor = scale_of(tensor) * (np.float32(1) / scale_of(output))
     offset = np.float32(-zero_of(tensor)) * factor
-    product = fixed_point.rounded_product(op.multiply(op.astype(value, "float32"), relax.const(factor)))
+    product = rounding.rounded_product(op.multiply(op.astype(value, "float32"), relax.const(factor)))
     number = op.add(product, relax.const(offset))
-    return store(op.astype(fixed_point.round_from_zero(importer.bb, number), "int32"), output)
+    return store(importer.bb, op.astype(rounding.round_from_zero(importer.bb, number), "int32"), output)
 
 
 def same_scale(first: TfliteTensor, second: TfliteTensor) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
-from pipeline.frontends.tflite.operators import fixed_point
 from pipeline.frontends.tflite.operators.converter import Converter
 from pipeline.frontends.tflite.operators.quantized_products import same_padding
 from pipeline.frontends.tflite.operators.quantized_values import (
@@ -22,6 +21,7 @@ from pipeline.frontends.tflite.operators.quantized_values import (
     zero_of,
 )
 from pipeline.model.passes.bindings import constant
+from pipeline.model.requantization import TWICE, Multiplier, Requantization
 
 op = relax.op
 
@@ -53,8 +53,9 @@ def average_pool(importer: Any, operator: TfliteOperator) -> Any:
         op.astype(importer.value(data), "int16"), constant(ones), strides=_strides(operator),
         padding=_padding(operator), groups=channels, data_layout="NHWC", kernel_layout="HWIO", out_dtype="int32",
     )  # fmt: skip
+    averages = _divide(importer.bb.emit(sums), _counts(operator))
     low, high = limits(output, activation_of(operator))
-    return fixed_point.saturate(_divide(importer.bb.emit(sums), _counts(operator)), low, high, output.dtype)
+    return Requantization(low=low, high=high, dtype=output.dtype, operator="AveragePool").call(importer.bb, averages)
 
 
 def _counts(operator: TfliteOperator) -> np.ndarray:
@@ -95,7 +96,7 @@ def max_pool(importer: Any, operator: TfliteOperator) -> Any:
     bounds = np.iinfo(output.dtype)
     if (low, high) == (bounds.min, bounds.max):
         return pooled
-    return fixed_point.saturate(op.astype(pooled, "int32"), low, high, output.dtype)
+    return Requantization(low=low, high=high, dtype=output.dtype).call(importer.bb, op.astype(pooled, "int32"))
 
 
 def total(importer: Any, operator: TfliteOperator) -> Any:
@@ -108,22 +109,21 @@ def total(importer: Any, operator: TfliteOperator) -> Any:
     sums = op.sum(op.astype(importer.value(data), "int32"), reduced_axes, keepdims=False)
     if zero := zero_of(data) * count:
         sums = op.subtract(sums, constant(np.int32(zero)))
-    multiplier = fixed_point.multiplier_of(np.float64(scale_of(data)) / np.float64(scale_of(output)))
+    multiplier = Multiplier.of(np.float64(scale_of(data)) / np.float64(scale_of(output)))
     if operator.kind == "MEAN":
         multiplier = _share(multiplier, count)
-    scaled = fixed_point.multiply(importer.bb, sums, multiplier)
-    return op.reshape(store(scaled, output), output.shape)
+    return op.reshape(store(importer.bb, sums, output, scale=multiplier.scale(TWICE)), output.shape)
 
 
 def _axes(data: TfliteTensor, axes: TfliteTensor) -> list[int]:
     return sorted({int(axis) % len(data.shape) for axis in np.asarray(axes.values).reshape(-1)})
 
 
-def _share(multiplier: fixed_point.Multiplier, count: int) -> fixed_point.Multiplier:
+def _share(multiplier: Multiplier, count: int) -> Multiplier:
     """Return a multiplier divided by a number of elements, with as many bits as there are."""
     mantissa, shift = int(multiplier.mantissa), int(multiplier.shift)
     bits = min(count.bit_length() - 1, 32, 31 + shift)
-    return fixed_point.Multiplier(np.array((mantissa << bits) // count, np.int64), np.array(shift - bits, np.int64))
+    return Multiplier(np.array((mantissa << bits) // count, np.int64), np.array(shift - bits, np.int64))
 
 
 def extreme_element(importer: Any, operator: TfliteOperator) -> Any:

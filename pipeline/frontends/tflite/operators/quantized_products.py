@@ -14,7 +14,6 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
-from pipeline.frontends.tflite.operators import fixed_point
 from pipeline.frontends.tflite.operators.converter import Converter
 from pipeline.frontends.tflite.operators.quantized_values import (
     activation_of,
@@ -27,11 +26,14 @@ from pipeline.frontends.tflite.operators.quantized_values import (
 )
 from pipeline.frontends.tflite.operators.spatial import transposed_padding
 from pipeline.model.passes.bindings import constant
+from pipeline.model.requantization import REAL, TWICE, UPWARD, Multiplier, Requantization
 
 op = relax.op
 
 _VALID = 1
 """Of the schema's enumeration Padding; 0 is SAME."""
+
+_LARGEST_SHORT = 0x7FFF
 
 _INT32 = 2
 """Of the schema's enumeration TensorType."""
@@ -103,12 +105,16 @@ def _factors(operator: TfliteOperator, data: int = 0, weights: int = 1) -> Any:
 def _finish(importer: Any, operator: TfliteOperator, sums: Any, factors: Any, bias: int = 2) -> Any:
     """Return sums with their bias, rescaled and stored."""
     sums = _add_bias(operator, sums, bias)
-    multiplier = fixed_point.multiplier_of(factors)
-    if _sum_dtype(operator) == "int64":
-        scaled_sums = fixed_point.multiply_wide(sums, multiplier)
-    else:
-        scaled_sums = fixed_point.multiply(importer.bb, sums, multiplier)
-    return store(scaled_sums, operator.outputs[0], activation_of(operator))
+    multiplier = Multiplier.of(factors)
+    scale = _short(multiplier) if _sum_dtype(operator) == "int64" else multiplier.scale(TWICE)
+    return store(importer.bb, sums, operator.outputs[0], activation_of(operator), scale)
+
+
+def _short(multiplier: Multiplier) -> Requantization:
+    """Return the scale of sums of 64 bits, whose mantissa has 15 bits, so that products fit into 64 again."""
+    mantissa = np.minimum((multiplier.mantissa + (1 << 15)) >> 16, _LARGEST_SHORT)
+    shifts = (15 - multiplier.shift).reshape(-1).tolist()
+    return Requantization(tuple(mantissa.reshape(-1).tolist()), (0,), tuple(shifts), UPWARD)
 
 
 def _add_bias(operator: TfliteOperator, sums: Any, place: int) -> Any:
@@ -141,9 +147,8 @@ def dense(importer: Any, operator: TfliteOperator) -> Any:
     rows = center(importer, data, "int16", (math.prod(data.shape) // depth, depth))
     sums = _add_bias(operator, op.matmul(rows, matrix, out_dtype=_sum_dtype(operator)), 2)
     factors = np.float64(scale_of(data)) * scales_of(weights).astype(np.float64) / np.float64(scale_of(output))
-    products = op.multiply(op.astype(sums, "float64"), constant(factors))
-    rounded_sums = op.astype(fixed_point.round_from_zero(importer.bb, products), "int32")
-    return op.reshape(store(rounded_sums, output, activation_of(operator)), output.shape)
+    scale = Requantization(tuple(factors.tolist()), rounding=REAL)
+    return op.reshape(store(importer.bb, sums, output, activation_of(operator), scale), output.shape)
 
 
 def _object_to_product(data: int = 0, weights: int = 1, bias: int = 2) -> Any:

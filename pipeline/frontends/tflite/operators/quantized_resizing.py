@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
-from pipeline.frontends.tflite.operators import fixed_point
+from pipeline.frontends.tflite.operators import rounding
 from pipeline.frontends.tflite.operators.converter import Converter
 from pipeline.frontends.tflite.operators.quantized_values import object_to
 from pipeline.model.passes.bindings import constant
@@ -81,7 +81,7 @@ def _interpolate_reals(image: Any, rows: Neighbours, columns: Neighbours) -> Any
     total: Any = None
     for corner, (vertical, horizontal) in zip(_corners(image, rows, columns), factors, strict=True):
         term = op.multiply(op.multiply(op.astype(corner, "float32"), constant(vertical)), constant(horizontal))
-        term = fixed_point.rounded_product(term)
+        term = rounding.rounded_product(term)
         total = term if total is None else op.add(total, term)
     return op.astype(op.astype(op.add(total, relax.const(0.5, "float32")), "int32"), "uint8")
 

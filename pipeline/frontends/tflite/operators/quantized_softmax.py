@@ -8,10 +8,10 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
-from pipeline.frontends.tflite.operators import fixed_point
 from pipeline.frontends.tflite.operators.converter import Converter
 from pipeline.frontends.tflite.operators.quantized_values import BYTES, object_to, scale_of
 from pipeline.model.passes.bindings import constant
+from pipeline.model.requantization import Multiplier, Requantization
 
 op = relax.op
 
@@ -41,16 +41,19 @@ def softmax(importer: Any, operator: TfliteOperator) -> Any:
     half = op.right_shift(op.left_shift(constant(np.int64(1)), shift), constant(np.int64(1)))
     exps = op.astype(op.take(constant(table.astype(np.int32)), place, axis=0), "int64")
     share = op.right_shift(op.add(_product(reciprocal, exps), half), shift)
-    lowest = np.iinfo(output.dtype).min
-    return fixed_point.saturate(
-        op.add(op.astype(share, "int32"), constant(np.int32(lowest))), lowest, np.iinfo(output.dtype).max, output.dtype
-    )
+    limits = np.iinfo(output.dtype)
+    stored = Requantization(
+        zero=int(limits.min), low=int(limits.min), high=int(limits.max), dtype=output.dtype,
+        # Beta is a part of what the exponentials are of.
+        operator="Softmax", operand_scale=float(scale_of(source)) * float(operator.options.Beta()),
+    )  # fmt: skip
+    return stored.call(bb, op.astype(share, "int32"))
 
 
 def exponentials(source: TfliteTensor, beta: float) -> np.ndarray:
     """Return the exponentials of the differences -255 to 0, with 31 bits behind the point."""
     factor = min(float(np.float32(beta)) * float(scale_of(source)) * (1 << (31 - _SCALED_BITS)), 2.0**31 - 1)
-    multiplier = fixed_point.multiplier_of(factor)
+    multiplier = Multiplier.of(factor)
     mantissa, shift = int(multiplier.mantissa), int(multiplier.shift)
     # Beyond this radius the exponential counts as 0.
     radius = np.floor(((1 << _SCALED_BITS) - 1) * (1 << (31 - _SCALED_BITS)) / 2**shift)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,8 +11,8 @@ from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
 from pipeline.frontends.tflite.operators.converter import NOT_QUANTIZED
-from pipeline.frontends.tflite.operators.fixed_point import saturate
 from pipeline.model.passes.bindings import constant
+from pipeline.model.requantization import Requantization
 
 op = relax.op
 
@@ -74,11 +75,13 @@ def centered_values(tensor: TfliteTensor) -> np.ndarray:
     return centered
 
 
-def store(x: Any, tensor: TfliteTensor, activation: int = 0) -> Any:
-    """Return int32 numbers in a tensor's scale, less its zero point, as the tensor."""
+def store(bb: Any, x: Any, tensor: TfliteTensor, activation: int = 0, scale: Requantization | None = None) -> Any:
+    """Return whole numbers, brought to a tensor's scale by `scale`, with its zero point and within its bounds."""
     low, high = limits(tensor, activation)
-    zero = zero_of(tensor)
-    return saturate(op.add(x, constant(np.int32(zero))) if zero else x, low, high, tensor.dtype)
+    stored = dataclasses.replace(
+        scale or Requantization(), zero=zero_of(tensor), low=low, high=high, dtype=tensor.dtype
+    )
+    return stored.call(bb, x)
 
 
 def activation_of(operator: TfliteOperator) -> int:

@@ -9,11 +9,11 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
-from pipeline.frontends.tflite.operators import fixed_point
 from pipeline.frontends.tflite.operators.converter import Converter
 from pipeline.frontends.tflite.operators.quantized_softmax import headroom_of
 from pipeline.frontends.tflite.operators.quantized_values import object_to, scale_of
 from pipeline.model.passes.bindings import constant
+from pipeline.model.requantization import TWICE, Multiplier, Requantization
 
 op = relax.op
 
@@ -60,7 +60,7 @@ def softmax(importer: Any, operator: TfliteOperator) -> Any:
     x = bb.emit(op.astype(importer.value(source), "int32"))
     scale = np.float64(scale_of(source) * np.float32(operator.options.Beta()))
     difference = op.subtract(x, op.max(x, [-1], keepdims=True))
-    scaled = fixed_point.multiply(bb, difference, fixed_point.multiplier_of(scale / (10 / _SPAN)))
+    scaled = Multiplier.of(scale / (10 / _SPAN)).scale(TWICE).call(bb, difference)
     exps = bb.emit(_look_up(_EXPONENTIALS, op.add(scaled, constant(np.int32(_HIGHEST)))))
     total = bb.emit(op.astype(op.sum(exps, [-1], keepdims=True), "int64"))
     headroom = headroom_of(bb, total)
@@ -72,7 +72,7 @@ def softmax(importer: Any, operator: TfliteOperator) -> Any:
     shift = bb.emit(op.subtract(constant(np.int64(31)), headroom))
     half = op.right_shift(op.left_shift(constant(np.int64(1)), shift), constant(np.int64(1)))
     share = op.astype(op.right_shift(op.add(product, half), shift), "int32")
-    return fixed_point.saturate(share, 0, _HIGHEST, output.dtype)
+    return Requantization(high=_HIGHEST, low=0, dtype=output.dtype).call(bb, share)
 
 
 def _look_up(table: np.ndarray, x: Any) -> Any:
