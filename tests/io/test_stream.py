@@ -155,6 +155,15 @@ def test_a_limit_ends_an_endless_source() -> None:
     assert statistics.delivered == 7
 
 
+def test_a_pattern_has_all_of_each_colour() -> None:
+    """Red from left to right, green from top to bottom, blue at both ends; a frame later all is one pixel further."""
+    frames = iter(parse_pattern("3x2", None))
+    first, second = (np.asarray(next(frames).inputs) for _ in range(2))
+    top = [[0, 0, 255], [127, 0, 0], [255, 0, 255]]
+    assert first.tolist() == [top, [[red, 255, blue] for red, _, blue in top]]
+    np.testing.assert_array_equal(second, np.roll(first, -1, axis=1))
+
+
 def test_a_pattern_moves_and_is_live_if_it_has_a_pace() -> None:
     frames = iter(Pattern(16, 8))
     first, second = next(frames).inputs, next(frames).inputs
