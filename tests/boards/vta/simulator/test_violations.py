@@ -168,9 +168,10 @@ def test_missing_and_left_over_tokens() -> None:
     assert run(deadlock).cycles is None
     *instructions, finish = building.serial(LAYER)
     extra = replace(NOTHING, push_prev=True)
-    (violation,) = run((*instructions, extra, extra, finish)).violations
-    assert (violation.kind, violation.index) == ("token", len(instructions))
-    assert violation.message == "nobody takes its token for load, nor 1 more"
+    for count, remainder_text in ((1, ""), (2, ", nor 1 more"), (3, ", nor 2 more")):
+        (violation,) = run((*instructions, *[extra] * count, finish)).violations
+        assert (violation.kind, violation.index) == ("token", len(instructions))
+        assert violation.message == f"nobody takes its token for load{remainder_text}"
 
 
 def test_two_modules_that_wait_for_each_other() -> None:
