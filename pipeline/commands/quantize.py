@@ -68,13 +68,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Calibrate, quantise, and compare both models on the same frames."""
     from pipeline import frontends
-    from pipeline.frontends.formats import Format
+    from pipeline.frontends import formats
 
     output = Path(options.output)
     if not output.absolute().parent.is_dir():
         raise InputError(f"cannot write {str(output)!r}: there is no folder {str(output.parent)!r}")
     # By its content: only ONNX models are quantised from floats, by ONNX Runtime.
-    is_onnx = frontends.kind(options.model) is Format.ONNX
+    is_onnx = frontends.kind(options.model) is formats.ONNX
     _show(options, _quantize_onnx(options) if is_onnx else _round_scales(options))
     return 0
 

@@ -13,16 +13,56 @@ from typing import NamedTuple
 
 import numpy as np
 
-ONNX_RUNTIME = "onnxruntime"
-"""Kind of the operators that ONNX Runtime computes."""
+from pipeline.system.distribution import install_command
+from pipeline.system.optional import is_installed
 
-LITERT = "litert"
-"""Kind of the operators that LiteRT computes."""
 
-PYTORCH = "pytorch"
-"""Kind of the operators that PyTorch computes."""
+class SourceRuntime(NamedTuple):
+    """Library that models of a format belong to: it computes packed models, and whole ones to compare with.
 
-KINDS = (ONNX_RUNTIME, LITERT, PYTORCH)
+    Attributes
+    ----------
+    kind : str
+        Name of its operators in a graph, and of its function in TVM's registry.
+    title : str
+    package, extra : str
+        Package to import, and the extra that installs it.
+    opener : str
+        Module with ``open_model(model, threads)``, which returns a function of the arrays of inputs and outputs.
+    shared : bool
+        Whether several threads may compute one open model at once.
+    """
+
+    kind: str
+    title: str
+    package: str
+    extra: str
+    opener: str
+    shared: bool = True
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its package is there."""
+        return is_installed(self.package)
+
+    @property
+    def remedy(self) -> str:
+        """End of a message on operators that it computes; empty where it is installed."""
+        if self.is_installed:
+            return ""
+        return f"; {self.title} computes them where it is installed: {install_command(self.extra)}"
+
+
+ONNX_RUNTIME = SourceRuntime(
+    "onnxruntime", "ONNX Runtime", "onnxruntime", "onnxruntime", "pipeline.executor.onnx_sessions"
+)
+LITERT = SourceRuntime(
+    "litert", "LiteRT", "ai_edge_litert", "litert", "pipeline.executor.litert_interpreters", shared=False
+)
+PYTORCH = SourceRuntime("pytorch", "PyTorch", "torch", "torch", "pipeline.executor.torch_runs")
+
+RUNTIMES = {runtime.kind: runtime for runtime in (ONNX_RUNTIME, LITERT, PYTORCH)}
+"""Libraries by kind. Bundles need them without the formats, so that they stand here; a format may bring another."""
 
 FAMILIES = ("aten", "prims", "torchvision", "quantized_decomposed")
 """Namespaces of PyTorch operators that compute tensors; others may do anything."""
@@ -31,13 +71,14 @@ _NAMESPACE = "soc_pipeline."
 
 DIGEST_BYTES = 32
 
-computers: dict[str, Callable[..., None]] = {}
-"""Functions that compute packed models, by kind; `pipeline.executor.source_runtimes` has them."""
+
+computers: list[Callable[..., None]] = []
+"""Function of a library and a packed model's operands; `pipeline.executor.source_runtimes` puts it here."""
 
 
 def compute(kind: str, *operands: object) -> None:
     """Compute a packed model, called by compiled code."""
-    computers[kind](*operands)
+    computers[0](RUNTIMES[kind], *operands)
 
 
 def function_name(kind: str) -> str:
@@ -48,7 +89,7 @@ def function_name(kind: str) -> str:
 def function_kind(name: str) -> str:
     """Return the kind of a function in TVM's registry, or ""."""
     kind = name.removeprefix(_NAMESPACE)
-    return kind if name.startswith(_NAMESPACE) and kind in KINDS else ""
+    return kind if name.startswith(_NAMESPACE) and kind in RUNTIMES else ""
 
 
 def pack(model: bytes) -> np.ndarray:

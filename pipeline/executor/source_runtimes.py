@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pipeline.core import packed_model
-from pipeline.executor import litert_interpreters, onnx_sessions, torch_runs
+from pipeline.core.packed_model import RUNTIMES, SourceRuntime
 from pipeline.system import affinity
 from pipeline.system.distribution import install_command
 from pipeline.system.optional import is_installed
@@ -18,38 +19,6 @@ from pipeline.system.optional import is_installed
 Compute = Callable[[Sequence[np.ndarray]], None]
 """Open model as a function, from the inputs' arrays and, behind them, those for the outputs."""
 
-
-class SourceRuntime(NamedTuple):
-    """A library for packed models.
-
-    Attributes
-    ----------
-    title : str
-    package, extra : str
-        What has to be installed.
-    open_model : callable
-        Takes a model's bytes and a number of threads, and returns what computes it.
-    shared : bool
-        Whether several threads may compute one open model at once.
-    """
-
-    title: str
-    package: str
-    extra: str
-    open_model: Callable[[bytes, int], Compute]
-    shared: bool
-
-
-RUNTIMES = {
-    packed_model.ONNX_RUNTIME: SourceRuntime(
-        "ONNX Runtime", "onnxruntime", "onnxruntime", onnx_sessions.open_model, shared=True
-    ),
-    packed_model.LITERT: SourceRuntime(
-        "LiteRT", "ai_edge_litert", "litert", litert_interpreters.open_model, shared=False
-    ),
-    packed_model.PYTORCH: SourceRuntime("PyTorch", "torch", "torch", torch_runs.open_model, shared=True),
-}
-"""Source runtimes by the kind of their operators."""
 
 _SHARED = 0
 """Thread number of an open model shared by all threads; no thread has this number."""
@@ -115,12 +84,9 @@ def why_missing(kinds: Sequence[str]) -> str:
     return ""
 
 
-def _function(runtime: SourceRuntime) -> Callable[..., None]:
-    def compute(model: Any, *tensors: Any) -> None:
-        arrays = [np.from_dlpack(tensor) for tensor in tensors]
-        _open(runtime, np.from_dlpack(model))(arrays)
-
-    return compute
+def compute(runtime: SourceRuntime, model: Any, *tensors: Any) -> None:
+    """Compute a packed model of a runtime; tensors are the inputs and, behind them, the outputs."""
+    _open(runtime, np.from_dlpack(model))([np.from_dlpack(tensor) for tensor in tensors])
 
 
 def _open(runtime: SourceRuntime, model: np.ndarray) -> Compute:
@@ -130,9 +96,9 @@ def _open(runtime: SourceRuntime, model: np.ndarray) -> Compute:
     with _lock:
         if (entry := _open_models.get(key)) is not None:
             return entry
-    compute = runtime.open_model(packed_model.unpack(model), threads)
+    compute: Compute = importlib.import_module(runtime.opener).open_model(packed_model.unpack(model), threads)
     with _lock:
         return _open_models.setdefault(key, compute)
 
 
-packed_model.computers.update({kind: _function(runtime) for kind, runtime in RUNTIMES.items()})
+packed_model.computers[:] = [compute]

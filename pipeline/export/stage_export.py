@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,6 +11,7 @@ from pipeline.core.packed_value import is_packed
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import BuildError
 from pipeline.export import relax_onnx
+from pipeline.frontends import formats
 from pipeline.frontends.extraction import NoCounterpart, Region
 from pipeline.frontends.formats import Format
 from pipeline.model.model_source import ModelSource
@@ -24,9 +24,6 @@ EXTRACTED = "extracted"
 
 WRITTEN = "written"
 """Origin of a stage written anew from the compiler's input."""
-
-# By class, of the formats that stages are cut out of.
-_EXTRACTORS = {Format.ONNX: "OnnxExtractor", Format.TFLITE: "TfliteExtractor"}
 
 # Of each source of a graph, for its stages: to read a model costs more than to cut it.
 _CACHE: WeakKeyDictionary[Graph, dict[int, Any]] = WeakKeyDictionary()
@@ -68,7 +65,7 @@ class StageExport:
         whose shape depends on values.
         """
         try:
-            return self._extract(Format.ONNX, open_ends=open_ends), EXTRACTED
+            return self._extract(formats.ONNX, open_ends=open_ends), EXTRACTED
         except NoCounterpart as error:
             refusal = str(error)
         if any(map(is_packed, (*self._part.inputs, *self._part.outputs))):
@@ -79,19 +76,23 @@ class StageExport:
             raise BuildError(f"{self} has no form in ONNX: {refusal}, and it {error}") from error
 
     def tflite(self) -> bytes:
-        """Return the stage cut out of the model's TFLite file.
+        """Return the stage as a TFLite file; see `part`."""
+        return self.part(formats.TFLITE)
+
+    def part(self, model_format: Format) -> bytes:
+        """Return the stage as a file of a format, cut out of the model's.
 
         Raises
         ------
         BuildError
-            If the model is none of TFLite, or has no such part, or its file has changed since it was read.
+            If the model is of another format, or has no such part, or its file has changed since it was read.
         """
         if any(map(is_packed, (*self._part.inputs, *self._part.outputs))):
-            raise BuildError(f"{self} has an end that frames carry as packed bytes, which no TFLite file takes")
+            raise BuildError(f"{self} has an end that frames carry as packed bytes, which no file of its kind takes")
         try:
-            model: bytes = self._extract(Format.TFLITE)
+            model: bytes = self._extract(model_format)
         except NoCounterpart as error:
-            raise BuildError(f"{self} is no part of a TFLite model: {error}") from error
+            raise BuildError(f"{self} is no part of {model_format}: {error}") from error
         return model
 
     def __str__(self) -> str:
@@ -123,9 +124,7 @@ class StageExport:
             source = self._graph.sources[number]
             specs = {name: self._graph.tensors[source.tensor(name)] for name in source.inputs}
             shapes = {name: spec.shape for name, spec in specs.items() if not is_packed(spec)}
-            # Only now: each needs an optional library.
-            module = importlib.import_module(f"{model_format.value.package}.extraction")
-            extractors[number] = getattr(module, _EXTRACTORS[model_format])(source.model, shapes)
+            extractors[number] = model_format.module("extraction").Extractor(source.model, shapes)
         return extractors[number]
 
     def _region(self, source: ModelSource, *, open_ends: bool) -> Region:

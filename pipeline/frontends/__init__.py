@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError
-from pipeline.frontends.formats import Format, recognise, supported_formats
+from pipeline.frontends.formats import FORMATS, Format, recognise, supported_formats
 from pipeline.model.imported_model import ImportedModel
 
 
@@ -38,16 +37,16 @@ def load(
     ModelError
         If there is no such file, its format is unknown, or it uses what is not supported.
     """
-    frontend = kind(model).value
+    entry = kind(model)
     is_file = isinstance(model, str | Path)
     # An ONNX or TFLite file with other parameters would be another model under the same name.
-    if params is not None and not frontend.external_parameters:
+    if params is not None and not entry.external_parameters:
         name = repr(str(model)) if is_file else "the model"
-        raise ModelError(f"{name} is {frontend.title} and holds its parameters itself; leave out the other ones")
+        raise ModelError(f"{name} is {entry} and holds its parameters itself; leave out the other ones")
     # Only now: each frontend needs an optional library, and reading one format must not ask for all of them.
-    package = importlib.import_module(frontend.package)
-    options: dict[str, Any] = {"params": params} if frontend.external_parameters else {}
-    if frontend.has_fallback:
+    package = entry.module()
+    options: dict[str, Any] = {"params": params} if entry.external_parameters else {}
+    if entry.library is not None:
         options["fallback"] = fallback
     imported_model: ImportedModel = (
         package.load(Path(model), shapes or {}, **options)
@@ -96,8 +95,8 @@ def _folder(path: Path) -> str:
 def _object_format(model: Any) -> Format:
     # By name, so that no library is imported for a model of another.
     names = {f"{base.__module__}.{base.__qualname__}" for base in type(model).__mro__}
-    for entry in Format:
-        if names.intersection(entry.value.types):
+    for entry in FORMATS:
+        if names.intersection(entry.types):
             return entry
     # A module has no graph before it is exported.
     if any(name in names for name in ("torch.nn.modules.module.Module", "torch.jit._script.ScriptModule")):

@@ -1,22 +1,29 @@
 """Formats of models: a registry of the readable ones, and advice for others.
 
-A new format is a folder beside this file, and one entry in `Format`.  The folder's package has ``load(path, shapes)``,
-and ``from_object(model, shapes)`` if there are such models in memory; both also take ``params`` where a format has its
-parameters elsewhere.  Its module ``reference`` has ``LIBRARY`` and ``evaluate(model, frame)``, if there is a library
-that runs such models itself.
+A new format is a folder beside this file, and one entry below.  The modules of the folder:
+
+- the package itself has ``load(path, shapes)``, and ``from_object(model, shapes)`` if there are such models in memory.
+  Both also take ``params`` where a format has its parameters elsewhere, and ``fallback`` where it has a library;
+- ``reference`` and ``merging`` belong to the library: it runs a frame through a model (``ALTERNATIVE``, ``evaluate``,
+  ``intermediates``), and joins islands (``merge``), see `references`, `fallback` and `pipeline.split.island_merging`;
+- ``extraction`` has ``Extractor``, which cuts a part out of a model, see `extraction`.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
+from typing import Any
 
+from pipeline.core import packed_model
+from pipeline.core.packed_model import RUNTIMES, SourceRuntime
 from pipeline.errors import ModelError
 from pipeline.frontends import archives
 from pipeline.system.files import check_regular
+from pipeline.tvm.runtime import add_function
 
 _HEAD = 1 << 16
 """Bytes looked at; comments may stand in front of a program."""
@@ -61,32 +68,32 @@ def _is_onnx(head: bytes) -> bool:
     return head[:1] == b"\x08" and len(head) > 2 and head[4:8] not in (b"TFL3", b"ORTM", b"ET12")
 
 
-@dataclass(frozen=True)
-class Frontend:
-    """Entry of a format in the registry.
+@dataclass(frozen=True, eq=False)
+class Format:
+    """A format that can be read, and all that can be done with models of it.
 
     Attributes
     ----------
     title : str
-        The format's name with an article.
+        Name with an article.
     package : str
         The frontend, imported when it is needed, as each needs libraries of its own.
     matches : callable
         Whether a file that begins with these bytes is of the format; at most one format says so.
-    holds_archive : callable, optional
+    holds_archive : callable
         Whether the ZIP file at a path is of the format.
     types : tuple of str
         Classes of models in memory.
     suffix : str
-        What a file is called that is taken for this format in doubt.
+        Suffix of files that are taken for this format in doubt.
     external_parameters : bool
         Whether parameters may come from elsewhere.
     symbolic : bool
         Whether extents may stay open in the imported module.
-    verifiable : bool
-        Whether another library runs such models.
-    has_fallback : bool
-        Whether that library may compute single operators of a model.
+    parts : str
+        Suffix of the files of stages that are cut out of a model; empty if none are. The library runs these.
+    library : SourceRuntime, optional
+        Library that runs such models: it is compared with, and computes operators that cannot be imported.
     """
 
     title: str
@@ -97,35 +104,62 @@ class Frontend:
     suffix: str = ""
     external_parameters: bool = False
     symbolic: bool = False
-    verifiable: bool = False
-    has_fallback: bool = False
+    parts: str = ""
+    library: SourceRuntime | None = None
+
+    def __str__(self) -> str:
+        """Return the format's name with an article."""
+        return self.title
+
+    @property
+    def required_library(self) -> SourceRuntime:
+        """Library that runs such models; raises `ModelError` if there is none."""
+        if self.library is None:
+            raise ModelError(f"{self} cannot be verified: no other library runs it")
+        return self.library
+
+    def module(self, name: str = "") -> Any:
+        """Import the frontend, or one of its modules."""
+        return importlib.import_module(f"{self.package}.{name}" if name else self.package)
+
+
+FORMATS: list[Format] = []
+"""Formats that can be read, in the order in which messages name them."""
+
+
+def register(entry: Format) -> Format:
+    """Add a format, with its library."""
+    FORMATS.append(entry)
+    if entry.library is not None and entry.library.kind not in RUNTIMES:
+        RUNTIMES[entry.library.kind] = entry.library
+        add_function(entry.library.kind)
+    return entry
+
+
+def of_library(library: SourceRuntime) -> Format:
+    """Return the format whose models a library runs."""
+    return next(entry for entry in FORMATS if entry.library == library)
 
 
 # A name, not __name__ of the packages: they are imported only when a file of theirs is read.
 _FOLDER = "pipeline.frontends"
 
-
-class Format(Enum):
-    """A readable format; the value is its frontend."""
-
-    ONNX = Frontend(
-        "an ONNX file", f"{_FOLDER}.onnx", _is_onnx, types=("onnx.onnx_ml_pb2.ModelProto",), suffix=".onnx",
-        symbolic=True, verifiable=True, has_fallback=True,
-    )  # fmt: skip
-    RELAY = Frontend("a Relay program", f"{_FOLDER}.relay", _is_relay, external_parameters=True, symbolic=True)
-    RELAX = Frontend(
-        "a Relax module", f"{_FOLDER}.relax", _is_relax, types=("tvm.ir.module.IRModule", "tvm.relax.expr.Function"),
-        external_parameters=True, symbolic=True,
-    )  # fmt: skip
-    TORCH = Frontend(
-        "an exported PyTorch program", f"{_FOLDER}.torch", holds_archive=archives.is_exported_program,
-        types=("torch.export.exported_program.ExportedProgram",), verifiable=True, has_fallback=True,
-    )  # fmt: skip
-    TFLITE = Frontend("a TFLite model", f"{_FOLDER}.tflite", _is_tflite, verifiable=True, has_fallback=True)
-
-    def __str__(self) -> str:
-        """Return the format's name with an article."""
-        return self.value.title
+ONNX = register(Format(
+    "an ONNX file", f"{_FOLDER}.onnx", _is_onnx, types=("onnx.onnx_ml_pb2.ModelProto",), suffix=".onnx",
+    symbolic=True, parts=".onnx", library=packed_model.ONNX_RUNTIME,
+))  # fmt: skip
+RELAY = register(Format("a Relay program", f"{_FOLDER}.relay", _is_relay, external_parameters=True, symbolic=True))
+RELAX = register(Format(
+    "a Relax module", f"{_FOLDER}.relax", _is_relax, types=("tvm.ir.module.IRModule", "tvm.relax.expr.Function"),
+    external_parameters=True, symbolic=True,
+))  # fmt: skip
+TORCH = register(Format(
+    "an exported PyTorch program", f"{_FOLDER}.torch", holds_archive=archives.is_exported_program,
+    types=("torch.export.exported_program.ExportedProgram",), library=packed_model.PYTORCH,
+))  # fmt: skip
+TFLITE = register(
+    Format("a TFLite model", f"{_FOLDER}.tflite", _is_tflite, parts=".tflite", library=packed_model.LITERT)
+)
 
 
 def _begins(*signatures: bytes) -> Callable[[bytes], bool]:
@@ -203,7 +237,7 @@ _GUESSES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
 
 def supported_formats() -> str:
     """Return all formats, as a phrase."""
-    names = [str(entry) for entry in Format]
+    names = list(map(str, FORMATS))
     return f"{', '.join(names[:-1])}, or {names[-1]}"
 
 
@@ -223,13 +257,13 @@ def recognise(path: Path) -> Format:
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     is_archive = head.startswith(b"PK")
-    for entry in Format:
-        if entry.value.matches(head) or (is_archive and entry.value.holds_archive(path)):
+    for entry in FORMATS:
+        if entry.matches(head) or (is_archive and entry.holds_archive(path)):
             return entry
     refusal = archives.describe_refusal(path) if is_archive else _find_refusal(_REFUSED, head)
     # Only in doubt: a suffix may lie, a signature does not.
-    for entry in Format:
-        if not refusal and path.suffix and path.suffix == entry.value.suffix:
+    for entry in FORMATS:
+        if not refusal and path.suffix and path.suffix == entry.suffix:
             return entry
     refusal = refusal or _find_refusal(_GUESSES, head) or "is of an unknown format"
     raise ModelError(f"{str(path)!r} {refusal}; supported is {supported_formats()}")

@@ -20,29 +20,44 @@ class Links(NamedTuple):
     makes: tuple[Any, ...]
 
 
-def find_groups(
-    nodes: Sequence[Links],
+def replace_groups(  # noqa: PLR0913 - all but the first two by keyword
+    nodes: Sequence[Any],
+    links: Callable[[Any], Links],
+    *,
     seeds: Iterable[int],
     is_open: Callable[[Any], bool],
+    write: Callable[[list[int], set[Any]], Any],
     ties: Iterable[Collection[int]] = (),
-) -> list[list[int]]:
+) -> list[Any]:
     """Return islands as sorted operator numbers, without cycles between them.
 
-    Each operator is one of its own where it can be, so that a model may be cut there; those that a stage has side by
-    side become one when it is built, see `pipeline.split.island_merging`.
+    No island depends on itself by way of operators outside.  Each operator is one of its own where it can be, so that
+    a model may be cut there; those that a stage has side by side become one when it is built, see
+    `pipeline.split.island_merging`.
 
     Parameters
     ----------
-    nodes : sequence of Links
-        In an order in which each comes behind those that it reads of.
+    nodes : sequence
+        Each behind those that it reads of.
+    links : callable
+        Takes a node, also one of an island, and returns what it reads and makes.
     seeds : iterable of int
         The operators that have to be in islands.
     is_open : callable
         Whether a tensor may not leave an island: frames have tensors of fixed shapes only.
+    write : callable
+        Takes the numbers of an island's operators and the tensors that others read of it, and returns its node; None
+        if it makes nothing.
     ties : iterable of collections of int
         Seeds that have to be in one island.
     """
-    return _join(nodes, _grow(nodes, seeds, is_open), is_open, ties)
+    all_links = [links(node) for node in nodes]
+    groups = _join(all_links, _grow(all_links, seeds, is_open), is_open, ties)
+    results = find_results(all_links, groups)
+    islands = {group[0]: write(group, names) for group, names in zip(groups, results, strict=True)}
+    others = set(range(len(nodes))).difference(*groups)
+    parts = [islands.get(n, node) for n, node in enumerate(nodes) if n in others or islands.get(n) is not None]
+    return [parts[number] for number in sort_topologically([links(part) for part in parts])]
 
 
 def find_results(nodes: Sequence[Links], groups: Sequence[Collection[int]]) -> list[set[Any]]:

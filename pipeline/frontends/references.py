@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from pipeline import frontends
 from pipeline.errors import ModelError, reason
-from pipeline.system.optional import is_installed, require
+from pipeline.system.optional import require
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -44,51 +43,47 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
     MissingExtra
         If it is not installed.
     """
-    reference = _reference(model)
-    with _failures(reference.LIBRARY):
+    title, reference = _reference(model)
+    with _failures(title):
         is_alternative = alternative and bool(reference.ALTERNATIVE)
         outputs = reference.evaluate(model, frame, alternative=is_alternative, runs=runs)
-        return reference.ALTERNATIVE if is_alternative else reference.LIBRARY, outputs
+        return reference.ALTERNATIVE if is_alternative else title, outputs
 
 
 def run_real(model: Any, frame: Arrays) -> list[np.ndarray] | None:
     """Return a quantised model's unrounded outputs, or None."""
-    reference = _reference(model)
+    title, reference = _reference(model)
     if not hasattr(reference, "evaluate_real"):
         return None
-    with _failures(reference.LIBRARY):
+    with _failures(title):
         outputs: list[np.ndarray] | None = reference.evaluate_real(model, frame)
     return outputs
 
 
 def intermediates(model: Any, frame: Arrays, names: Collection[str]) -> dict[str, np.ndarray]:
     """Return named inner tensors from the reference library; see `run`."""
-    reference = _reference(model)
-    with _failures(reference.LIBRARY):
+    title, reference = _reference(model)
+    with _failures(title):
         tensors: dict[str, np.ndarray] = reference.intermediates(model, frame, names)
     return tensors
 
 
 def library(model: Any) -> str:
     """Return the installed library for a model, or ""."""
-    if not frontends.kind(model).value.verifiable:
-        return ""
-    reference = _reference(model)
-    name: str = reference.LIBRARY
-    return name if is_installed(reference.PACKAGE) else ""
+    runtime = frontends.kind(model).library
+    return runtime.title if runtime is not None and runtime.is_installed else ""
 
 
 def check(model: Any) -> None:
     """Raise `ModelError` without a library, `MissingExtra` if not installed."""
-    require(_reference(model).PACKAGE, "verify", "comparing a model with its own library")
+    require(frontends.kind(model).required_library.package, "verify", "comparing a model with its own library")
 
 
-def _reference(model: Any) -> Any:
-    frontend = frontends.kind(model).value
-    if not frontend.verifiable:
-        raise ModelError(f"{frontend.title} cannot be verified: no other library runs it")
+def _reference(model: Any) -> tuple[str, Any]:
+    """Return the name of a model's library, and the module of its frontend that runs models by it."""
     # Here and not above: the libraries are large, and most calls never verify anything.
-    return importlib.import_module(f"{frontend.package}.reference")
+    entry = frontends.kind(model)
+    return entry.required_library.title, entry.module("reference")
 
 
 @contextlib.contextmanager

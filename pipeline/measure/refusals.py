@@ -97,11 +97,11 @@ class _Inquiry:
     def _describe_formless(self) -> str:
         """Explain a part without form for the device."""
         from pipeline import frontends
-        from pipeline.frontends.formats import Format
+        from pipeline.frontends import formats
 
         model_format = self._runtime.model_format(self._device)
         kinds = {frontends.kind(source.model) for source in self._graph.sources}
-        if model_format == "tflite" and Format.TFLITE not in kinds:
+        if model_format == "tflite" and formats.TFLITE not in kinds:
             # Nothing writes TFLite; its parts are cut out of the model.
             models = " and ".join(map(str, kinds)) or "another model"
             return f"{self._device.name} runs parts of TFLite models only, and this is {models}; choose another runtime"

@@ -45,11 +45,10 @@ def round_scales(
         If the model cannot be read, or quantises nothing.
     """
     from pipeline import frontends
-    from pipeline.frontends import relax, relay
-    from pipeline.frontends.formats import Format
+    from pipeline.frontends import formats, relax, relay
     from pipeline.quantization.relax_powers import restrict_scales
 
-    if frontends.kind(model) is Format.RELAY:
+    if frontends.kind(model) is formats.RELAY:
         # In whole numbers, scales are products of these, which cannot be told apart.
         source = relay.load(Path(model), shapes, params, real_arithmetic=True)
     else:

@@ -9,8 +9,8 @@ import numpy as np
 from tvm import relax
 
 from pipeline.core import packed_model
-from pipeline.core.packed_model import PackedPart
-from pipeline.frontends import grouping
+from pipeline.core.packed_model import RUNTIMES, PackedPart, SourceRuntime
+from pipeline.frontends import formats, grouping
 from pipeline.model.passes import bindings
 from pipeline.model.passes.bindings import Binding
 
@@ -29,9 +29,10 @@ def merge_islands(lines: Sequence[Binding], outputs: Sequence[Any]) -> list[Bind
         What the stage returns.
     """
     merged_lines = list(lines)
-    for kind in packed_model.KINDS:
-        if any(_kind(line) == kind for line in merged_lines):
-            merged_lines = _merge_kind(merged_lines, set(outputs), kind, _merger(kind))
+    for runtime in RUNTIMES.values():
+        if any(_kind(line) == runtime.kind for line in lines):
+            merger = formats.of_library(runtime).module("merging").merge
+            merged_lines = _merge_kind(merged_lines, set(outputs), runtime, merger)
     return merged_lines
 
 
@@ -39,28 +40,13 @@ def _kind(line: Binding) -> str:
     return packed_model.function_kind(bindings.island(line.value))
 
 
-def _merger(kind: str) -> Merger:
-    """Return a kind's merger, loaded late with its format's package."""
-    if kind == packed_model.ONNX_RUNTIME:
-        from pipeline.frontends.onnx import merging as onnx_merging
-
-        return onnx_merging.merge
-    if kind == packed_model.LITERT:
-        from pipeline.frontends.tflite import merging as tflite_merging
-
-        return tflite_merging.merge
-    from pipeline.frontends.torch import merging as torch_merging
-
-    return torch_merging.merge
-
-
-def _merge_kind(lines: Sequence[Binding], outputs: set[Any], kind: str, merger: Merger) -> list[Binding]:
-    units = _units(lines, kind)
+def _merge_kind(lines: Sequence[Binding], outputs: set[Any], runtime: SourceRuntime, merger: Merger) -> list[Binding]:
+    units = _units(lines, runtime.kind)
     links = [_links(unit) for unit in units]
-    members = {number for number, unit in enumerate(units) if _kind(unit[0]) == kind}
+    members = {number for number, unit in enumerate(units) if _kind(unit[0]) == runtime.kind}
     groups = [group for group in grouping.find_neighbours(links, members) if len(group) > 1]
     for group, read in zip(groups, grouping.find_results(links, groups), strict=True):
-        if merged_unit := _merge([units[n] for n in group], read | outputs, kind, merger):
+        if merged_unit := _merge([units[n] for n in group], read | outputs, runtime, merger):
             # Links stay as they were: those of a group remain its own, read by the same others.
             units[group[0]] = merged_unit
             for number in group[1:]:
@@ -94,7 +80,9 @@ def _variables(value: Any) -> Iterator[Any]:
     return (operand for operand in bindings.operands(value) if isinstance(operand, relax.Var))
 
 
-def _merge(units: Sequence[Sequence[Binding]], read: set[Any], kind: str, merger: Merger) -> list[Binding] | None:
+def _merge(
+    units: Sequence[Sequence[Binding]], read: set[Any], runtime: SourceRuntime, merger: Merger
+) -> list[Binding] | None:
     """Return one island's lines for several, with its results read."""
     numbers: dict[Any, int] = {}
     values: dict[int, Any] = {}
@@ -119,7 +107,7 @@ def _merge(units: Sequence[Sequence[Binding]], read: set[Any], kind: str, merger
     merged_model = merger(parts, inputs, outputs)
     if merged_model is None:
         return None
-    return _island(merged_model, kind, [values[n] for n in inputs], [(values[n], types[n]) for n in outputs])
+    return _island(merged_model, runtime, [values[n] for n in inputs], [(values[n], types[n]) for n in outputs])
 
 
 def _results(unit: Sequence[Binding]) -> list[tuple[Any, Any]]:
@@ -139,9 +127,11 @@ def _model(operand: Any) -> bytes:
     return packed_model.unpack(np.from_dlpack(operand.value))
 
 
-def _island(model: bytes, kind: str, operands: Sequence[Any], results: Sequence[tuple[Any, Any]]) -> list[Binding]:
+def _island(
+    model: bytes, runtime: SourceRuntime, operands: Sequence[Any], results: Sequence[tuple[Any, Any]]
+) -> list[Binding]:
     types = [result_type for _, result_type in results]
-    call = bindings.call_island(kind, model, operands, types)
+    call = bindings.call_island(runtime, model, operands, types)
     if len(results) == 1:
         return [Binding(results[0][0], str(results[0][0].name), call)]
     island = relax.Var("island", relax.TupleType(types))

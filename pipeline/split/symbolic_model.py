@@ -67,9 +67,9 @@ class OpenModel:
         ModelError
             If the model cannot be read so.
         """
-        if not (frontend := frontends.kind(self.model).value).symbolic:
+        if not (entry := frontends.kind(self.model)).symbolic:
             raise ModelError(
-                f"{self.name!r} is {frontend.title}, which cannot be built for any size at once; name the sizes "
+                f"{self.name!r} is {entry}, which cannot be built for any size at once; name the sizes "
                 "that it shall be built for"
             )
         model = frontends.load(self.model, {**self.extents, **self.shapes.inputs}, self.params, fallback=False)
@@ -126,7 +126,7 @@ def open_model(model: Any, shapes: Shapes, params: Any = None) -> OpenModel:
 
 def with_source(graph: Graph, model: Any) -> Graph:
     """Return the graph with its model for comparison, if runnable."""
-    if not frontends.kind(model).value.verifiable:
+    if frontends.kind(model).library is None:
         return graph
     inputs, outputs = (tuple(spec.name for spec in specs) for specs in (graph.inputs, graph.outputs))
     return replace(graph, sources=(ModelSource.of(model, inputs, outputs),))

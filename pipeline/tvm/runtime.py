@@ -87,11 +87,19 @@ with without_torch():
     # Now, and not with the first stage that sorts: by then others look functions up.
     if (_sorts := library().with_name(SORTS)).is_file():
         ctypes.CDLL(str(_sorts))
-    for _kind in packed_model.KINDS:
+
+
+def add_function(kind: str) -> None:
+    """Let compiled code call the library of packed models of a kind."""
+    with registry_lock:
         # Overrides what a copy of this module has registered, as after a reload.
         tvm_ffi.register_global_func(
-            packed_model.function_name(_kind), functools.partial(packed_model.compute, _kind), override=True
+            packed_model.function_name(kind), functools.partial(packed_model.compute, kind), override=True
         )
+
+
+for _kind in packed_model.RUNTIMES:
+    add_function(_kind)
 
 
 @functools.cache

@@ -12,11 +12,11 @@ from pipeline.errors import ArgumentError, BuildError, near
 if TYPE_CHECKING:
     from pipeline.core.plan.plan import Plan, StagePlan
     from pipeline.export.stage_export import StageExport
+    from pipeline.frontends.formats import Format
     from pipeline.split.graph import Graph
     from pipeline.workflow.stage_files import StageManifest
     from pipeline.workflow.verify import Verification
 
-FORMATS = ("onnx", "tflite", "source")
 
 LARGEST_BYTES = 2**31 - 1
 """Upper bound on a file's bytes: protobuf reads none of 2 GiB."""
@@ -94,9 +94,10 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     from pipeline.workflow import stage_files
     from pipeline.workflow.stage_check import StageCheck
 
-    suffix = _suffix(graph, format)
-    remedy = "; format 'source' cuts TFLite files" if (suffix, _suffix(graph, "source")) == (".onnx", ".tflite") else ""
-    check = StageCheck.of(graph, suffix, verify=verify, tolerance=tolerance, seed=seed)
+    entry, source = _stage_format(graph, format), _stage_format(graph, "source")
+    # By its name without the article and the kind of file.
+    remedy = f"; format 'source' cuts {str(source).split()[1]} files" if entry is not source else ""
+    check = StageCheck.of(graph, entry.required_library, verify=verify, tolerance=tolerance, seed=seed)
     stage_files.check_target(Path(folder).resolve())
     plan = update_plan(plan, graph)
     exports = [StageExport(graph, part) for part in parts(graph, plan)]
@@ -105,7 +106,7 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     def write(number: int, stage: StagePlan) -> tuple[bytes, str, str]:
         progress(f"writing {stage.name}")
         try:
-            return _content(exports[number], suffix)
+            return _content(exports[number], entry)
         except BuildError as error:
             raise BuildError(f"stage {stage.name!r}: {error}{remedy}") from error
 
@@ -121,27 +122,29 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     return ExportedStages(Path(folder), manifest, result)
 
 
-def _suffix(graph: Graph, name: str) -> str:
-    """Return the suffix of the files in a format."""
+def _stage_format(graph: Graph, name: str) -> Format:
+    """Format of the stages' files by its name, or that of the graph's model if its parts are such files."""
     from pipeline import frontends
-    from pipeline.frontends.formats import Format
+    from pipeline.frontends import formats
 
-    if name not in FORMATS:
-        raise ArgumentError(f"stages have no format {name!r}; there are {', '.join(FORMATS)}{near(name, FORMATS)}")
-    if name == "source":
-        # First: what is gone has no format.
-        sources = [source for source in graph.sources if not source.has_changed]
-        kinds = {frontends.kind(source.model) for source in sources}
-        name = "tflite" if kinds == {Format.TFLITE} else "onnx"
-    return f".{name}"
+    entries = {entry.parts.removeprefix("."): entry for entry in formats.FORMATS if entry.parts}
+    names = (*entries, "source")
+    if name not in names:
+        raise ArgumentError(f"stages have no format {name!r}; there are {', '.join(names)}{near(name, names)}")
+    if name != "source":
+        return entries[name]
+    # First: what is gone has no format.
+    kinds = {frontends.kind(source.model) for source in graph.sources if not source.has_changed}
+    return next((entry for entry in kinds if entry.parts and len(kinds) == 1), formats.ONNX)
 
 
-def _content(export: StageExport, suffix: str) -> tuple[bytes, str, str]:
+def _content(export: StageExport, entry: Format) -> tuple[bytes, str, str]:
     from pipeline.export.stage_export import EXTRACTED
+    from pipeline.frontends import formats
 
-    if suffix == ".tflite":
-        return export.tflite(), suffix, EXTRACTED
+    if entry is not formats.ONNX:
+        return export.part(entry), entry.parts, EXTRACTED
     model, origin = export.onnx_and_origin(open_ends=True)
     if model.ByteSize() > LARGEST_BYTES:
         raise BuildError("it would be a file of 2 GiB or more, which nobody reads; cut it in two")
-    return model.SerializeToString(), suffix, origin
+    return model.SerializeToString(), entry.parts, origin

@@ -12,13 +12,14 @@ import numpy as np
 from pipeline.comparison.judgement import Bounds, ReferenceOutput, judge
 from pipeline.comparison.tolerance import Tolerance
 from pipeline.core import packed_value
+from pipeline.core.packed_model import SourceRuntime
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import BuildError, ModelError
 from pipeline.frontends import references
 from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_steps
-from pipeline.system.optional import is_installed, require
+from pipeline.system.optional import require
 from pipeline.workflow import reference_check, unsplit
 from pipeline.workflow.frame_search import library_frame
 from pipeline.workflow.plan import plan as make_plan
@@ -27,12 +28,6 @@ from pipeline.workflow.stage_files import StageFile, StageManifest
 from pipeline.workflow.verify import Verification, named_frames, summarize
 
 Frame = Mapping[str, np.ndarray]
-
-# By the suffix of a stage's file: what runs it, its package and its extra.
-_LIBRARIES = {
-    ".onnx": ("ONNX Runtime", "onnxruntime", "onnxruntime"),
-    ".tflite": ("LiteRT", "ai_edge_litert", "litert"),
-}
 
 _UNSPLIT = "the unsplit model"
 
@@ -65,14 +60,19 @@ class StageCheck:
 
     @staticmethod
     def of(
-        graph: Graph, suffix: str, *, verify: bool | Iterable[Any] | None, tolerance: float | str | None, seed: int
+        graph: Graph,
+        library: SourceRuntime,
+        *,
+        verify: bool | Iterable[Any] | None,
+        tolerance: float | str | None,
+        seed: int,
     ) -> StageCheck:
         """Return `pipeline.export_stages`' comparison; raise `MissingExtra` if required but impossible."""
         bounds = reference_check.bounds_of(graph, Tolerance.of(tolerance))
         if verify is not None and not isinstance(verify, bool):
-            require(_LIBRARIES[suffix][1], _LIBRARIES[suffix][2], f"running the stages by {_LIBRARIES[suffix][0]}")
+            require(library.package, library.extra, f"running the stages by {library.title}")
             return StageCheck(graph, named_frames(graph.inputs, verify), bounds, seed, strict=True)
-        if unverified := _why_not(graph, suffix, verify):
+        if unverified := _why_not(graph, library, verify):
             return StageCheck(graph, (), bounds, seed, strict=False, unverified=unverified)
         return StageCheck(graph, [library_frame(graph, seed)], bounds, seed, strict=bool(verify))
 
@@ -122,15 +122,14 @@ class StageCheck:
         )
 
 
-def _why_not(graph: Graph, suffix: str, verify: bool | None) -> str:
+def _why_not(graph: Graph, library: SourceRuntime, verify: bool | None) -> str:
     if verify is False:
         return "as it was asked for"
     if any(map(is_packed, graph.inputs)):
         return "there are no random values of what has no fixed shape"
-    library, package, extra = _LIBRARIES[suffix]
     if verify:
-        require(package, extra, f"running the stages by {library}")
-    return "" if is_installed(package) else f"{library} is not installed"
+        require(library.package, library.extra, f"running the stages by {library.title}")
+    return "" if library.is_installed else f"{library.title} is not installed"
 
 
 def _run_stages(graph: Graph, frame: Frame, folder: Path, stages: Sequence[StageFile]) -> dict[str, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import pickle
 import zipfile
@@ -14,7 +13,8 @@ import pytest
 
 import pipeline
 from pipeline.errors import MissingExtra, ModelError
-from pipeline.frontends.formats import Format, recognise
+from pipeline.frontends import formats
+from pipeline.frontends.formats import FORMATS, Format, recognise
 
 PROGRAM = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negative(%x) }'
 
@@ -22,15 +22,15 @@ PROGRAM = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negati
 @pytest.mark.parametrize(
     ("content", "reference"),
     [
-        (PROGRAM, Format.RELAY),
-        (f"// printed today\n/* by\n me */ {PROGRAM}", Format.RELAY),
-        ("def @main() { 1 }", Format.RELAY),
-        ("fn (%x) { %x }", Format.RELAY),
-        ("v0.0.4\ndef @main() { 1 }", Format.RELAY),
-        (' \n{"root": 1, "nodes": [{"type_key": ""}]}', Format.RELAY),
-        ('{"root_index": 1, "nodes": []}', Format.RELAX),
-        (b"\x08\x07\x12\x00", Format.ONNX),
-        (b"\x1c\x00\x00\x00TFL3", Format.TFLITE),
+        (PROGRAM, formats.RELAY),
+        (f"// printed today\n/* by\n me */ {PROGRAM}", formats.RELAY),
+        ("def @main() { 1 }", formats.RELAY),
+        ("fn (%x) { %x }", formats.RELAY),
+        ("v0.0.4\ndef @main() { 1 }", formats.RELAY),
+        (' \n{"root": 1, "nodes": [{"type_key": ""}]}', formats.RELAY),
+        ('{"root_index": 1, "nodes": []}', formats.RELAX),
+        (b"\x08\x07\x12\x00", formats.ONNX),
+        (b"\x1c\x00\x00\x00TFL3", formats.TFLITE),
     ],
 )
 def test_what_is_recognised(tmp_path: Path, content: str | bytes, reference: Format) -> None:
@@ -95,19 +95,19 @@ def test_a_signature_weighs_more_than_a_suffix(tmp_path: Path, suffix: str) -> N
             pipeline.read(tmp_path / f"model{suffix}")
 
 
-@pytest.mark.parametrize("entry", Format)
+@pytest.mark.parametrize("entry", FORMATS, ids=str)
 def test_an_entry_leads_to_its_frontend(entry: Format) -> None:
-    frontend = entry.value
     try:
-        package = importlib.import_module(frontend.package)
+        package = entry.module()
     except MissingExtra as error:
         pytest.skip(str(error))
     assert callable(package.load)
-    assert not frontend.types or callable(package.from_object)
-    if frontend.verifiable:
-        reference = importlib.import_module(f"{frontend.package}.reference")
-        assert reference.LIBRARY
-        assert callable(reference.evaluate)
+    assert not entry.types or callable(package.from_object)
+    if entry.library is not None:
+        assert callable(entry.module("reference").evaluate)
+        assert callable(entry.module("merging").merge)
+    if entry.parts:
+        assert callable(entry.module("extraction").Extractor.extract)
 
 
 def test_archives_and_arrays(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_archives_of_models(tmp_path: Path, entries: list[str], reason: str) -> 
 def test_exported_programs_are_recognised(tmp_path: Path, entry: str) -> None:
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
         archive.writestr(entry, "{}")
-    assert recognise(tmp_path / "m.zip") is Format.TORCH
+    assert recognise(tmp_path / "m.zip") is formats.TORCH
 
 
 def test_what_is_no_model_at_all() -> None:

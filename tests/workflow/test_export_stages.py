@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 import pipeline
+from pipeline.core.packed_model import ONNX_RUNTIME
 from pipeline.errors import ArgumentError, BuildError, InputError, PlanError
 from pipeline.workflow.stage_check import StageCheck
 from tests.support.onnx_models import KERNEL, node, save, weights
@@ -83,7 +84,7 @@ def test_wrong_stages_are_found(model: Path, tmp_path: Path) -> None:
     stage = onnx.load(path)
     stage.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(KERNEL["w"] * np.float32(1.01), "w"))
     onnx.save(stage, path)
-    check = StageCheck.of(graph, ".onnx", verify=True, tolerance=None, seed=0)
+    check = StageCheck.of(graph, ONNX_RUNTIME, verify=True, tolerance=None, seed=0)
     with pytest.raises(BuildError, match="run one after the other, differ from ONNX Runtime: output 'y'"):
         check.run(tmp_path / "parts", manifest)
 

@@ -167,7 +167,7 @@ def verification_text(result: Verification) -> str:
 
 def show_islands(graph: Graph, share: float) -> None:
     """Name the operators in the model's own runtime, with reasons and times."""
-    from pipeline.executor.source_runtimes import RUNTIMES
+    from pipeline.core.packed_model import RUNTIMES
 
     kinds = {name: operator.kind for operator in graph.operators for name in operator.outputs}
     groups: dict[tuple[str, str], list[str]] = {}

@@ -12,16 +12,14 @@ from pipeline.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.export.relax_onnx.tensors import Node, Tensor, Unwritable
 from pipeline.model.passes import bindings
 
-_RUNTIMES = {packed_model.LITERT: "LiteRT", packed_model.PYTORCH: "PyTorch"}
-
 
 def write_island(graph: GraphWriter, call: Any) -> list[Tensor] | Tensor:
     """Write an island's operators; other runtimes' have no form in ONNX."""
     from onnx import ModelProto
 
-    kind = packed_model.function_kind(bindings.island(call))
-    if kind != packed_model.ONNX_RUNTIME:
-        raise Unwritable(f"{_RUNTIMES.get(kind, 'a function of its own')} computes it")
+    runtime = packed_model.RUNTIMES.get(packed_model.function_kind(bindings.island(call)))
+    if runtime != packed_model.ONNX_RUNTIME:
+        raise Unwritable(f"{runtime.title if runtime else 'a function of its own'} computes it")
     packed, *operands = call.args[1].fields
     model = ModelProto.FromString(packed_model.unpack(np.from_dlpack(packed.value)))
     results = graph.placeholder(call.ty)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.packed_model import ONNX_RUNTIME
 from pipeline.core.shapes import Shapes, is_open
 from pipeline.errors import MissingExtra, ModelError, reason
 from pipeline.frontends.frame_dtypes import check_dtype
@@ -15,7 +16,6 @@ from pipeline.frontends.input_shapes import resolve
 from pipeline.model.imported_model import ImportedModel
 from pipeline.system.distribution import install_command
 from pipeline.system.native_output import quietly
-from pipeline.system.optional import is_installed
 from pipeline.tvm.access import compiler_lock
 
 try:
@@ -26,7 +26,6 @@ except ImportError as error:
 from pipeline.frontends.onnx import external_data
 from pipeline.frontends.onnx.conversion import convert
 from pipeline.frontends.onnx.packed_ends import model_inputs, why_packed
-from pipeline.frontends.onnx.reference import PACKAGE
 from pipeline.frontends.onnx.sparse_constants import fill_in
 
 _DTYPES = {
@@ -95,7 +94,7 @@ def _convert(
     *,
     fallback: bool,
 ) -> ImportedModel:
-    if not fallback or not is_installed(PACKAGE):
+    if not fallback or not ONNX_RUNTIME.is_installed:
         _check_types(path, model)
     _check_dtypes(path, model)
     fill_in(model.graph)
@@ -104,7 +103,7 @@ def _convert(
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fixed = not is_open(shapes)
-        fallback = fallback and fixed and is_installed(PACKAGE)
+        fallback = fallback and fixed and ONNX_RUNTIME.is_installed
         imported_model = quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback))
     return replace(imported_model, notes=(*notes, *imported_model.notes))
 

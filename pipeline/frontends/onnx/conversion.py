@@ -12,25 +12,21 @@ from typing import Any
 
 import onnx
 
+from pipeline.core.packed_model import ONNX_RUNTIME
 from pipeline.errors import ModelError, reason
+from pipeline.frontends.fallback import Conversion, IslandRefused, OperatorRefused, without_frames
 from pipeline.frontends.onnx import narrow_types, packed_ends
 from pipeline.frontends.onnx.experimental import replace_experimental
 from pipeline.frontends.onnx.external_data import ExternalData
-from pipeline.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, supported_kinds, why_unsupported
+from pipeline.frontends.onnx.importer import OnnxImporter, supported_kinds, why_unsupported
 from pipeline.frontends.onnx.islands import DOMAIN, replace_by_islands
 from pipeline.frontends.onnx.narrow_types import uses_narrow_types
 from pipeline.frontends.onnx.packed_ends import model_inputs
-from pipeline.frontends.onnx.reference import PACKAGE, literal_options, open_session
+from pipeline.frontends.onnx.reference import literal_options, open_session
 from pipeline.frontends.onnx.runtime_types import state_types
 from pipeline.frontends.onnx.simplification.functions import OLDEST_OPSET
 from pipeline.frontends.onnx.simplification.tensors import opset, tensors_read
 from pipeline.model.imported_model import ImportedModel, Island
-from pipeline.system.distribution import install_command
-from pipeline.system.optional import is_installed
-
-MOST_ATTEMPTS = 50
-"""To import a model.  Nodes that are alike fail together, so that even exports of language models need a dozen."""
-
 
 LONGEST_S = 120
 """For a model to be simplified; one of ten thousand operators takes ten."""
@@ -40,9 +36,6 @@ _SIMPLIFY = "import sys; sys.path.insert(0, sys.argv.pop(1)); from simplificatio
 
 # By definition a loop, and what is different each time.
 _LEFT_WHOLE = {"Bernoulli", "SequenceMap"}
-
-# Of an island, in a message.
-MOST_NAMED = 5
 
 
 def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback: bool) -> ImportedModel:
@@ -69,7 +62,7 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
     """
     inputs = model_inputs(model)
     if _is_plain(model) and not packed_ends.reasons(model.graph, inputs) and not uses_narrow_types(model.graph):
-        with contextlib.suppress(NodeRefused):
+        with contextlib.suppress(OperatorRefused):
             return _import(path, model, data, fixed=fixed)
     model = simplify(path, replace_experimental(model))
     # What these are tells more.
@@ -77,33 +70,50 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
         model = simplify(path, model)
     reasons = packed_ends.reasons(model.graph, model_inputs(model)) | narrow_types.reasons(model.graph)
     reasons |= _find_unsupported(model.graph)
-    if reasons and not fallback:
-        raise _refusal(path, model.graph, reasons)
-    open_outputs: set[str] = set()
-    for _ in range(MOST_ATTEMPTS):
-        candidate = onnx.ModelProto()
-        candidate.CopyFrom(model)
-        islands = replace_by_islands(candidate, reasons)
-        notes = packed_ends.pack(candidate.graph, model_inputs(candidate), open_outputs)
-        try:
-            imported_model = _import(path, candidate, data, islands, fixed=fixed)
-        except NodeRefused as error:
-            refused = _refused_nodes(model.graph, error)
-            values = packed_ends.outputs_of_unknown_shape(candidate.graph, error.result) - open_outputs
-            if fallback and refused.keys() <= reasons.keys() and values:
-                open_outputs |= values
+    return _OnnxConversion(path, model, data, fixed=fixed, fallback=fallback).run(reasons)
+
+
+class _OnnxConversion(Conversion):
+    def __init__(self, path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback: bool) -> None:
+        super().__init__(repr(str(path)), model.graph.node, ONNX_RUNTIME, fallback=fallback)
+        self._path, self._model, self._data, self._fixed = path, model, data, fixed
+        self._open_outputs: set[str] = set()
+
+    def import_model(self, reasons: Mapping[int, str]) -> tuple[ImportedModel, Sequence[bytes]]:
+        while True:
+            candidate = onnx.ModelProto()
+            candidate.CopyFrom(self._model)
+            islands = replace_by_islands(candidate, reasons)
+            notes = packed_ends.pack(candidate.graph, model_inputs(candidate), self._open_outputs)
+            try:
+                model = _import(self._path, candidate, self._data, islands, fixed=self._fixed)
+            except OperatorRefused as error:
+                is_island, operator = error.operator.domain == DOMAIN, error.operator
+                # The model's own node, of which this one is a copy, or maybe stands for.
+                error.operator = next(node for node in self.operators if operator.output[0] in node.output)
+                open_values = packed_ends.outputs_of_unknown_shape(operator, candidate.graph) - self._open_outputs
+                if not is_island or not open_values:
+                    raise
+                self._open_outputs |= open_values
                 continue
-            if fallback and refused.keys() <= reasons.keys():
-                raise ModelError(
-                    f"{str(path)!r}: {error.reason}, so that frames have no place for it; end the model before it"
-                ) from error
-            if not fallback:
-                raise ModelError(f"{str(path)!r}: TVM cannot import {error.node}: {error.reason}") from error
-            reasons |= refused
-        else:
-            _check_islands(path, candidate.graph, islands)
-            return replace(imported_model, notes=tuple(notes))
-    raise ModelError(f"{str(path)!r}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
+            nodes = {node.output[0]: node for node in candidate.graph.node if node.domain == DOMAIN}
+            packed_models = [nodes[island.tensor].attribute[0].s for island in islands]
+            return replace(model, notes=tuple(notes)), packed_models
+
+    def form(self, operator: Any) -> tuple[Any, ...]:
+        kind = f"{operator.domain}.{operator.op_type}" if operator.domain else str(operator.op_type)
+        return kind, list(operator.attribute)
+
+    def describe(self, operator: Any, cause: str) -> str:
+        kind, _ = self.form(operator)
+        return f"{kind}{cause and ' '}{cause} (node {operator.name or operator.output[0]!r})"
+
+    def check_islands(self, packed_models: Sequence[bytes]) -> None:
+        for number, model in enumerate(packed_models):
+            try:
+                open_session(onnx.ModelProto.FromString(model), literal_options())
+            except Exception as error:  # noqa: PERF203 - it raises several unrelated types
+                raise IslandRefused(reason(error, line=0), number) from error
 
 
 def _is_plain(model: Any) -> bool:
@@ -159,7 +169,7 @@ def _import(
     refusal: Exception
     try:
         module = importer.from_onnx(model.graph, opset(model))
-    except NodeRefused as error:
+    except OperatorRefused as error:
         refusal = error
     except Exception as error:  # noqa: BLE001 - TVM raises whatever it meets before and behind the nodes
         refusal = ModelError(f"{str(path)!r}: TVM cannot import {importer.current_node}: {reason(error)}")
@@ -174,59 +184,10 @@ def _import(
             parameters=data,
             islands=tuple(islands),
         )
-    # Without what led to it: its frames hold the builder, which prints a warning whenever it dies unfinished, and here
-    # nobody sees that.
-    refusal.__cause__ = refusal.__context__ = None
-    raise refusal.with_traceback(None)
-
-
-def _check_islands(path: Path, graph: Any, islands: Sequence[Island]) -> None:
-    nodes = {node.output[0]: node for node in graph.node if node.domain == DOMAIN}
-    for island in islands:
-        _check_island(path, nodes[island.tensor], island)
-
-
-def _check_island(path: Path, node: Any, island: Island) -> None:
-    """Raise `ModelError` if ONNX Runtime has not got an operator of an island either, such as a custom one."""
-    try:
-        open_session(onnx.ModelProto.FromString(node.attribute[0].s), literal_options())
-    except Exception as error:  # it raises several unrelated types
-        names = ", ".join(island.operators[:MOST_NAMED])
-        raise ModelError(
-            f"{str(path)!r} uses operators that neither TVM nor ONNX Runtime has: {names}: {reason(error, line=0)}"
-        ) from error
+    raise without_frames(refusal)
 
 
 def _find_unsupported(graph: Any) -> dict[int, str]:
     """Return the numbers of the nodes that cannot be imported, with the reasons."""
     read = {name for node in graph.node for name in tensors_read(node)} | {value.name for value in graph.output}
     return {number: cause for number, node in enumerate(graph.node) if (cause := why_unsupported(node, read))}
-
-
-def _refused_nodes(graph: Any, error: NodeRefused) -> dict[int, str]:
-    """Return the refused node, and those of its kind with equal attributes, unless only its operands are at fault."""
-    refused = next((node for node in graph.node if error.result in node.output), None)
-    if refused is None:
-        return {}
-    return {
-        number: error.reason
-        for number, node in enumerate(graph.node)
-        if node == refused
-        or (
-            not error.depends_on_values
-            and (node.op_type, node.domain) == (refused.op_type, refused.domain)
-            and list(node.attribute) == list(refused.attribute)
-        )
-    }
-
-
-def _refusal(path: Path, graph: Any, reasons: Mapping[int, str]) -> ModelError:
-    complaints: dict[str, str] = {}
-    for number, cause in reasons.items():
-        node = graph.node[number]
-        kind = f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
-        form = "" if cause == UNKNOWN else f" {cause}"
-        complaints.setdefault(kind + form, f"{kind}{form} (node {node.name or node.output[0]!r})")
-    command = install_command("onnxruntime")
-    remedy = "" if is_installed(PACKAGE) else f"; ONNX Runtime computes them where it is installed: {command}"
-    return ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(complaints.values())}{remedy}")

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import onnx
 
+from pipeline.core.packed_model import ONNX_RUNTIME
 from pipeline.errors import ModelError
 from pipeline.frontends.onnx.node_order import sort_topologically
 from pipeline.frontends.onnx.outline import outline
-from pipeline.frontends.onnx.reference import PACKAGE, literal_options, open_session
+from pipeline.frontends.onnx.reference import literal_options, open_session
 from pipeline.frontends.onnx.simplification.tensors import is_external
 from pipeline.model.mapped_parameters import Parameters
 from pipeline.system.files import utf8_folder
 from pipeline.system.memory import LARGE
-from pipeline.system.optional import is_installed
 
 _PLAIN = "?bBhHiIqQefd"
 """NumPy's own dtypes; others, such as bfloat16, are left to the onnx package."""
@@ -126,14 +126,14 @@ def check_model(model: Any, path: Path | None = None) -> None:
     """
     try:
         # Of these the checker warns on the standard output, which is for results.
-        if not is_installed(PACKAGE) or not any(node.op_type in _EXPERIMENTAL for node in model.graph.node):
+        if not ONNX_RUNTIME.is_installed or not any(node.op_type in _EXPERIMENTAL for node in model.graph.node):
             _check_by_onnx(model, path)
             return
         refusal = onnx.checker.ValidationError("it has experimental operators that ONNX Runtime does not take")
     except onnx.checker.ValidationError as error:
         refusal = error
     # The checker wants more than runtimes do, such as a shape for each output and nodes in their order.
-    if not is_installed(PACKAGE) or not _is_runnable(model if path is None else path):
+    if not ONNX_RUNTIME.is_installed or not _is_runnable(model if path is None else path):
         raise refusal
     nodes = list(sort_topologically(model.graph.node))
     del model.graph.node[:]

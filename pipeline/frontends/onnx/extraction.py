@@ -9,22 +9,22 @@ from typing import Any
 
 from onnx import external_data_helper
 
+from pipeline.core.packed_model import ONNX_RUNTIME
 from pipeline.errors import ModelError, reason
 from pipeline.frontends.extraction import NoCounterpart, Region
 from pipeline.frontends.onnx import read_fixed
 from pipeline.frontends.onnx.conversion import simplify
 from pipeline.frontends.onnx.experimental import replace_experimental
 from pipeline.frontends.onnx.external_data import external_tensors
-from pipeline.frontends.onnx.reference import PACKAGE, literal_options, open_session
+from pipeline.frontends.onnx.reference import literal_options, open_session
 from pipeline.frontends.onnx.region_writer import RegionWriter
 from pipeline.system.files import utf8_folder
-from pipeline.system.optional import is_installed
 
 LARGEST_BYTES = 2**31 - 2**20
 """Size limit of a part: protobuf writes no message of 2 GiB, and the weights are not all of it."""
 
 
-class OnnxExtractor:
+class Extractor:
     """Cuts parts out of a model.
 
     Parameters
@@ -106,7 +106,7 @@ def _bytes(tensor: Any) -> int:
 
 def _check_runnable(model: Any) -> None:
     """Raise `NoCounterpart` unless ONNX Runtime infers a part's types."""
-    if not is_installed(PACKAGE):
+    if not ONNX_RUNTIME.is_installed:
         raise NoCounterpart("the types of its tensors are not known without ONNX Runtime")
     try:
         open_session(model, literal_options())

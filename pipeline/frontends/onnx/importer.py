@@ -16,6 +16,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from pipeline.core import packed_model
 from pipeline.errors import reason
+from pipeline.frontends.fallback import UNKNOWN, OperatorRefused
 from pipeline.frontends.onnx.external_data import ExternalData
 from pipeline.frontends.onnx.islands import DOMAIN
 from pipeline.frontends.onnx.kernels import as_operator
@@ -36,9 +37,6 @@ _TAKING_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "Seque
 
 # Two of these share a byte, of which TVM makes no tensors; dequantised, they are the same in one of their own.
 _NARROW_DTYPES = {TensorProto.INT4: "int8", TensorProto.UINT4: "uint8"}
-
-UNKNOWN = "not supported"
-"""Reason for a kind of node without a converter."""
 
 
 def why_unsupported(node: Any, read: set[str]) -> str:
@@ -75,28 +73,6 @@ def supported_kinds() -> frozenset[str]:
     # TVM makes its table anew for each that asks.
     kinds = {*onnx_frontend._get_convert_map(), "Constant"}  # noqa: SLF001 - there is no public list
     return frozenset((kinds - _OF_OTHER_DOMAINS) | CONVERTERS.keys())
-
-
-class NodeRefused(Exception):
-    """Raised when a node cannot be imported with ONNX's type.
-
-    Attributes
-    ----------
-    result : str
-        A tensor that the node makes.
-    node : str
-        The node, for messages.
-    reason : str
-    depends_on_values : bool
-        Whether it is the shape of its result, which is no matter of the operator.
-    """
-
-    def __init__(self, result: str, node: str, cause: str, *, depends_on_values: bool) -> None:
-        super().__init__(cause)
-        self.result = result
-        self.node = node
-        self.reason = cause
-        self.depends_on_values = depends_on_values
 
 
 class _OpenShape(ValueError):
@@ -184,9 +160,9 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 self._check_types(node)
         except Exception as error:  # TVM raises whatever its converters meet
             self.current_node = f"node {node.name or node.output[0]!r} ({node.op_type})"
-            raise NodeRefused(
-                node.output[0], self.current_node, reason(error), depends_on_values=isinstance(error, _OpenShape)
-            ) from error
+            # The shape of a result is no matter of the operator.
+            is_alone = isinstance(error, _OpenShape)
+            raise OperatorRefused(node, self.current_node, reason(error), is_alone=is_alone) from error
 
     def _compute_constant_outputs(self, node: Any) -> None:
         """Let outputs computed from extents be copies of inputs' values.

@@ -9,7 +9,7 @@ from typing import Any
 from onnx import helper
 
 from pipeline.frontends import grouping
-from pipeline.frontends.onnx.node_order import links, sort_topologically
+from pipeline.frontends.onnx.node_order import links
 from pipeline.frontends.onnx.simplification.tensors import is_external, static_shape, tensor_types, tensors_read
 from pipeline.model.imported_model import Island
 
@@ -33,22 +33,21 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     """
     graph = model.graph
     types = tensor_types(graph)
-    node_links = links(graph.node)
-    groups = grouping.find_groups(node_links, reasons, functools.partial(is_open, types))
     writer = _IslandWriter(model, types)
-    islands, replacements = [], {}
-    for group, results in zip(groups, grouping.find_results(node_links, groups), strict=True):
-        nodes = [graph.node[number] for number in group]
+    islands = []
+
+    def write(group: list[int], results: set[str]) -> Any:
+        members = [graph.node[number] for number in group]
+        island = writer.write(members, results)
+        kinds = tuple(f"{node.op_type} ({node.name or _result(node)})" for node in members)
         reason = next(reasons[number] for number in group if number in reasons)
-        replacements[group[0]] = island = writer.write(nodes, results)
-        kinds = tuple(f"{node.op_type} ({node.name or _result(node)})" for node in nodes)
         islands.append(Island(_result(island), kinds, reason))
-    island_members = {number for group in groups for number in group}
-    nodes = [
-        replacements.get(n, node) for n, node in enumerate(graph.node) if n in replacements or n not in island_members
-    ]
+        return island
+
+    is_open_tensor = functools.partial(is_open, types)
+    nodes = grouping.replace_groups(list(graph.node), links, seeds=reasons, is_open=is_open_tensor, write=write)
     del graph.node[:]
-    graph.node.extend(sort_topologically(nodes))
+    graph.node.extend(nodes)
     return islands
 
 

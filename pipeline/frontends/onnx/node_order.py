@@ -9,12 +9,12 @@ from pipeline.frontends import grouping
 from pipeline.frontends.onnx.simplification.tensors import tensors_read
 
 
-def links(nodes: Sequence[Any]) -> list[grouping.Links]:
+def links(node: Any) -> grouping.Links:
     """Return the nodes' inputs and outputs."""
-    return [grouping.Links(tuple(tensors_read(node)), tuple(name for name in node.output if name)) for node in nodes]
+    return grouping.Links(tuple(tensors_read(node)), tuple(name for name in node.output if name))
 
 
 def sort_topologically(nodes: Sequence[Any]) -> Iterator[Any]:
     """Yield nodes in topological order, stable."""
-    for number in grouping.sort_topologically(links(nodes)):
+    for number in grouping.sort_topologically(list(map(links, nodes))):
         yield nodes[number]

@@ -41,12 +41,9 @@ def reasons(graph: Any, inputs: Iterable[Any]) -> dict[int, str]:
     }
 
 
-def outputs_of_unknown_shape(graph: Any, result: str) -> set[str]:
+def outputs_of_unknown_shape(node: Any, graph: Any) -> set[str]:
     """Return the maker's model outputs of unknown shape."""
-    node = next((node for node in graph.node if result in node.output), None)
-    return {
-        value.name for value in graph.output if node and value.name in node.output and static_shape(value.type) is None
-    }
+    return {value.name for value in graph.output if value.name in node.output and static_shape(value.type) is None}
 
 
 def model_inputs(model: Any) -> list[Any]:

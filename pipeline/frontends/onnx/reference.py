@@ -15,8 +15,6 @@ from pipeline.frontends.onnx.real_numbers import without_rounding
 from pipeline.system.files import is_utf8, utf8_folder
 from pipeline.system.optional import require
 
-LIBRARY = "ONNX Runtime"
-PACKAGE = "onnxruntime"
 ALTERNATIVE = "ONNX Runtime's optimised kernels"
 
 _SUPPORTED = re.compile(r"max supported IR version: (\d+)")

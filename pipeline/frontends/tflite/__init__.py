@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline.core.packed_model import LITERT
 from pipeline.core.shapes import Shapes
 from pipeline.errors import MissingExtra, ModelError
 from pipeline.frontends.input_shapes import InputShapes, resolve
 from pipeline.model.imported_model import ImportedModel
 from pipeline.system.distribution import install_command
 from pipeline.system.native_output import quietly
-from pipeline.system.optional import is_installed
 from pipeline.tvm.access import compiler_lock
 
 try:
@@ -27,7 +27,6 @@ from pipeline.frontends.tflite import tensor_shapes
 from pipeline.frontends.tflite.conversion import convert
 from pipeline.frontends.tflite.flatbuffer import TfliteGraph, TfliteTensor
 from pipeline.frontends.tflite.folding import fold
-from pipeline.frontends.tflite.reference import PACKAGE
 
 _BLOCKWISE = 2
 """Kind of quantisation with a scale for each block, in LiteRT's schema; the package knows an older one."""
@@ -46,7 +45,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     graph, notes = read_graph(path, shapes)
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        imported_model = quietly(lambda: convert(path, graph, fallback=fallback and is_installed(PACKAGE)))
+        imported_model = quietly(lambda: convert(path, graph, fallback=fallback and LITERT.is_installed))
     return replace(imported_model, notes=(*notes, *imported_model.notes))
 
 

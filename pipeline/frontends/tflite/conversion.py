@@ -7,26 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.packed_model import LITERT
 from pipeline.core.packed_value import CAPACITY
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
+from pipeline.frontends.fallback import Conversion
 from pipeline.frontends.tflite import operators
 from pipeline.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator
-from pipeline.frontends.tflite.importer import IslandNode, OperatorRefused, TfliteImporter
+from pipeline.frontends.tflite.importer import IslandNode, TfliteImporter
 from pipeline.frontends.tflite.islands import STATE_KINDS, replace_by_islands
-from pipeline.frontends.tflite.operators.converter import UNKNOWN
-from pipeline.frontends.tflite.probing import ProbeFailed, check_models
-from pipeline.frontends.tflite.reference import PACKAGE
+from pipeline.frontends.tflite.probing import check_models
 from pipeline.model.imported_model import ImportedModel, Island
-from pipeline.system.distribution import install_command
-from pipeline.system.optional import is_installed
-
-MOST_ATTEMPTS = 50
-"""To import a model: whether TVM can import an operator shows only when it tries, and those that are alike fail
-together."""
-
-# Of an island, in a message.
-MOST_NAMED = 5
 
 
 def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
@@ -53,32 +44,44 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
         )
     live_operators = _live(graph)
     reasons = _objections(graph, live_operators, approximate=not fallback) | _at_packed_ends(live_operators)
-    if reasons and not fallback:
-        raise _refusal(path, live_operators, reasons)
     reasons |= _before_rounding(live_operators) if fallback else {}
-    for _ in range(MOST_ATTEMPTS):
-        nodes, islands = replace_by_islands(graph, live_operators, reasons)
-        importer = TfliteImporter(graph)
-        try:
-            module = importer.run(nodes, approximate=not fallback)
-        except OperatorRefused as error:
-            refused = _alike(live_operators, error)
-            if not fallback or refused.keys() <= reasons.keys():
-                raise ModelError(f"{str(path)!r}: TVM cannot import {error.operator}: {error.reason}") from None
-            reasons |= refused
-        else:
-            _check_islands(path, nodes, islands)
-            return ImportedModel(
-                name=path.stem,
-                module=module,
-                outputs=tuple(graph.output_names),
-                names=importer.names,
-                operators=importer.operators,
-                islands=tuple(islands),
-                quantizations=_quantizations(graph),
-                notes=tuple(f"{note}; frames carry it as at most {CAPACITY} bytes" for note in notes),
-            )
-    raise ModelError(f"{str(path)!r}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
+    model = _TfliteConversion(path, graph, live_operators, fallback=fallback).run(reasons)
+    return replace(model, notes=tuple(f"{note}; frames carry it as at most {CAPACITY} bytes" for note in notes))
+
+
+class _TfliteConversion(Conversion):
+    def __init__(self, path: Path, graph: TfliteGraph, live_operators: Sequence[Any], *, fallback: bool) -> None:
+        super().__init__(repr(str(path)), live_operators, LITERT, fallback=fallback)
+        self._path, self._graph = path, graph
+
+    def import_model(self, reasons: Mapping[int, str]) -> tuple[ImportedModel, Sequence[bytes]]:
+        nodes, islands = replace_by_islands(self._graph, self.operators, reasons)
+        importer = TfliteImporter(self._graph)
+        module = importer.run(nodes, approximate=not self.fallback)
+        model = ImportedModel(
+            name=self._path.stem,
+            module=module,
+            outputs=tuple(self._graph.output_names),
+            names=importer.names,
+            operators=importer.operators,
+            islands=tuple(islands),
+            quantizations=_quantizations(self._graph),
+        )
+        packed_models = {node.outputs[0].name: node.model for node in nodes if isinstance(node, IslandNode)}
+        return model, [packed_models[island.tensor] for island in islands]
+
+    def form(self, operator: TfliteOperator) -> tuple[Any, ...]:
+        tensors = [None if tensor is None else (tensor.dtype, len(tensor.shape)) for tensor in operator.inputs]
+        return operator.kind, *tensors
+
+    def describe(self, operator: TfliteOperator, cause: str) -> str:
+        return f"{operator}: {cause}" if cause else str(operator)
+
+    def suspects(self, island: Island) -> Sequence[str]:
+        return [name for name in island.operators if name.startswith("CUSTOM")] or island.operators
+
+    def check_islands(self, packed_models: Sequence[bytes]) -> None:
+        check_models(packed_models)
 
 
 def _pack_ends(graph: TfliteGraph) -> list[str]:
@@ -108,18 +111,6 @@ def _at_packed_ends(live_operators: Sequence[TfliteOperator]) -> dict[int, str]:
 def _quantizations(graph: TfliteGraph) -> tuple[Quantization, ...]:
     pairs = zip(graph.output_names, (tensor.quantization for tensor in graph.outputs), strict=True)
     return tuple(replace(quantization, tensor=name) for name, quantization in pairs if quantization)
-
-
-def _check_islands(path: Path, nodes: Sequence[TfliteOperator | IslandNode], islands: Sequence[Island]) -> None:
-    """Raise `ModelError` if LiteRT has not got an operator of an island either, such as a custom one."""
-    models = {node.outputs[0].name: node.model for node in nodes if isinstance(node, IslandNode)}
-    try:
-        check_models([models[island.tensor] for island in islands])
-    except ProbeFailed as error:
-        island = islands[error.number]
-        custom_ones = [name for name in island.operators if name.startswith("CUSTOM")]
-        names = ", ".join((custom_ones or island.operators)[:MOST_NAMED])
-        raise ModelError(f"{str(path)!r} uses operators that neither TVM nor LiteRT has: {names}: {error}") from None
 
 
 def _live(graph: TfliteGraph) -> list[TfliteOperator]:
@@ -160,25 +151,3 @@ def _before_rounding(live_operators: Sequence[TfliteOperator]) -> dict[int, str]
         if place in places or operator.quantizes_anew:
             needed.update(tensor.number for tensor in operator.operands if not tensor.is_constant)
     return places
-
-
-def _alike(live_operators: Sequence[TfliteOperator], error: OperatorRefused) -> dict[int, str]:
-    """Return the place of a refused operator, and those of its kind on tensors like its own, which would fail too."""
-    form = _form(error.operator)
-    return {place: error.reason for place, operator in enumerate(live_operators) if _form(operator) == form}
-
-
-def _form(operator: TfliteOperator) -> tuple[Any, ...]:
-    tensors = [None if tensor is None else (tensor.dtype, len(tensor.shape)) for tensor in operator.inputs]
-    return operator.kind, *tensors
-
-
-def _refusal(path: Path, live_operators: Sequence[TfliteOperator], reasons: Mapping[int, str]) -> ModelError:
-    complaints: dict[str, str] = {}
-    for place, cause in reasons.items():
-        operator = live_operators[place]
-        form = "" if cause == UNKNOWN else f": {cause}"
-        complaints.setdefault(operator.kind + form, f"{operator}{form}")
-    command = install_command("litert")
-    remedy = "" if is_installed(PACKAGE) else f"; LiteRT computes them where it is installed: {command}"
-    return ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(complaints.values())}{remedy}")

@@ -15,7 +15,7 @@ from pipeline.frontends.tflite.island_writer import IslandWriter
 from pipeline.frontends.tflite.islands import find_ties
 
 
-class TfliteExtractor:
+class Extractor:
     """Cuts parts out of a file.
 
     Parameters

@@ -12,24 +12,10 @@ from tvm.relax.frontend.tflite.tflite_frontend import ExprTable, OperatorConvert
 
 from pipeline.core import packed_model
 from pipeline.errors import reason
+from pipeline.frontends.fallback import OperatorRefused
 from pipeline.frontends.tflite import operators
 from pipeline.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator, TfliteTensor
 from pipeline.model.passes.bindings import call_island, constant
-
-
-class OperatorRefused(Exception):
-    """Raised when an operator cannot be imported with its stated type.
-
-    Attributes
-    ----------
-    operator : TfliteOperator
-    reason : str
-    """
-
-    def __init__(self, operator: TfliteOperator, cause: str) -> None:
-        super().__init__(cause)
-        self.operator = operator
-        self.reason = cause
 
 
 class IslandNode:
@@ -129,7 +115,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
             if value is not None:
                 self._bind(node.outputs, value)
         except Exception as error:  # TVM raises whatever its converters meet
-            raise OperatorRefused(node, reason(error)) from error
+            raise OperatorRefused(node, str(node), reason(error)) from error
 
     def _island(self, node: IslandNode) -> Any:
         types = [relax.TensorType(*tensor.frame_type) for tensor in node.outputs]

@@ -33,8 +33,11 @@ class IslandWriter:
 
     def __init__(self, graph: TfliteGraph) -> None:
         self._graph = graph
+
+    @functools.cached_property
+    def _schema(self) -> Any:
         # The object interface, which LiteRT's package has of just the schema that it reads.
-        self._schema = require("ai_edge_litert.schema_py_generated", "litert", "operators that LiteRT computes")
+        return require("ai_edge_litert.schema_py_generated", "litert", "operators that LiteRT computes")
 
     @functools.cached_property
     def _model(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.frontends import grouping
 from pipeline.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator
@@ -34,33 +34,30 @@ def replace_by_islands(
     reasons : mapping of int to str
         From places in `operators` to the reason, of those that have to be in an island.
     """
-    links = [_links(operator) for operator in operators]
     ties = list(find_ties(operators))
-    seeds = itertools.chain(reasons, *ties)
-
-    def is_open(number: int) -> bool:
-        return not graph.tensors[number].in_frames
-
-    groups = grouping.find_groups(links, seeds, is_open, ties)
-    writer = IslandWriter(graph) if groups else None
-    nodes: list[TfliteOperator | IslandNode] = []
-    islands = []
-    group_of = {number: group for group in groups for number in group}
     outputs = {tensor.number for tensor in graph.outputs}
-    results = dict(zip([group[0] for group in groups], grouping.find_results(links, groups), strict=True))
-    for position, operator in enumerate(operators):
-        group = group_of.get(position)
-        if group is None:
-            nodes.append(operator)
-        elif position == group[0] and writer is not None:
-            members_of_group = [operators[number] for number in group]
-            node = writer.write(members_of_group, outputs | results[position])
-            if node.outputs:
-                nodes.append(node)
-                kinds = tuple(map(_describe, members_of_group))
-                keeps_state = writer.keeps_state(members_of_group)
-                islands.append(Island(node.outputs[0].name, kinds, _reason(group, reasons), keeps_state=keeps_state))
-    return [nodes[number] for number in grouping.sort_topologically([_links(node) for node in nodes])], islands
+    writer = IslandWriter(graph)
+    islands = []
+
+    def write(group: list[int], results: set[int]) -> IslandNode | None:
+        members = [operators[place] for place in group]
+        node = writer.write(members, outputs | results)
+        if not node.outputs:
+            return None
+        reason = next((reasons[place] for place in group if place in reasons), STATE)
+        kinds, keeps_state = tuple(map(_describe, members)), writer.keeps_state(members)
+        islands.append(Island(node.outputs[0].name, kinds, reason, keeps_state=keeps_state))
+        return node
+
+    nodes = grouping.replace_groups(
+        operators,
+        _links,
+        seeds=itertools.chain(reasons, *ties),
+        is_open=lambda number: not graph.tensors[number].in_frames,
+        write=write,
+        ties=ties,
+    )
+    return nodes, islands
 
 
 def find_ties(operators: Sequence[TfliteOperator]) -> Iterator[list[int]]:
@@ -73,10 +70,6 @@ def find_ties(operators: Sequence[TfliteOperator]) -> Iterator[list[int]]:
             if tensor.is_variable:
                 readers.setdefault(tensor.number, []).append(number)
     yield from readers.values()
-
-
-def _reason(group: Iterable[int], reasons: Mapping[int, str]) -> str:
-    return next((reasons[number] for number in group if number in reasons), STATE)
 
 
 def _describe(operator: TfliteOperator) -> str:

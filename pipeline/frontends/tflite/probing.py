@@ -13,20 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.frontends.fallback import IslandRefused
+
 LONGEST_S = 300
 """For LiteRT to compute a model twice."""
 
 
-class ProbeFailed(Exception):
-    """Raised when LiteRT does not run a model; says why.
-
-    Attributes
-    ----------
-    number : int
-        That of the model, where several were to be checked.
-    """
-
-    number = 0
+class ProbeFailed(IslandRefused):
+    """Raised when LiteRT does not run a model; the text says why."""
 
 
 def probe(

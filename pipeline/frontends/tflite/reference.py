@@ -15,8 +15,6 @@ from pipeline.system.files import is_utf8
 from pipeline.system.native_output import quietly
 from pipeline.system.optional import require
 
-LIBRARY = "LiteRT"
-PACKAGE = "ai_edge_litert"
 ALTERNATIVE = "LiteRT's reference kernels"
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.packed_model import LITERT
 from pipeline.errors import ModelError
 from pipeline.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator, TfliteTensor
 from pipeline.frontends.tflite.probing import ProbeFailed, probe
-from pipeline.frontends.tflite.reference import PACKAGE
 from pipeline.system.distribution import install_command
-from pipeline.system.optional import is_installed
 
 MOST_ELEMENTS = 1 << 20
 """Most elements of a computed constant above all its operands."""
@@ -63,7 +62,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
     fixed, pending = _analyse(graph)
     if not resized and not pending and not fixed and not _leaves_open(graph):
         return
-    if not is_installed(PACKAGE):
+    if not LITERT.is_installed:
         if resized:
             raise ModelError(
                 f"{str(path)!r}: another shape of input {resized[0]!r} needs LiteRT, which infers those behind it; "

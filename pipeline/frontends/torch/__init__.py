@@ -22,8 +22,9 @@ except ImportError as error:
 
 from pipeline.frontends.torch import names, signature
 from pipeline.frontends.torch.archive import open_program
-from pipeline.frontends.torch.conversion import Conversion
+from pipeline.frontends.torch.conversion import TorchConversion
 from pipeline.frontends.torch.decompose import decompose
+from pipeline.frontends.torch.importer import find_unsupported
 
 
 def load(path: Path, shapes: Mapping[str, Sequence[int]], *, fallback: bool = True) -> ImportedModel:
@@ -66,7 +67,7 @@ def _decompose_and_import(
     decomposed_program = decompose(program, fallback=fallback)
     signature.check(decomposed_program, name)
     inputs, symbols = signature.inputs(decomposed_program, name, shapes)
-    conversion = Conversion(name, decomposed_program, inputs, symbols)
-    model = quietly(lambda: conversion.run(fallback=fallback))
+    conversion = TorchConversion(name, decomposed_program, inputs, symbols, fallback=fallback)
+    model = quietly(lambda: conversion.run(find_unsupported(conversion.operators)))
     # Outputs are named after the program as it was exported; decomposition may replace their nodes.
     return replace(model, outputs=tuple(names.of_outputs(program)))

@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.errors import ModelError
+from pipeline.core.packed_model import PYTORCH
+from pipeline.frontends.fallback import Conversion
 from pipeline.frontends.torch import names, signature
 from pipeline.frontends.torch.folding import fold
-from pipeline.frontends.torch.importer import (
-    NodeRefused,
-    TorchImporter,
-    describe_unsupported,
-    find_unsupported,
-)
+from pipeline.frontends.torch.importer import TorchImporter, describe_place
 from pipeline.frontends.torch.islands import NodeIsland, constant_island, is_open, units
 from pipeline.frontends.torch.operators import NEVER
 from pipeline.model.imported_model import ImportedModel, Island
 
-MOST_ATTEMPTS = 50
-"""To import a program.  Nodes that are alike fail together."""
 
-
-class Conversion:
+class TorchConversion(Conversion):
     """A decomposed program on its way to a module.
 
     Parameters
@@ -34,50 +27,44 @@ class Conversion:
         By the names of placeholders.
     symbols : mapping
         The extents that symbols stand for.
+    fallback : bool
     """
 
-    def __init__(self, name: str, program: Any, inputs: Mapping[str, Any], symbols: Mapping[Any, int]) -> None:
+    def __init__(
+        self, name: str, program: Any, inputs: Mapping[str, Any], symbols: Mapping[Any, int], *, fallback: bool
+    ) -> None:
         self._name, self._program, self._inputs, self._symbols = name, program, inputs, symbols
+        needed_nodes = self._needed_nodes()
+        nodes = [node for node in program.graph.nodes if node in needed_nodes]
+        super().__init__(repr(name), nodes, PYTORCH, fallback=fallback)
         self._tensors = signature.constants(program)
         self._constants: dict[Any, Any] = {}
+        self._values: dict[Any, Any] = {}
 
-    def run(self, *, fallback: bool) -> ImportedModel:
-        """Return the model; what TVM cannot import is in islands, if `fallback` says so.
-
-        Whether TVM can import a node shows only when it tries: after each failure there are more islands.
-
-        Raises
-        ------
-        ModelError
-            If it uses what neither TVM nor PyTorch has; without `fallback`, what TVM has not.
-        """
-        needed_nodes = self._needed_nodes()
-        nodes = [node for node in self._program.graph.nodes if node in needed_nodes]
-        reasons = find_unsupported(nodes)
-        for _ in range(MOST_ATTEMPTS):
-            values = fold(nodes, self._tensors, self._symbols, reasons)
-            seeds = {node: reason for node, reason in self._with_open(nodes, reasons).items() if node not in values}
-            if seeds and (not fallback or any(reason in NEVER for reason in seeds.values())):
-                raise ModelError(f"{self._name!r} uses operators that are not supported: {describe_unsupported(seeds)}")
-            try:
-                return self._import(nodes, values, seeds, fallback=fallback)
-            except NodeRefused as error:
-                # Without what led to it, whose frames hold the builder.
-                error.__cause__ = error.__context__ = None
-                refusal = error.with_traceback(None)
-            if not fallback or refusal.node in reasons:
-                raise ModelError(f"{self._name!r}: TVM cannot import {refusal.place}: {refusal.reason}")
-            reasons |= {node: refusal.reason for node in nodes if _is_like(node, refusal.node)}
-        raise ModelError(f"{self._name!r}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
-
-    def _with_open(self, nodes: list[Any], reasons: Mapping[Any, str]) -> dict[Any, str]:
-        """Return the reasons, also for nodes whose results kernels do not know."""
+    def seeds(self, reasons: Mapping[int, str]) -> Mapping[int, str]:
+        """Return the nodes that have to be in islands; what follows from constants is computed here."""
+        refused = {self.operators[place]: reason for place, reason in reasons.items()}
+        self._values = fold(self.operators, self._tensors, self._symbols, refused)
         open_nodes = {
-            node: "its type or shape is none of a fixed tensor's"
-            for node in nodes
+            place: "its type or shape is none of a fixed tensor's"
+            for place, node in enumerate(self.operators)
             if node.op == "call_function" and is_open(node, self._symbols) and not _has_parts(node)
         }
-        return open_nodes | dict(reasons)
+        seeds = open_nodes | dict(reasons)
+        return {place: reason for place, reason in seeds.items() if self.operators[place] not in self._values}
+
+    def is_hopeless(self, cause: str) -> bool:
+        """Check whether a node must not be computed at all."""
+        return cause in NEVER
+
+    def form(self, node: Any) -> tuple[Any, ...]:
+        """Return the operator of a node, and its arguments but for tensors."""
+        plain = [each for each in (*node.args, *node.kwargs.items()) if not hasattr(each, "op")]
+        return node.target, node.op, repr(plain)
+
+    def describe(self, node: Any, cause: str) -> str:
+        """Name an operator, and where it is."""
+        return f"{node.target.__name__} ({describe_place(node)}{cause and ', '}{cause})"
 
     def _needed_nodes(self, values: Mapping[Any, Any] | None = None) -> set[Any]:
         """Return the nodes that outputs depend on but by way of `values`; neither guards nor a dropout's mask."""
@@ -93,26 +80,29 @@ class Conversion:
                     pending.append(other)
         return needed
 
-    def _import(
-        self, nodes: Sequence[Any], values: Mapping[Any, Any], reasons: Mapping[Any, str], *, fallback: bool
-    ) -> ImportedModel:
-        needed = self._needed_nodes(values)
-        calls = [node for node in nodes if node.op == "call_function" and node in needed and not self._is_number(node)]
-        parts = units(calls, {node: why for node, why in reasons.items() if node in needed}, values, self._symbols)
-        if fallback:
+    def import_model(self, reasons: Mapping[int, str]) -> tuple[ImportedModel, Sequence[bytes]]:
+        """Import the program; PyTorch has all of its operators, so that nobody has to ask."""
+        values, needed = self._values, self._needed_nodes(self._values)
+        nodes = [node for node in self.operators if node.op == "call_function" and node in needed]
+        seeds = {
+            node: reasons[place] for place, node in enumerate(self.operators) if place in reasons and node in needed
+        }
+        parts = units([node for node in nodes if not self._is_number(node)], seeds, values, self._symbols)
+        if self.fallback:
             parts += self._constant_outputs(values)
         importer = TorchImporter()
         module = importer.run(self._program, self._inputs, self._as_constants(values), self._symbols, parts)
         modules = names.of_modules(self._program, importer.tensors)
-        return ImportedModel(
+        model = ImportedModel(
             name=self._name,
             module=module,
             outputs=(),
             names=importer.names,
             operators=names.of_operators(modules),
             aliases={**modules, **importer.aliases},
-            islands=tuple(self._describe(part, importer) for part in parts if isinstance(part, NodeIsland)),
+            islands=tuple(self._describe_island(part, importer) for part in parts if isinstance(part, NodeIsland)),
         )
+        return model, ()
 
     def _constant_outputs(self, values: Mapping[Any, Any]) -> list[NodeIsland]:
         outputs = {spec.arg.name for spec in self._program.graph_signature.output_specs if _is_result(spec)}
@@ -130,7 +120,7 @@ class Conversion:
                 self._constants[node] = signature.constant(value, node.name)
         return {node: self._constants[node] for node in (self._tensors | tensors)}
 
-    def _describe(self, island: NodeIsland, importer: TorchImporter) -> Island:
+    def _describe_island(self, island: NodeIsland, importer: TorchImporter) -> Island:
         return Island(importer.tensors[island.outputs[0].name], island.describe_operators(), island.reason)
 
 
@@ -142,12 +132,3 @@ def _has_parts(node: Any) -> bool:
 def _is_result(spec: Any) -> bool:
     """Check whether an output is one of the caller's; of effects, those that matter are refused."""
     return bool(spec.kind.name == "USER_OUTPUT")
-
-
-def _is_like(node: Any, other: Any) -> bool:
-    """Check whether a node has the operator of another one, and the same arguments but for tensors."""
-    return node.op == other.op and node.target == other.target and _plain(node) == _plain(other)
-
-
-def _plain(node: Any) -> str:
-    return repr([each for each in (*node.args, *node.kwargs.items()) if not hasattr(each, "op")])

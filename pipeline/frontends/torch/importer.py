@@ -12,56 +12,31 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from pipeline.core import packed_model
 from pipeline.errors import ModelError, reason
+from pipeline.frontends.fallback import UNKNOWN, OperatorRefused
 from pipeline.frontends.torch import names, signature
 from pipeline.frontends.torch.calls import is_promise, write
 from pipeline.frontends.torch.islands import NodeIsland
-from pipeline.frontends.torch.operators import UNKNOWN, check_operands, converters, why_refused
+from pipeline.frontends.torch.operators import check_operands, converters, why_refused
 from pipeline.model.passes.bindings import call_island
 
 
-def find_unsupported(nodes: Iterable[Any]) -> dict[Any, str]:
+def find_unsupported(nodes: Iterable[Any]) -> dict[int, str]:
     """Return the unimportable nodes with reasons."""
     converter_names = TorchImporter().convert_map
-    reasons: dict[Any, str] = {}
-    for node in nodes:
+    reasons: dict[int, str] = {}
+    for place, node in enumerate(nodes):
         # Placeholders and outputs have no operator, and extents are numbers when it comes to importing.
         if node.op != "call_function" or signature.is_number(node) or is_promise(node):
             continue
         if cause := why_refused(node.target):
-            reasons[node] = cause
+            reasons[place] = cause
         elif node.target.__name__ not in converter_names:
-            reasons[node] = UNKNOWN
+            reasons[place] = UNKNOWN
     return reasons
 
 
-def describe_unsupported(reasons: Mapping[Any, str]) -> str:
-    """Name each unimportable kind with its first node."""
-    complaints: dict[str, str] = {}
-    for node, cause in reasons.items():
-        kind = node.target.__name__
-        complaints.setdefault(kind, f"{kind} ({_where(node)}{'' if cause == UNKNOWN else f', {cause}'})")
-    return "; ".join(complaints.values())
-
-
-class NodeRefused(Exception):
-    """Raised when a node cannot be imported with PyTorch's type.
-
-    Attributes
-    ----------
-    node : torch.fx.Node
-    place : str
-        The node, for messages.
-    reason : str
-    """
-
-    def __init__(self, node: Any, place: str, cause: str) -> None:
-        super().__init__(cause)
-        self.node = node
-        self.place = place
-        self.reason = cause
-
-
-def _where(node: Any) -> str:
+def describe_place(node: Any) -> str:
+    """Name a node, and the module of the program that it is in."""
     # From the outermost module to the innermost, which says most.
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     module = f" in module {stack[-1][0]!r}" if stack and stack[-1][0] else ""
@@ -125,7 +100,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
 
         Raises
         ------
-        NodeRefused
+        OperatorRefused
             If TVM cannot import a node.
         """
         self._symbols = symbols
@@ -157,7 +132,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
 
     def _add_unit(self, unit: Any) -> None:
         node = unit.nodes[0] if isinstance(unit, NodeIsland) else unit
-        self.current_node = f"{_where(node)} ({getattr(node.target, '__name__', node.target)})"
+        self.current_node = f"{describe_place(node)} ({getattr(node.target, '__name__', node.target)})"
         try:
             if isinstance(unit, NodeIsland):
                 self._add_island(unit)
@@ -167,7 +142,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
             value = self._check_type(node, self.convert_map[node.target.__name__](node))
             self.env[node] = self._name_value(node, value, is_last=self._last[names.of_node(node)] is node)
         except Exception as error:  # TVM raises whatever its converters meet
-            raise NodeRefused(node, self.current_node, reason(error)) from error
+            raise OperatorRefused(node, self.current_node, reason(error)) from error
 
     def _add_island(self, island: NodeIsland) -> None:
         """Compute nodes by a call of PyTorch."""
@@ -186,7 +161,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         value = node.meta["val"]
         shape = [signature.fixed_number(extent, self._symbols) for extent in value.shape]
         if None in shape:
-            raise ModelError(f"{node.name!r} has a shape that depends on values, so that frames have no place for it")
+            raise ModelError(f"{node.name!r} has a shape that depends on values")
         return relax.TensorType(shape, signature.dtype(value.dtype, node.name))
 
     def _outputs(self, program: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -71,33 +71,25 @@ def units(
     symbols : mapping
         The extents that symbols stand for.
     """
-
-    def links(node: Any) -> grouping.Links:
-        read = [operand for operand in node.all_input_nodes if operand not in values and operand.op == "call_function"]
-        return grouping.Links(tuple(operand for operand in read if not _is_fixed(operand, symbols)), (node,))
-
-    all_links = [links(node) for node in nodes]
     numbers = {node: number for number, node in enumerate(nodes)}
-    open_value = functools.partial(is_open, symbols=symbols)
-    seeds = [numbers[node] for node in reasons]
-    groups = [[nodes[number] for number in group] for group in grouping.find_groups(all_links, seeds, open_value)]
-    islands = {group[0]: _island(group, reasons, symbols, numbers) for group in groups}
-    members = {node for group in groups for node in group}
-    parts = [islands.get(node, node) for node in nodes if node in islands or node not in members]
-    part_links = [_island_links(part, links) for part in parts]
-    return [parts[number] for number in grouping.sort_topologically(part_links)]
+
+    def links(part: Any) -> grouping.Links:
+        members = part.nodes if isinstance(part, NodeIsland) else (part,)
+        read = dict.fromkeys(other for node in members for other in node.all_input_nodes if other not in members)
+        tensors = [other for other in read if other.op == "call_function" and other not in values]
+        return grouping.Links(tuple(other for other in tensors if not _is_fixed(other, symbols)), members)
+
+    return grouping.replace_groups(
+        nodes,
+        links,
+        seeds=[numbers[node] for node in reasons],
+        is_open=functools.partial(is_open, symbols=symbols),
+        write=lambda group, _: _island([nodes[number] for number in group], reasons, symbols, numbers),
+    )
 
 
 def _is_fixed(node: Any, symbols: Mapping[Any, int]) -> bool:
     return signature.is_number(node) and signature.fixed_number(node.meta["val"], symbols) is not None
-
-
-def _island_links(part: Any, links: Callable[[Any], grouping.Links]) -> grouping.Links:
-    if not isinstance(part, NodeIsland):
-        return links(part)
-    members = set(part.nodes)
-    read = dict.fromkeys(operand for node in part.nodes for operand in links(node).reads if operand not in members)
-    return grouping.Links(tuple(read), part.nodes)
 
 
 def _island(

@@ -19,9 +19,6 @@ from pipeline.frontends.torch.decompose import RECURRENT_LAYERS
 _RANDOM = "random numbers"
 _TRAINING = "only in training: call module.eval() before torch.export.export"
 
-UNKNOWN = "not supported"
-"""Reason for a kind of node without a converter."""
-
 NEVER = (_RANDOM, _TRAINING)
 """Reasons against PyTorch itself: stages are compared, and an answer has to be the same twice."""
 

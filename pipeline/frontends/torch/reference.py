@@ -13,8 +13,6 @@ from torch.utils import _pytree as pytree
 from pipeline.frontends.torch import signature
 from pipeline.frontends.torch.archive import open_program
 
-LIBRARY = "PyTorch"
-PACKAGE = "torch"
 ALTERNATIVE = ""
 """It has one set of kernels for a processor."""
 

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.ir import Call, GenericConst, Op
 
 from pipeline.core import packed_model
+from pipeline.core.packed_model import SourceRuntime
 from pipeline.model.extents import own_extents
 from pipeline.system.memory import is_usable
 
@@ -103,13 +104,12 @@ def form_of(value: Any) -> dict[str, Any]:
     return form
 
 
-def call_island(kind: str, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:
+def call_island(runtime: SourceRuntime, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:
     """Return a call of a packed model; several results are a tuple.
 
     Parameters
     ----------
-    kind : str
-        One of `packed_model.KINDS`.
+    runtime : SourceRuntime
     model : bytes
         The operators, in the runtime's form.
     operands : sequence of tvm.relax.Expr
@@ -118,7 +118,7 @@ def call_island(kind: str, model: bytes, operands: Sequence[Any], types: Sequenc
     """
     packed_operands = [constant(packed_model.pack(model)), *operands]
     result_types = list(types) if len(types) > 1 else types[0]
-    return relax.call_dps_packed(packed_model.function_name(kind), packed_operands, result_types)
+    return relax.call_dps_packed(packed_model.function_name(runtime.kind), packed_operands, result_types)
 
 
 def island(value: Any) -> str:

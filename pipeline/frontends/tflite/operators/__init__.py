@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.frontends.fallback import UNKNOWN
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
 from pipeline.frontends.tflite.operators import (
     activations,
@@ -38,7 +39,7 @@ from pipeline.frontends.tflite.operators import (
     tvm_kinds,
     wide_softmax,
 )
-from pipeline.frontends.tflite.operators.converter import NOT_QUANTIZED, QUANTIZED, STATE, UNKNOWN, Converter
+from pipeline.frontends.tflite.operators.converter import NOT_QUANTIZED, QUANTIZED, STATE, Converter
 
 FAMILIES: tuple[dict[str, Converter], ...] = (
     # Of integers, all of which LiteRT's reference kernels define.

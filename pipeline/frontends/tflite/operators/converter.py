@@ -7,9 +7,6 @@ from typing import Any, NamedTuple
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
 
-UNKNOWN = "not supported"
-"""Reason for a kind of operator without a converter."""
-
 STATE = "it keeps state between frames"
 """Why no converter takes an operator."""
 

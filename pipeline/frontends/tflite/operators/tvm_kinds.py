@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.frontends.fallback import UNKNOWN
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
-from pipeline.frontends.tflite.operators.converter import QUANTIZED, UNKNOWN, Converter, clamping
+from pipeline.frontends.tflite.operators.converter import QUANTIZED, Converter, clamping
 
 _KINDS = (
     "ABS", "ADD", "ADD_N", "ATAN2", "AVERAGE_POOL_2D", "BROADCAST_TO", "CEIL", "CONV_2D", "COS", "CUMSUM",

@@ -64,7 +64,7 @@ class GroupWork:
             family=_heaviest(families),
             dtypes=frozenset(_dtype_name(tensor.dtype) for tensor in borders),
             reads_bytes=all(graph.tensors[name].dtype in {"int8", "uint8"} for name in reads - results),
-            has_islands=any(operator.kind in packed_model.KINDS for operator in group),
+            has_islands=any(operator.kind in packed_model.RUNTIMES for operator in group),
         )
 
 

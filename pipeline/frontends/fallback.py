@@ -1,0 +1,186 @@
+"""Conversion: the loop by which a model is imported, with more of its operators in islands after each failure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pipeline.core.packed_model import SourceRuntime
+from pipeline.errors import ModelError
+from pipeline.model.imported_model import ImportedModel, Island
+
+MOST_ATTEMPTS = 50
+"""Attempts to import a model. Operators that are alike fail together: exports of language models need a dozen."""
+
+MOST_NAMED = 5
+"""Operators of an island that a message names."""
+
+UNKNOWN = "not supported"
+"""Reason of an operator whose kind has no converter."""
+
+Error = TypeVar("Error", bound=Exception)
+
+
+class OperatorRefused(Exception):
+    """Raised when an operator cannot be imported, or would make another type than the model states.
+
+    Attributes
+    ----------
+    operator : object
+        As its format has it.
+    title : str
+        The operator, for messages.
+    reason : str
+    is_alone : bool
+        Whether its operands are at fault, so that others like it may succeed.
+    """
+
+    def __init__(self, operator: Any, title: str, cause: str, *, is_alone: bool = False) -> None:
+        super().__init__(cause)
+        self.operator, self.title, self.reason, self.is_alone = operator, title, cause, is_alone
+
+
+class IslandRefused(Exception):
+    """Raised when the library does not take an island; the text says why.
+
+    Attributes
+    ----------
+    number : int
+        That of the island.
+    """
+
+    def __init__(self, cause: str, number: int = 0) -> None:
+        super().__init__(cause)
+        self.number = number
+
+
+class Conversion(ABC):
+    """A model on its way to Relax.
+
+    A format says by a subclass what its operators are, and how a model is imported of which some are in islands.
+
+    Parameters
+    ----------
+    title : str
+        The model, for messages.
+    operators : sequence
+        Operators that outputs depend on, in order; others know them by their places in it.
+    library : SourceRuntime
+        What computes islands.
+    fallback : bool
+        Put into islands what cannot be imported.
+    """
+
+    def __init__(self, title: str, operators: Sequence[Any], library: SourceRuntime, *, fallback: bool) -> None:
+        self.title, self.operators, self.library, self.fallback = title, operators, library, fallback
+
+    @abstractmethod
+    def import_model(self, reasons: Mapping[int, str]) -> tuple[ImportedModel, Sequence[bytes]]:
+        """Import the model with these operators in islands.
+
+        Returns
+        -------
+        model : ImportedModel
+        packed_models : sequence of bytes
+            What the library gets of each of its islands, as far as `check_islands` needs it.
+
+        Raises
+        ------
+        OperatorRefused
+            If an operator cannot be imported.
+        """
+
+    @abstractmethod
+    def form(self, operator: Any) -> tuple[Any, ...]:
+        """Return the kind of an operator, and what else those have in common that fail together."""
+
+    @abstractmethod
+    def describe(self, operator: Any, cause: str) -> str:
+        """Name an operator that is not supported, with the cause, which may be empty."""
+
+    def seeds(self, reasons: Mapping[int, str]) -> Mapping[int, str]:
+        """Return the operators that have to be in islands, where some are known not to be imported."""
+        return reasons
+
+    def is_hopeless(self, _cause: str) -> bool:
+        """Check whether the library is not asked either."""
+        return False
+
+    def suspects(self, island: Island) -> Sequence[str]:
+        """Return the operators of an island that its library may not have."""
+        return island.operators
+
+    def check_islands(self, packed_models: Sequence[bytes]) -> None:  # noqa: B027 - a library may have all operators
+        """Raise `IslandRefused` if the library has not got an operator of an island either, such as a custom one."""
+
+    def run(self, reasons: Mapping[int, str]) -> ImportedModel:
+        """Import the model.
+
+        Whether TVM can import an operator shows only when it tries.
+
+        Parameters
+        ----------
+        reasons : mapping of int to str
+            The operators that are known not to be imported.
+
+        Raises
+        ------
+        ModelError
+            If neither TVM nor the library has an operator, or, without fallback, TVM has it not.
+        """
+        reasons = dict(reasons)
+        for _ in range(MOST_ATTEMPTS):
+            seeds = self.seeds(reasons)
+            if seeds and (not self.fallback or any(map(self.is_hopeless, seeds.values()))):
+                raise self._unsupported(seeds)
+            try:
+                model, packed_models = self.import_model(seeds)
+            except OperatorRefused as error:
+                refusal = without_frames(error)
+            else:
+                self._check(model.islands, packed_models)
+                return model
+            if not self.fallback:
+                raise ModelError(f"{self.title}: TVM cannot import {refusal.title}: {refusal.reason}")
+            refused = dict.fromkeys(self._alike(refusal), refusal.reason)
+            # An island is refused only for what it would hand out.
+            if refused.keys() <= reasons.keys():
+                raise ModelError(
+                    f"{self.title}: {refusal.reason}, so that frames have no place for it; end the model before it"
+                )
+            reasons |= refused
+        raise ModelError(f"{self.title}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
+
+    def _alike(self, refusal: OperatorRefused) -> Collection[int]:
+        """Return the places of a refused operator, and of those that would fail as it did."""
+        form = self.form(refusal.operator)
+        return [
+            place
+            for place, operator in enumerate(self.operators)
+            if operator == refusal.operator or (not refusal.is_alone and self.form(operator) == form)
+        ]
+
+    def _check(self, islands: Sequence[Island], packed_models: Sequence[bytes]) -> None:
+        try:
+            self.check_islands(packed_models)
+        except IslandRefused as error:
+            names = ", ".join(self.suspects(islands[error.number])[:MOST_NAMED])
+            raise ModelError(
+                f"{self.title} uses operators that neither TVM nor {self.library.title} has: {names}: {error}"
+            ) from None
+
+    def _unsupported(self, reasons: Mapping[int, str]) -> ModelError:
+        complaints: dict[Any, str] = {}
+        for place, cause in reasons.items():
+            operator = self.operators[place]
+            text = self.describe(operator, "" if cause == UNKNOWN else cause)
+            complaints.setdefault((self.form(operator)[0], cause), text)
+        texts = "; ".join(complaints.values())
+        return ModelError(f"{self.title} uses operators that are not supported: {texts}{self.library.remedy}")
+
+
+def without_frames(error: Error) -> Error:
+    """Return an error without what led to it: those frames hold TVM's builder, which warns when it dies unfinished."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
