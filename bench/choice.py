@@ -33,6 +33,7 @@ from pipeline.core.board.board import Board
 from pipeline.core.plan.plan import Plan
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.group_times import GroupTimer, extract_groups
+from pipeline.measure.sampling import MeasureOptions
 from pipeline.measure.throughput import VariantRun, random_frames
 from pipeline.measure.unsplit_rate import UnsplitBaseline
 from pipeline.prediction.predict import predict
@@ -99,7 +100,7 @@ class Profiler:
         # No file behind the cache: times of another day would be taken for those of this round.
         self._timer = GroupTimer(device, 1, CostCache(None))
         self._groups = self._timer.prepare(extract_groups(graph, graph.group_ends[:-1]), show)
-        self._baseline = UnsplitBaseline(graph, device, CostCache(None), show)
+        self._baseline = UnsplitBaseline(graph, device, MeasureOptions(CostCache(None), progress=show))
 
     def planner(self) -> Planner:
         """Measure, and return what plans with that."""

@@ -19,7 +19,7 @@ from pipeline.executor.stage_code import StageCode
 from pipeline.measure import cost_cache
 from pipeline.measure.cost_cache import CostCache, OutputLayout, TimeRecord
 from pipeline.measure.frame_pass import FramePass, TimedGroup
-from pipeline.measure.sampling import FULL, Sampling
+from pipeline.measure.sampling import FULL, MeasureOptions, Sampling
 from pipeline.split import extract
 from pipeline.split.graph import Graph
 from pipeline.system.threads import run_in_thread
@@ -65,14 +65,12 @@ def _scale(times: Sequence[float], total: float) -> list[float]:
     return [factor * seconds for seconds in times]
 
 
-def measure(  # noqa: PLR0913 - all but the first three by keyword
+def measure(
     pairs: Sequence[tuple[StagePlan, Any]],
     device: Device,
-    progress: Progress,
+    options: MeasureOptions,
     *,
     cores: int = 1,
-    cache: CostCache | None = None,
-    sampling: Sampling = FULL,
     create_pass: CreatePass = FramePass,
 ) -> GroupTimes:
     """Return the seconds of one frame in each group.
@@ -82,18 +80,14 @@ def measure(  # noqa: PLR0913 - all but the first three by keyword
     pairs : sequence of (StagePlan, tvm.IRModule)
         The groups, in order; equal ones are built once, and have one time.
     device : Device
-    progress : callable
-        Gets a text for each step.
+    options : MeasureOptions
     cores : int
         How many of its fastest cores they run on.
-    cache : CostCache, optional
-        Groups whose time it has are neither built nor run; by default everything is measured.
-    sampling : Sampling
     create_pass : callable
         Makes what runs a frame through the groups, once for each core that is busy.
     """
-    timer = GroupTimer(device, cores, CostCache(None) if cache is None else cache, sampling, create_pass)
-    return timer.time(timer.prepare(pairs, progress), progress)
+    timer = GroupTimer(device, cores, options.cache, options.sampling, create_pass)
+    return timer.time(timer.prepare(pairs, options.progress), options.progress)
 
 
 def extract_groups(graph: Graph, cuts: Sequence[int]) -> list[tuple[StagePlan, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.board.board import Board, Device, Link
 from pipeline.errors import BuildError, DeviceLost
-from pipeline.measure.sampling import FULL, Sampling
+from pipeline.measure.sampling import FULL, MeasureOptions, Sampling
 
 if TYPE_CHECKING:
     from pipeline.core.plan.plan import StagePlan
@@ -101,35 +101,27 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
         import boards
 
         board = boards.get(board)
-    cache = cache or CostCache.of_user(fresh=fresh)
+    options = MeasureOptions(cache or CostCache.of_user(fresh=fresh), sampling, progress)
+    # 1. Which devices can be measured, with the targets that their servers tell.
     described_board, absence_reasons = _describe_devices(board)
+    # 2. Rates of their memories and links, by copying.
     local = [device for device in described_board.devices if device.name not in absence_reasons]
-    rated_board = _measure_rates(described_board, local, cache)
-    options = _ProfileOptions(cache, sampling, progress, refusals or {})
+    rated_board = _measure_rates(described_board, local, options.cache)
+    # 3. Groups, one by one; of devices that others' runtimes drive, spans of them instead.
     seconds, contended_seconds = _time_devices(graph, rated_board, absence_reasons, options)
-    spans = _time_spans(graph, rated_board, absence_reasons, options)
+    spans = _time_spans(graph, rated_board, absence_reasons, refusals or {}, options)
     seconds |= {name: tuple(times.group_seconds(estimate(graph, board.device(name)))) for name, times in spans.items()}
-    # Targets that servers told were for measuring; the board keeps what its user says.
+    # 4. The board, with its rates; targets that servers told were for measuring, and its own ones stay.
     targets = {device.name: device.target for device in board.devices}
     devices = tuple(replace(device, target=targets[device.name]) for device in rated_board.devices)
     return Profile(replace(rated_board, devices=devices), seconds, absence_reasons, contended_seconds, spans)
-
-
-@dataclass(frozen=True)
-class _ProfileOptions:
-    """Options of all measurements of one profile."""
-
-    cache: CostCache
-    sampling: Sampling
-    progress: Callable[[str], None]
-    refusals: Mapping[str, Refusals]
 
 
 Seconds = dict[str, tuple[float, ...]]
 
 
 def _time_devices(
-    graph: Graph, board: Board, absence_reasons: dict[str, str], options: _ProfileOptions
+    graph: Graph, board: Board, absence_reasons: dict[str, str], options: MeasureOptions
 ) -> tuple[Seconds, Seconds]:
     """Return isolated and contended seconds per device, moving lost ones to absent."""
     from pipeline.measure.group_times import extract_groups
@@ -154,7 +146,11 @@ def _time_devices(
 
 
 def _time_spans(
-    graph: Graph, board: Board, absence_reasons: Mapping[str, str], options: _ProfileOptions
+    graph: Graph,
+    board: Board,
+    absence_reasons: Mapping[str, str],
+    refusals: Mapping[str, Refusals],
+    options: MeasureOptions,
 ) -> dict[str, SpanTimes]:
     """Return the span times of foreign-runtime devices, by name with runtime."""
     from pipeline.executor import detection
@@ -167,12 +163,10 @@ def _time_spans(
         device.name: time_spans(
             graph,
             device,
-            options.progress,
+            options,
             # Where others have to run a part, what is beside it is in between.
-            inner=inner or bool(options.refusals.get(device.name)),
-            refused=options.refusals.get(device.name, ()),
-            cache=options.cache,
-            sampling=options.sampling,
+            inner=inner or bool(refusals.get(device.name)),
+            refused=refusals.get(device.name, ()),
         )
         for device in variants
         if device.capabilities.model_format and device.name not in absence_reasons and not detection.why_absent(device)
@@ -238,16 +232,14 @@ def _measure_link(link: Link, by_memory: Mapping[str, Device], cache: CostCache)
 
 
 def _time_groups(
-    graph: Graph, device: Device, pairs: Sequence[tuple[StagePlan, Any]], options: _ProfileOptions
+    graph: Graph, device: Device, pairs: Sequence[tuple[StagePlan, Any]], options: MeasureOptions
 ) -> Iterator[tuple[float, ...]]:
     """Yield isolated and contended seconds per group, without unsupported groups."""
     from pipeline.measure.group_times import measure
     from pipeline.split.planning.problem.costs import runs
 
     runnable = runs(graph, device)
-    group_times = measure(
-        list(compress(pairs, runnable)), device, options.progress, cache=options.cache, sampling=options.sampling
-    )
+    group_times = measure(list(compress(pairs, runnable)), device, options)
     # Else there is no whole model on this device that its groups could add up to.
     if all(runnable):
         group_times = group_times.scale(_time_unsplit(graph, device, options))
@@ -256,17 +248,13 @@ def _time_groups(
         yield tuple(next(runnable_seconds) if can_run else math.inf for can_run in runnable)
 
 
-def _time_unsplit(graph: Graph, device: Device, options: _ProfileOptions) -> GroupTimes:
+def _time_unsplit(graph: Graph, device: Device, options: MeasureOptions) -> GroupTimes:
     from pipeline.measure.group_times import extract_groups, measure
     from pipeline.measure.unsplit_rate import UnsplitBaseline
 
     if device.capabilities.is_processor:
-        return UnsplitBaseline(graph, device, options.cache, options.progress, options.sampling).time()
+        return UnsplitBaseline(graph, device, options).time()
     # Frames that stream to other memories would be measured with their copies, which a plan adds by itself.
-    return measure(
-        extract_groups(graph, ()),
-        device,
-        lambda _: options.progress("measuring the whole model"),
-        cache=options.cache,
-        sampling=options.sampling,
-    )
+    progress = options.progress
+    options = replace(options, progress=lambda _: progress("measuring the whole model"))
+    return measure(extract_groups(graph, ()), device, options)

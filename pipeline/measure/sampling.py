@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.measure.cost_cache import CostCache
 
 
 @dataclass(frozen=True)
@@ -30,3 +35,21 @@ class Sampling:
 
 
 FULL = Sampling()
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """Options of all measurements of a profile.
+
+    Attributes
+    ----------
+    cache : CostCache
+        Where times may be known from, and where they go.
+    sampling : Sampling
+    progress : callable
+        Gets a text for each step that is not cached.
+    """
+
+    cache: CostCache
+    sampling: Sampling = FULL
+    progress: Callable[[str], None] = lambda _: None

@@ -15,13 +15,12 @@ from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BuildError
 from pipeline.executor import devices
-from pipeline.executor.build import Progress
 from pipeline.executor.stage_code import StageCode
 from pipeline.export.stage_export import StageExport
 from pipeline.measure import cost_cache
-from pipeline.measure.cost_cache import CostCache, TimeRecord
+from pipeline.measure.cost_cache import TimeRecord
 from pipeline.measure.group_times import GroupTimes, fastest_cores
-from pipeline.measure.sampling import Sampling
+from pipeline.measure.sampling import MeasureOptions
 from pipeline.measure.unsplit_rate import UnsplitBaseline
 from pipeline.split import extract
 from pipeline.split.cuts import crossing_bytes
@@ -47,15 +46,8 @@ SHARE = 0.2
 """Least share of a turn's seconds for one span; there are dozens of them."""
 
 
-def time_spans(  # noqa: PLR0913 - the last ones by keyword
-    graph: Graph,
-    device: Device,
-    progress: Progress,
-    *,
-    inner: bool,
-    refused: Collection[int] = (),
-    cache: CostCache,
-    sampling: Sampling,
+def time_spans(
+    graph: Graph, device: Device, options: MeasureOptions, *, inner: bool, refused: Collection[int] = ()
 ) -> SpanTimes:
     """Time spans between cuts on one core, and the model on several.
 
@@ -64,17 +56,13 @@ def time_spans(  # noqa: PLR0913 - the last ones by keyword
     graph : Graph
     device : Device
         With its runtime.
-    progress : callable
-        Gets a text for each step.
+    options : MeasureOptions
     inner : bool
         Also those that neither begin nor end with the model, which plans of three stages have.
     refused : collection of int
         Groups that the device does not run, in front of and behind which spans begin and end.
-    cache : CostCache
-        Where times may be known from, and where they go.
-    sampling : Sampling
     """
-    timer = _SpanTimer(graph, device, cache, sampling)
+    timer = _SpanTimer(graph, device, options)
     positions = _positions(graph, device, refused)
     last = len(positions) - 1
     seconds = np.full((last + 1, last + 1), np.inf)
@@ -85,10 +73,10 @@ def time_spans(  # noqa: PLR0913 - the last ones by keyword
         if (inner or begin == 0 or end == last) and all(runnable[positions[begin] : positions[end]])
     ]
     for number, (begin, end) in enumerate(pairs):
-        progress(f"measuring span {number + 1} of {len(pairs)} on {device.name}")
+        options.progress(f"measuring span {number + 1} of {len(pairs)} on {device.name}")
         seconds[end, begin] = timer.time(positions[begin], positions[end])
-    _repeat_too_fast(seconds, positions, timer, progress)
-    return _with_scheduler(SpanTimes(positions, seconds), timer, progress)
+    _repeat_too_fast(seconds, positions, timer)
+    return _with_scheduler(SpanTimes(positions, seconds), timer)
 
 
 def find_too_fast(seconds: Array) -> list[tuple[int, int]]:
@@ -106,7 +94,7 @@ def find_too_fast(seconds: Array) -> list[tuple[int, int]]:
     return [(int(begin), int(end)) for begin, end in zip(begins, ends, strict=True)]
 
 
-def _repeat_too_fast(seconds: Array, positions: Sequence[int], timer: _SpanTimer, progress: Progress) -> None:
+def _repeat_too_fast(seconds: Array, positions: Sequence[int], timer: _SpanTimer) -> None:
     """Retime implausibly fast spans, or the model: the machine was busy.
 
     Plans are made of the fastest spans, so that they would have just these.
@@ -117,11 +105,11 @@ def _repeat_too_fast(seconds: Array, positions: Sequence[int], timer: _SpanTimer
         if not pairs:
             return
         for begin, end in [(0, len(positions) - 1), *pairs]:
-            progress(f"measuring a span on {timer.device.name} again")
+            timer.options.progress(f"measuring a span on {timer.device.name} again")
             seconds[end, begin] = timer.time(positions[begin], positions[end], again=True)
 
 
-def _with_scheduler(spans: SpanTimes, timer: _SpanTimer, progress: Progress) -> SpanTimes:
+def _with_scheduler(spans: SpanTimes, timer: _SpanTimer) -> SpanTimes:
     """Scale the times to a stream's, on one and more cores."""
     model_s = float(spans.seconds[-1, 0])
     # Of a device beside the CPU, the frames of a stream would be measured with their copies, which a plan adds itself.
@@ -130,7 +118,7 @@ def _with_scheduler(spans: SpanTimes, timer: _SpanTimer, progress: Progress) -> 
     last = spans.positions[-1]
     counts = [count for count in (1 << bit for bit in range(1, 10)) if count <= len(timer.device.cores)]
     shares = {count: timer.time(0, last, threads=count) / model_s for count in counts}
-    (isolated,), (contended,) = timer.stream(last, progress)
+    (isolated,), (contended,) = timer.stream(last)
     # What the scheduler adds to a stage, in which the times of operators that are compiled have their share, too.
     overhead = max(0.0, isolated - model_s)
     return SpanTimes(spans.positions, spans.seconds + overhead, shares, max(1.0, contended / (model_s + overhead)))
@@ -158,8 +146,8 @@ def _positions(graph: Graph, device: Device, refused: Collection[int]) -> tuple[
 class _SpanTimer:
     """Times spans of one graph on one device."""
 
-    def __init__(self, graph: Graph, device: Device, cache: CostCache, sampling: Sampling) -> None:
-        self._graph, self.device, self._cache, self._sampling = graph, device, cache, sampling
+    def __init__(self, graph: Graph, device: Device, options: MeasureOptions) -> None:
+        self._graph, self.device, self.options = graph, device, options
         self._built: dict[tuple[int, int], tuple[StagePlan, StageCode | None]] = {}
         # On one core, by this timer.
         self._times: dict[tuple[int, int], list[float]] = {}
@@ -178,20 +166,20 @@ class _SpanTimer:
             return float("inf")
         cores = fastest_cores(self.device, threads)
         key = cost_cache.key_of_span(self.device, code, threads=len(cores))
-        if not again and (record := self._cache.get(key)) is not None:
+        if not again and (record := self.options.cache.get(key)) is not None:
             return record.seconds
         seconds = run_in_thread(lambda: self._run(stage, code, cores), "span")
         if threads == 1:
             times = self._times.setdefault((begin, end), [])
             times.append(seconds)
             seconds = statistics.median(times)
-        self._cache.put(TimeRecord(key, seconds))
+        self.options.cache.put(TimeRecord(key, seconds))
         return seconds
 
-    def stream(self, groups: int, progress: Progress) -> GroupTimes:
+    def stream(self, groups: int) -> GroupTimes:
         """Return a stream's seconds per frame: on one core, and on all."""
         _, code = self._build(0, groups)
-        return UnsplitBaseline(self._graph, self.device, self._cache, progress, self._sampling, code=code).time()
+        return UnsplitBaseline(self._graph, self.device, self.options, code=code).time()
 
     def _build(self, begin: int, end: int) -> tuple[StagePlan, StageCode | None]:
         if (begin, end) not in self._built:
@@ -212,8 +200,9 @@ class _SpanTimer:
             for _ in range(WARM_UP):
                 run()
             times: list[float] = []
-            end = time.perf_counter() + SHARE * self._sampling.turn_s
-            while len(times) < self._sampling.rounds or time.perf_counter() < end:
+            sampling = self.options.sampling
+            end = time.perf_counter() + SHARE * sampling.turn_s
+            while len(times) < sampling.rounds or time.perf_counter() < end:
                 begin = time.perf_counter()
                 run()
                 times.append(time.perf_counter() - begin)

@@ -7,7 +7,6 @@ caches of a core that has just run a model, so that it takes a twentieth of a mo
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from dataclasses import replace
 
 from pipeline.core.board.board import Board, Device
@@ -16,9 +15,9 @@ from pipeline.executor.build import compile_stage
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.stage_code import StageCode
 from pipeline.measure import cost_cache
-from pipeline.measure.cost_cache import CostCache, TimeRecord
+from pipeline.measure.cost_cache import TimeRecord
 from pipeline.measure.group_times import MOST_OTHERS, GroupTimes, extract_groups, fastest_cores
-from pipeline.measure.sampling import FULL, Sampling
+from pipeline.measure.sampling import MeasureOptions
 from pipeline.measure.throughput import Frames, VariantRun
 from pipeline.split.graph import Graph
 
@@ -31,26 +30,13 @@ class UnsplitBaseline:
     graph : Graph
     device : Device
         Cores of this machine that can run all of the model.
-    cache : CostCache
-        Where its time may be known from, and where it goes.
-    progress : callable
-        Gets a text for each step, unless the time is cached.
-    sampling : Sampling
+    options : MeasureOptions
     code : StageCode, optional
         The model, where a runtime of others runs it.
     """
 
-    def __init__(  # noqa: PLR0913 - the last one by keyword
-        self,
-        graph: Graph,
-        device: Device,
-        cache: CostCache,
-        progress: Callable[[str], None],
-        sampling: Sampling = FULL,
-        *,
-        code: StageCode | None = None,
-    ) -> None:
-        self._cache, self._progress, self._sampling = cache, progress, sampling
+    def __init__(self, graph: Graph, device: Device, options: MeasureOptions, *, code: StageCode | None = None) -> None:
+        self._options = options
         # As many as groups are measured on, so that both meet the same contention.
         cores = fastest_cores(device, MOST_OTHERS + 1)
         ((group, module),) = extract_groups(graph, ())
@@ -62,7 +48,7 @@ class UnsplitBaseline:
             self._key = cost_cache.key_of_group(processor, stage, module, [False] * len(stage.inputs))
         else:
             self._key = cost_cache.key_of_span(device, code, **conditions)
-        self._record = cache.get(self._key)
+        self._record = options.cache.get(self._key)
         self._frames: Frames = []
         self.runs: list[tuple[int, VariantRun]] = []
         """Streams on one core, and on several if there are, with their numbers of replicas.
@@ -70,7 +56,7 @@ class UnsplitBaseline:
         Empty if the time is cached.
         """
         if self._record is None:
-            progress("building the whole model")
+            options.progress("building the whole model")
             self.runs = self._warm_up(graph, device, stage, code or compile_stage(module, device), cores)
 
     def time(self) -> GroupTimes:
@@ -79,17 +65,17 @@ class UnsplitBaseline:
         They are measured, anew by each call, unless they were cached.
         """
         if self._record is None or self.runs:
-            self._progress("measuring the whole model")
+            self._options.progress("measuring the whole model")
             # The runs take turns, so that what disturbs the machine meets all of them.
             rounds = [
                 # The rate of one core while all of them work.
                 [run.stream(self._frames) / replicas for replicas, run in self.runs]
-                for _ in range(self._sampling.turns)
+                for _ in range(self._options.sampling.turns)
             ]
             # On one core there is no second rate, and the record says so.
             isolated, *contended = (1 / statistics.median(rates) for rates in zip(*rounds, strict=True))
             self._record = TimeRecord(self._key, isolated, (), *contended)
-            self._cache.put(self._record)
+            self._options.cache.put(self._record)
         return GroupTimes.of([self._record])
 
     def _warm_up(
@@ -102,8 +88,8 @@ class UnsplitBaseline:
             run = VariantRun(graph.name, Bundle(plan, [code]), lambda _: None)
             # Two in turns: a single one would still be in the caches when it comes again.
             if self._frames:
-                run.warm_up(self._frames, None, self._sampling.stream_s)
+                run.warm_up(self._frames, None, self._options.sampling.stream_s)
             else:
-                self._frames = run.find_inputs(2, None, self._sampling.stream_s)
+                self._frames = run.find_inputs(2, None, self._options.sampling.stream_s)
             runs.append((variant.replicas, run))
         return runs

@@ -17,6 +17,7 @@ from pipeline.executor import detection, host_target
 from pipeline.measure import group_times, link_rates
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.frame_pass import FramePass
+from pipeline.measure.sampling import MeasureOptions
 from pipeline.split import extract
 from tests.support.onnx_models import node, save, weights
 from tests.support.sampling import QUICK
@@ -29,7 +30,8 @@ def measure(
 ) -> tuple[group_times.GroupTimes, list[str]]:
     """Measure a little, and return the times and what was built for it."""
     texts: list[str] = []
-    times = group_times.measure(pairs, device, texts.append, cache=cache, sampling=QUICK, **options)
+    measuring = MeasureOptions(CostCache(None) if cache is None else cache, QUICK, texts.append)
+    times = group_times.measure(pairs, device, measuring, **options)
     return times, [text for text in texts if text.startswith("building")]
 
 

@@ -13,6 +13,7 @@ from pipeline.core.board.board import Board, Device, Link
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.group_times import extract_groups, measure
 from pipeline.measure.profile import profile
+from pipeline.measure.sampling import MeasureOptions
 from pipeline.measure.unsplit_rate import UnsplitBaseline
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.costs import estimate
@@ -51,12 +52,12 @@ def test_what_a_device_cannot_run_is_not_built(graph: Graph, tmp_path: Path) -> 
 def test_groups_add_up_to_what_the_whole_model_takes(graph: Graph, tmp_path: Path) -> None:
     cache = CostCache(tmp_path)
     report = profile(graph, BOARD, cache=cache, sampling=QUICK)
-    unsplit = UnsplitBaseline(graph, HERE, cache, pytest.fail).time()
+    unsplit = UnsplitBaseline(graph, HERE, MeasureOptions(cache, progress=pytest.fail)).time()
     assert sum(report.seconds["cpu"]) == pytest.approx(unsplit.isolated[0])
     assert sum(report.contended["cpu"]) == pytest.approx(unsplit.contended[0])
     # As they were measured one by one, so are their shares.
     pairs = extract_groups(graph, graph.group_ends[:-1])
-    isolated = measure(pairs, HERE, pytest.fail, cache=cache).isolated
+    isolated = measure(pairs, HERE, MeasureOptions(cache, progress=pytest.fail)).isolated
     assert report.seconds["cpu"][0] / report.seconds["cpu"][1] == pytest.approx(isolated[0] / isolated[1])
 
 
@@ -64,7 +65,7 @@ def test_groups_add_up_to_what_the_whole_model_takes(graph: Graph, tmp_path: Pat
 def test_the_unsplit_model_streams_on_one_core_and_on_all(graph: Graph) -> None:
     cores = tuple(sorted(os.sched_getaffinity(0))[:2])
     texts: list[str] = []
-    baseline = UnsplitBaseline(graph, Device("cpu", cores=cores), CostCache(None), texts.append, QUICK)
+    baseline = UnsplitBaseline(graph, Device("cpu", cores=cores), MeasureOptions(CostCache(None), QUICK, texts.append))
     assert [(run.bundle.plan.stages[0].cores, replicas) for replicas, run in baseline.runs] == [
         (cores[-1:], 1),
         (cores, 2),
@@ -77,7 +78,7 @@ def test_the_unsplit_model_streams_on_one_core_and_on_all(graph: Graph) -> None:
 
 
 def test_the_whole_streams_on_a_device_without_cores(graph: Graph) -> None:
-    isolated, contended = UnsplitBaseline(graph, Device("cpu"), CostCache(None), lambda _: None, QUICK).time()
+    isolated, contended = UnsplitBaseline(graph, Device("cpu"), MeasureOptions(CostCache(None), QUICK)).time()
     assert 0 < isolated[0] == contended[0]
 
 

@@ -11,7 +11,7 @@ import pytest
 import pipeline
 from pipeline.core.board.board import Board, Device
 from pipeline.measure.cost_cache import CostCache
-from pipeline.measure.sampling import Sampling
+from pipeline.measure.sampling import MeasureOptions, Sampling
 from pipeline.measure.span_timer import MOST_POSITIONS, find_too_fast, time_spans
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.spans import SpanTimes
@@ -33,7 +33,7 @@ def graph(tmp_path: Path) -> Graph:
 
 def spans_of(graph: Graph, cache: CostCache, *, inner: bool) -> SpanTimes:
     device = Board("b", (CPU,)).device("cpu/onnxruntime")
-    return time_spans(graph, device, lambda _: None, inner=inner, cache=cache, sampling=BRIEF)
+    return time_spans(graph, device, MeasureOptions(cache, BRIEF), inner=inner)
 
 
 def test_spans_between_evenly_spread_cuts(graph: Graph, tmp_path: Path) -> None:
