@@ -30,36 +30,33 @@ def clean(model: ImportedModel) -> ImportedModel:
     # The checker of ONNX lets such a file pass.
     if not model.outputs:
         raise ModelError(f"model {model.name!r} has no output; there is nothing to run")
-    main = model.module["main"]
+    main, model_names = model.module["main"], tensor_names(model)
+    # 1. Read the bindings, and name each after its tensor.
     relax_bindings = _bindings(model, main)
     names = binding_names(model, relax_bindings)
-    bindings, replacement = fold(
-        relax_bindings, names, kernels(model.module), quantized.integer_weights(relax_bindings)
-    )
-    values = {relax_binding.var: replacement(relax_binding.var) for relax_binding in relax_bindings}
+    # 2. Fold constants.  A variable that is another one's value gives its name to that one.
+    weights = quantized.integer_weights(relax_bindings)
+    bindings, replacement = fold(relax_bindings, names, kernels(model.module), weights)
     names |= {param: str(param.name) for param in main.params}
-    equal_names = {
-        names[var]: names[equal_var] for var, equal_var in values.items() if equal_var != var and equal_var in names
-    }
+    values = {binding.var: replacement(binding.var) for binding in relax_bindings}
+    equal_names = {names[var]: names[value] for var, value in values.items() if value != var and value in names}
+    # 3. Let constant outputs follow from an input.
     constant_outputs = dict(zip(model.outputs, _results(main, replacement), strict=True))
     outputs, choices = with_inputs(constant_outputs, list(main.params))
-    bindings += choices
-    # Only what lives: a dead reader would keep a norm from vanishing in its convolution.
-    bindings, successors = fold_affine(live(bindings, outputs.values()), list(outputs.values()), tensor_names(model))
-    bindings, moved_names = quantized.arrange(
-        live(bindings, outputs.values()), list(outputs.values()), tensor_names(model)
-    )
-    successors |= moved_names
-    # Folding has read what it needs; the constants that are left move to a file of their own, as the model's may
-    # change.
+    # 4. Merge norms into weights, then arrange quantised operators, each of what lives: a dead reader would keep a norm
+    # from vanishing in its convolution.
+    results = list(outputs.values())
+    bindings, successors = fold_affine(live([*bindings, *choices], results), results, model_names)
+    bindings, moved_names = quantized.arrange(live(bindings, results), results, model_names)
+    # 5. Move the constants that are left to a file of their own: folding has read the model's, which may change.
     if files := model.parameters:
         files.release()
     constant_file = ConstantFile(operand for binding in bindings for operand in operands(binding.value))
     for binding in bindings:
         binding.value = with_operands(binding.value, constant_file.replacement)
-    aliases = name_bindings(bindings, outputs, model, {**model.aliases, **equal_names}, successors)
-    # All that has a made-up name is a part of some operator of the model.
-    inner_names = {binding.name for binding in bindings} - tensor_names(model)
+    # 6. Give the model's names to what has their values now; made-up ones are parts of some operator of the model.
+    aliases = name_bindings(bindings, outputs, model, {**model.aliases, **equal_names}, successors | moved_names)
+    inner_names = {binding.name for binding in bindings} - model_names
     bindings, results = with_copies(bindings, outputs)
     return replace(
         model,
