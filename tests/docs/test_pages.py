@@ -30,6 +30,25 @@ def test_the_files_that_are_named_are_there(page: str, root: Path) -> None:
     assert [name for name in sorted(names) if not (root / name).exists()] == []
 
 
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"])
+def test_links_outside_of_the_site_lead_somewhere(name: str, root: Path) -> None:
+    """The site's own links are checked when it is built."""
+    page = root / name
+    links = re.findall(r"\]\(((?!https?:)[^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8"))
+    dead = [
+        f"{path}#{anchor}"
+        for path, anchor in links
+        if not (page.parent / path).exists() or (anchor and anchor not in headings(page.parent / path))
+    ]
+    assert dead == []
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
 def test_the_python_names_that_are_used_are_there(page: str) -> None:
     unknown_names = [
         name
