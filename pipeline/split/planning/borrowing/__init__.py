@@ -1,1 +1,1 @@
-"""Borrowing: stages that compute some steps on another device."""
+"""Borrowing: stages with steps on other devices."""

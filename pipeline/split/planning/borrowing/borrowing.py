@@ -1,4 +1,4 @@
-"""Borrowings of a board: which workers may borrow which devices, by the capabilities of their kinds."""
+"""Borrowings of a board: workers and devices, by capabilities."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from pipeline.split.planning.problem.borrowable import is_borrowable, may_borrow
 from pipeline.split.planning.problem.request import PlanRequest
 
 MOST_DEVICES = 3
-"""That one stage borrows without being asked to: the time to look for paths grows with the square of their number."""
+"""Most devices that one stage borrows unasked: the time to look for paths grows with the square of their number."""
 
 
 def board_borrowings(
     processors: Sequence[BoardProcessor], request: PlanRequest, *, replicas: bool
 ) -> Iterator[Borrowing]:
-    """Yield what may be borrowed: what is asked for, or else each device, and all of them together."""
+    """Yield the requested borrowings, or each device and all together."""
     devices = [index for index, processor in enumerate(processors) if is_borrowable(processor.device)]
-    for own, processor in enumerate(processors):
+    for home, processor in enumerate(processors):
         if not may_borrow(processor.device):
             continue
         for group in _groups(processors, processor.device, devices, request):
             names = [processors[index].device.name for index in group]
             yield Borrowing(
-                own=own,
+                own=home,
                 devices=group,
                 name="+".join((processor.device.name, *names)),
                 most_units=request.spare_units(processor.device),
                 others=tuple(
                     index
-                    for index, other in enumerate(processors)
-                    if index != own and other.device is processor.device and other.cores
+                    for index, candidate in enumerate(processors)
+                    if index != home and candidate.device is processor.device and candidate.cores
                 ),
                 replicas=replicas,
                 # Whoever asks for several such stages gets them, and may let them share a device.
@@ -43,7 +43,7 @@ def board_borrowings(
 
 
 def _groups(
-    processors: Sequence[BoardProcessor], own: Device, devices: Sequence[int], request: PlanRequest
+    processors: Sequence[BoardProcessor], home: Device, devices: Sequence[int], request: PlanRequest
 ) -> list[tuple[int, ...]]:
     if request.devices:
         names = [processor.device.name for processor in processors]
@@ -51,7 +51,7 @@ def _groups(
             dict.fromkeys(
                 tuple(names.index(name) for name in borrowed)
                 for stage, borrowed in zip(request.devices, request.borrowed, strict=False)
-                if borrowed and any(own.is_called(device.name) for device in stage)
+                if borrowed and any(home.is_called(device.name) for device in stage)
             )
         )
     # Of those that are alike, such as the cores of an NPU, one: a stage has what it borrows for itself.

@@ -1,4 +1,4 @@
-"""Heterogeneous stages: the shortest paths over a chain whose items run on a worker's cores or on devices it borrows.
+"""Heterogeneous stages: shortest paths over cores and borrowed devices.
 
 A worker computes items on its own cores and, step by step, on devices that other workers use as well.  What is scarce
 has a price: with one for each second of a borrowed device or of a link, the shortest path uses less of it.
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class StepCosts:
-    """What items take on the devices of a worker, and what it takes to change between these.
+    """Costs of items on a worker's devices, and of changes.
 
     Attributes
     ----------
@@ -73,13 +73,13 @@ class StepCosts:
 
     @cached_property
     def item_costs(self) -> Array:
-        """Seconds of each item, and for how many of them each resource is used, ``[1 + resources, devices, items]``."""
+        """Seconds and resource uses of items, ``[1 + resources, devices, items]``."""
         used = np.where(np.isfinite(self.seconds), self.seconds, 0.0)
         return np.stack([self.seconds, *(share[:, None] * used for share in self.uses)])
 
     @cached_property
     def ranks(self) -> Array:
-        """Numbers between -1 and 1 for each item, such that those below any of them are spread evenly (van der Corput).
+        """Evenly spread numbers in (-1, 1) per item (van der Corput).
 
         Items that are alike, as in networks of equal blocks, are worth a price all together or not at all.  With prices
         that differ a little by this, a path can borrow for some of them.
@@ -91,7 +91,7 @@ class StepCosts:
 
     @cached_property
     def change_costs(self) -> Array:
-        """The same of each change of device, ``[1 + resources, from, to, items + 1]``."""
+        """Seconds and uses of device changes, ``[1 + resources, from, to, items + 1]``."""
         # The worker's own device is there already; a step on another one has to begin.
         starts = np.broadcast_to(self.start_s[None, :, None], self.moves.shape)
         starts = np.where(np.eye(len(self.start_s), dtype=bool)[:, :, None], 0.0, starts)
@@ -101,7 +101,7 @@ class StepCosts:
 
 @dataclass(frozen=True, eq=False)
 class SpanPaths:
-    """The shortest path of each span of items, for several prices.
+    """Shortest path of each span, for several prices.
 
     Attributes
     ----------
@@ -120,12 +120,12 @@ class SpanPaths:
     uses: Array
 
     def steps(self, price: int, begin: int, end: int) -> list[Step]:
-        """Return the path of the items ``[begin, end)`` by the prices with that index."""
+        """Return the path of items ``[begin, end)`` at a price's index."""
         return shortest_path(self.costs, self.prices[price], begin, end)
 
 
 def span_paths(costs: StepCosts, prices: Array) -> SpanPaths:
-    """Return the shortest paths of all spans, for each row of `prices`."""
+    """Return the shortest paths of all spans, by rows of `prices`."""
     size, count = costs.items + 1, len(prices)
     seconds = np.full((count, size, size), np.inf)
     uses = np.zeros((count, costs.resources, size, size))
@@ -142,7 +142,7 @@ def span_paths(costs: StepCosts, prices: Array) -> SpanPaths:
 
 
 def chain_totals(costs: StepCosts, prices: Array) -> Array:
-    """Return seconds and uses of the whole chain's shortest path by each row of prices, ``[prices, 1 + resources]``."""
+    """Return the whole chain's shortest totals by prices, ``[prices, 1 + resources]``."""
     walk = _Walk(costs, prices, 1)
     walk.begin(0)
     for item in range(costs.items):
@@ -154,7 +154,7 @@ def chain_totals(costs: StepCosts, prices: Array) -> Array:
 
 
 class _Walk:
-    """The best paths from several begins to one position, by the device that they end on.
+    """Best paths to a position by last device, from several begins.
 
     Attributes
     ----------
@@ -172,12 +172,12 @@ class _Walk:
         self.totals = np.zeros((1 + costs.resources, len(prices), begins, devices))
 
     def begin(self, position: int) -> None:
-        """Let paths begin at a position: at home, from where other devices are one change away."""
+        """Let paths begin at a position: at home, others one change away."""
         self.values[:, position] = self._changes[:, OWN, :, position]
         self.totals[:, :, position] = _finite(self._costs.change_costs[:, OWN, :, position])[:, None]
 
     def compute(self, item: int) -> None:
-        """Extend the paths that have begun by an item."""
+        """Extend the begun paths by an item."""
         self.values[:, : item + 1] += self._items[:, None, :, item]
         self.totals[:, :, : item + 1] += _finite(self._costs.item_costs[:, :, item])[:, None, None, :]
 
@@ -193,7 +193,7 @@ class _Walk:
 
 
 def shortest_path(costs: StepCosts, prices: Sequence[float] | Array, begin: int, end: int) -> list[Step]:
-    """Return the steps of the shortest path of the items ``[begin, end)``.
+    """Return the steps of the shortest path of ``[begin, end)``.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def shortest_path(costs: StepCosts, prices: Sequence[float] | Array, begin: int,
 
 
 def path_totals(costs: StepCosts, steps: Sequence[Step]) -> Array:
-    """Return the seconds of some steps and for how many of them each resource is used, ``[1 + resources]``."""
+    """Return the seconds and uses of steps, ``[1 + resources]``."""
     totals, device = np.zeros(1 + costs.resources), OWN
     for step in steps:
         totals += costs.change_costs[:, device, step.device, step.begin]
@@ -228,7 +228,7 @@ def path_totals(costs: StepCosts, steps: Sequence[Step]) -> Array:
 
 
 def waiting_seconds(seconds: Array, uses: Sequence[Array], workers: int) -> Array:
-    """Return how long a frame waits in line, where several workers that are alike use what is scarce.
+    """Return a frame's seconds in line, among similar workers.
 
     Mean-value analysis of a closed network (Reiser and Lavenberg, 1980): who comes finds as many in line as there are
     on the average with one worker fewer.
@@ -252,7 +252,7 @@ def waiting_seconds(seconds: Array, uses: Sequence[Array], workers: int) -> Arra
 
 
 def _price(costs: StepCosts, prices: Array) -> tuple[Array, Array]:
-    """Return the seconds of items and of changes, with what they use at its price, for each row of prices."""
+    """Return priced seconds of items and changes, by rows of prices."""
     weights, spread = prices[:, : costs.resources], prices[:, costs.resources :]
     used = np.einsum("pr,rdi->pdi", weights, _finite(costs.item_costs[1:]))
     if spread.size:
@@ -268,6 +268,10 @@ def _finite(values: Array) -> Array:
 
 
 def join_items(devices: Sequence[int], begin: int) -> list[Step]:
-    """Return the steps of consecutive items from `begin` on, each on a device."""
-    edges = [0, *(at for at in range(1, len(devices)) if devices[at] != devices[at - 1]), len(devices)]
+    """Return the steps of consecutive items from `begin` on."""
+    edges = [
+        0,
+        *(position for position in range(1, len(devices)) if devices[position] != devices[position - 1]),
+        len(devices),
+    ]
     return [Step(devices[first], begin + first, begin + last) for first, last in pairwise(edges)]

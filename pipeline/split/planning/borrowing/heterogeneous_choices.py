@@ -1,4 +1,4 @@
-"""Heterogeneous choices: ways to run a stage by workers with cores that borrow other devices, for the solver."""
+"""Heterogeneous choices: stages whose workers borrow devices, for the solver."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _LINK_PRICES = (0.0, 1.0, 4.0)
 _SPREADS = (0.0, 0.25)
 
 _FEW_ITEMS, _FEW_CHOICES = 30, 32
-"""Items, and ways to run a stage, up to which stages may borrow whatever that gains: to look for it takes a moment."""
+"""Bounds on items and on choices of stages that may borrow for any gain: to look for it takes a moment."""
 
 _FRUGAL = 1.25
-"""By how much longer a stage may take that uses as little as it can of what others use as well."""
+"""Bound on the slowdown of a stage that spares shared resources."""
 
 
 @dataclass(frozen=True)
 class Borrowing:
-    """Workers of one kind, and what they borrow.
+    """Workers of one kind, and their loans.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Borrowing:
 
 
 def add_heterogeneous(problem: Problem, borrowings: Sequence[Borrowing]) -> Problem:
-    """Return the problem with choices of heterogeneous stages, and with a resource for each device that others share.
+    """Return the problem with heterogeneous choices and shared devices' resources.
 
     It is the same problem if nothing is worth borrowing.
     """
@@ -94,7 +94,7 @@ def add_heterogeneous(problem: Problem, borrowings: Sequence[Borrowing]) -> Prob
 
 
 def _share_device(problem: Problem, device: int) -> Problem:
-    """Return the problem in which stages on a device use it as a resource."""
+    """Return the problem with a device as its stages' resource."""
     name = problem.processors[device].name
     if any(resource.name == name for resource in problem.resources):
         return problem
@@ -123,7 +123,7 @@ def _choices(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
 
 
 def _take_devices(problem: Problem, choice: Choice, devices: Sequence[int]) -> Choice:
-    """Return the choice with all units of what it borrows."""
+    """Return the choice with all units of its borrowed devices."""
     units = (
         processor.units if index in devices else used
         for index, (processor, used) in enumerate(zip(problem.processors, choice.use, strict=True))
@@ -132,7 +132,7 @@ def _take_devices(problem: Problem, choice: Choice, devices: Sequence[int]) -> C
 
 
 def _workers(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
-    """Yield each way for one worker to compute on its own units: items whose times add up, by some threads."""
+    """Yield each additive way for one worker to compute itself."""
     for choice in problem.choices:
         is_plain = choice.spans is None and choice.replicas == 1 and not choice.factors
         if is_plain and choice.processor == borrowing.own and sum(choice.use) <= borrowing.most_units:
@@ -140,13 +140,15 @@ def _workers(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
 
 
 def _choose_prices(costs: StepCosts, mixes: Sequence[WorkerMix]) -> Array:
-    """Return few prices, among them those that are the best for some workers over the whole chain."""
+    """Return few prices, some the best of workers over the chain."""
     devices = int((costs.uses[:-1] > 0).any(axis=1).sum())
     links = costs.resources - 1 - devices
     # A worker that is slower on its own cores borrows more.
-    slowness = {0.0, *(each - 1 for mix in mixes for each in (sum(mix.factors) / mix.count, max(mix.factors)))}
+    slowness = {0.0, *(slowdown - 1 for mix in mixes for slowdown in (sum(mix.factors) / mix.count, max(mix.factors)))}
     combinations = product(sorted(slowness), _DEVICE_PRICES, _LINK_PRICES, _SPREADS)
-    grid = np.array([[*[price] * devices, *[link] * links, own, spread] for own, price, link, spread in combinations])
+    grid = np.array(
+        [[*[price] * devices, *[link] * links, home_price, spread] for home_price, price, link, spread in combinations]
+    )
     totals = chain_totals(costs, grid)
     rows = [0] if costs.items > _FEW_ITEMS else list(range(len(grid)))
     for mix in mixes if np.isfinite(totals[:, 0]).all() and len(rows) == 1 else ():
@@ -162,9 +164,12 @@ def _choose_prices(costs: StepCosts, mixes: Sequence[WorkerMix]) -> Array:
 
 
 def _intervals(seconds: Array, uses: Array, mix: WorkerMix) -> Array:
-    """Return the time between two frames of some workers; `uses` has a row for each resource, the own cores last."""
-    *shared, own = uses
-    means = mix.mean_seconds(seconds, own)
+    """Return workers' frame intervals; `uses` has a row per resource.
+
+    The own cores are the last row.
+    """
+    *shared, home_uses = uses
+    means = mix.mean_seconds(seconds, home_uses)
     waits = waiting_seconds(means, shared, mix.count)
     intervals: Array = np.maximum((means + waits) / mix.count, np.maximum.reduce(shared))
     return intervals
@@ -177,7 +182,7 @@ def _frugal(intervals: Array, uses: Array) -> int:
 def _variants(
     worker: Choice, mix: WorkerMix, paths: SpanPaths, borrowing: Borrowing, resources: Sequence[int]
 ) -> Iterator[Choice]:
-    """Yield the fastest stages of some workers, those with the least delay, and those that use little of others."""
+    """Yield workers' fastest, most prompt, and most frugal stages."""
     intervals = np.stack(
         [_intervals(seconds, uses, mix) for seconds, uses in zip(paths.seconds, paths.uses, strict=True)]
     )
@@ -189,13 +194,13 @@ def _variants(
     ]
     distinct: list[NDArray[np.intp]] = []
     for rows in candidates:
-        if not any(_is_same(paths, rows, other) for other in distinct):
+        if not any(_is_same(paths, rows, earlier) for earlier in distinct):
             distinct.append(rows)
             yield _choice(worker, mix, paths, rows, borrowing, resources)
 
 
-def _is_same(paths: SpanPaths, rows: NDArray[np.intp], other: NDArray[np.intp]) -> bool:
-    return np.array_equal(_pick(paths.seconds, rows), _pick(paths.seconds, other))
+def _is_same(paths: SpanPaths, rows: NDArray[np.intp], earlier: NDArray[np.intp]) -> bool:
+    return np.array_equal(_pick(paths.seconds, rows), _pick(paths.seconds, earlier))
 
 
 def _choice(  # noqa: PLR0913, PLR0917 - what a choice is about
@@ -207,12 +212,12 @@ def _choice(  # noqa: PLR0913, PLR0917 - what a choice is about
     resources: Sequence[int],
 ) -> Choice:
     seconds = _pick(paths.seconds, rows)
-    *uses, own = [_pick(paths.uses[:, index], rows) for index in range(len(resources))]
+    *uses, home_uses = [_pick(paths.uses[:, index], rows) for index in range(len(resources))]
     # What borrows nothing is a stage like others.
     seconds = np.where(sum(uses[: len(borrowing.devices)]) > 0, seconds, np.inf)
     shared = [(resource, use) for resource, use in zip(resources[:-1], uses, strict=True) if resource >= 0]
     loads = {resource: np.where(np.isfinite(seconds), use, 0.0) for resource, use in shared}
-    means = mix.mean_seconds(seconds, own)
+    means = mix.mean_seconds(seconds, home_uses)
     # At least what is used needs for the frames of all workers.
     waits = np.maximum(
         waiting_seconds(means, uses, mix.count),
@@ -226,7 +231,7 @@ def _choice(  # noqa: PLR0913, PLR0917 - what a choice is about
         replicas=mix.count,
         watts=mix.watts,
         factors=() if mix.is_alike else mix.factors,
-        common=None if mix.is_alike else np.where(np.isfinite(seconds), seconds - own, 0.0),
+        common=None if mix.is_alike else np.where(np.isfinite(seconds), seconds - home_uses, 0.0),
         spans=seconds,
         waits=waits,
         device=borrowing.name,

@@ -1,4 +1,4 @@
-"""Heterogeneous search: divisions with stages that borrow devices, judged by what they take with all their waiting.
+"""Heterogeneous search: divisions with borrowing stages, judged with all waiting.
 
 The solver sees the waiting by a formula.  Several divisions, among them that without any such stage, are compared by
 following frames through them.
@@ -25,13 +25,13 @@ from pipeline.split.planning.solver.solution import Solution, StageSolution, sol
 from pipeline.split.planning.solver.trade_off import LEAST_GAIN, MOST_LATENCY
 
 MOST_COUNTS = 4
-"""Numbers of workers of a heterogeneous stage that are tried one by one."""
+"""Most numbers of workers of a heterogeneous stage tried one by one."""
 
 MOST_STATES = 64
-"""Combinations of units in use up to which stages may be on any processors beside heterogeneous ones."""
+"""Bound on combinations of units in use up to which stages may be on any processors beside heterogeneous ones."""
 
 _SHIFTS = (-2, -1, 1, 2)
-"""By how many items cuts are moved to look for something better nearby."""
+"""Shifts of cuts, in items, to look for something better nearby."""
 
 # A step that gains less than this share is the last one.
 _GAIN, _ROUNDS = 1e-3, 4
@@ -47,7 +47,7 @@ _FORMULA = 1.1
 
 
 def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
-    """Yield smaller problems whose solutions are some of this problem's, and among them its best, or good ones.
+    """Yield smaller problems with good solutions of this one.
 
     What the formula says of few workers and of many is off by different shares, so that it cannot compare them: for the
     rate, each number of workers has a problem of its own.
@@ -57,29 +57,29 @@ def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
         step = -(-len(counts) // MOST_COUNTS) or 1
         # From the most workers downwards.
         for count in counts[::-step] if goal == "throughput" and len(counts) > 1 else ():
-            yield _select(part, [each for each in part.choices if each.paths is None or each.replicas == count])
+            yield _select(part, [choice for choice in part.choices if choice.paths is None or choice.replicas == count])
         yield part
 
 
 def has_many_workers(problem: Problem) -> bool:
-    """Return whether all stages of a problem that borrow have several workers."""
+    """Check if all borrowing stages have several workers."""
     return min((choice.replicas for choice in problem.choices if choice.paths is not None), default=1) > 1
 
 
 def _parts(problem: Problem) -> Iterator[Problem]:
-    """Yield the problem, or where there are too many processors, one for each kind of workers with what they borrow."""
+    """Yield the problem, or too large, one per kind of workers."""
     if _states(problem, range(len(problem.processors))) <= MOST_STATES:
         yield problem
         return
     heterogeneous = {_processors(choice): None for choice in problem.choices if choice.paths is not None}
-    small = [each for each in heterogeneous if _states(problem, each) <= MOST_STATES]
+    small = [kinds for kinds in heterogeneous if _states(problem, kinds) <= MOST_STATES]
     # Workers on unlike cores need no more than those on each kind of them, if that is not too much.
-    for processors in (each for each in heterogeneous if not any(each < other for other in small)):
+    for processors in (kinds for kinds in heterogeneous if not any(kinds < smaller for smaller in small)):
         yield _select(problem, [choice for choice in problem.choices if _processors(choice) <= processors])
 
 
 def _states(problem: Problem, processors: Iterable[int]) -> int:
-    """Return how many combinations of units in use there are of some processors."""
+    """Return the combinations of units in use of some processors."""
     return math.prod(problem.processors[index].units + 1 for index in processors)
 
 
@@ -94,45 +94,62 @@ def _select(problem: Problem, choices: Iterable[Choice]) -> Problem:
 def refine(
     problem: Problem, candidates: Sequence[Candidate], predict: Callable[[Solution], Prediction]
 ) -> list[Candidate]:
-    """Return what is found near to the best candidates that borrow anything, and to the best of little latency."""
-    longest = MOST_LATENCY * min(each.prediction.latency_s for each in candidates)
+    """Return improved neighbours of the best borrowing and prompt candidates."""
+    longest = MOST_LATENCY * min(candidate.prediction.latency_s for candidate in candidates)
     slowest = slowest_useful(candidates, "throughput", None)
     singles = _single_stages(problem, slowest, longest, predict)
-    borrowing = [each for each in candidates if any(stage.choice.paths for stage in each.solution.stages)]
+    borrowing = [
+        candidate for candidate in candidates if any(stage.choice.paths for stage in candidate.solution.stages)
+    ]
     # Those that take the same are most often the same, found in several problems.
-    distinct = {(each.prediction.interval_s, each.prediction.latency_s): each for each in (*borrowing, *singles)}
-    borrowing = sorted(distinct.values(), key=lambda each: each.prediction.interval_s)
-    prompt = [each for each in borrowing if each.prediction.latency_s <= longest]
-    starts = [*((each, np.inf) for each in borrowing[:_STARTS]), *((each, longest) for each in prompt[:_STARTS])]
+    distinct = {
+        (candidate.prediction.interval_s, candidate.prediction.latency_s): candidate
+        for candidate in (*borrowing, *singles)
+    }
+    borrowing = sorted(distinct.values(), key=lambda candidate: candidate.prediction.interval_s)
+    prompt = [candidate for candidate in borrowing if candidate.prediction.latency_s <= longest]
+    starts = [
+        *((candidate, np.inf) for candidate in borrowing[:_STARTS]),
+        *((candidate, longest) for candidate in prompt[:_STARTS]),
+    ]
     return [*singles, *(_refine(problem, candidate, predict, latency) for candidate, latency in starts)]
 
 
 def _single_stages(
     problem: Problem, slowest: float, longest: float, predict: Callable[[Solution], Prediction]
 ) -> list[Candidate]:
-    """Return the best divisions of one stage that borrows, by the formula, and the best of little latency."""
+    """Return the best one-stage borrowing divisions, fast and prompt."""
     borders, single = Borders(problem), list[Solution]()
     for index, choice in enumerate(problem.choices):
         if choice.paths is not None and np.isfinite(choice.compute_s(0, problem.items)):
             enter = borders.enter_kind(len(problem.processors), choice.processor)
             leave = len(borders.leave[choice.processor]) - 1
             single.append(solution(problem, borders, [Segment(0, problem.items, index, enter, leave)]))
-    fast = sorted((each for each in single if each.interval <= slowest * _FORMULA), key=lambda each: each.interval)
-    prompt = [each for each in fast if each.latency <= longest]
-    chosen = [*fast[:_SINGLES], *(each for each in prompt[:_SINGLES] if each not in fast[:_SINGLES])]
-    predictions = [(each, predict(each)) for each in chosen if _fits(problem, each.stages)]
-    return [Candidate(replace(each, interval=prediction.interval_s), prediction) for each, prediction in predictions]
+    fast = sorted(
+        (division for division in single if division.interval <= slowest * _FORMULA),
+        key=lambda division: division.interval,
+    )
+    prompt = [division for division in fast if division.latency <= longest]
+    chosen = [*fast[:_SINGLES], *(division for division in prompt[:_SINGLES] if division not in fast[:_SINGLES])]
+    predictions = [(division, predict(division)) for division in chosen if _fits(problem, division.stages)]
+    return [
+        Candidate(replace(division, interval=prediction.interval_s), prediction) for division, prediction in predictions
+    ]
 
 
 def _refine(
     problem: Problem, candidate: Candidate, predict: Callable[[Solution], Prediction], most_latency: float
 ) -> Candidate:
-    """Return a division near to a candidate whose plan is the fastest, by moving cuts and trying other paths."""
+    """Return the fastest neighbour of a candidate. It moves cuts and tries other paths."""
     best = candidate
     for _ in range(_ROUNDS):
         near = _neighbours(problem, best.solution)
-        neighbours = [Candidate(each, predict(each)) for each in near if each.latency <= most_latency * (1 + ROUNDING)]
-        nearest = min(neighbours, key=lambda each: each.prediction.interval_s, default=best)
+        neighbours = [
+            Candidate(neighbour, predict(neighbour))
+            for neighbour in near
+            if neighbour.latency <= most_latency * (1 + ROUNDING)
+        ]
+        nearest = min(neighbours, key=lambda neighbour: neighbour.prediction.interval_s, default=best)
         if nearest.prediction.interval_s > best.prediction.interval_s * (1 - _GAIN):
             break
         best = nearest
@@ -156,7 +173,7 @@ def _neighbours(problem: Problem, division: Solution) -> Iterator[Solution]:
 
 
 def _is_alike(choice: Choice, other: Choice) -> bool:
-    """Check that two choices are of the same workers, which take other paths."""
+    """Check two choices for the same workers on other paths."""
     return choice.paths is not None and (choice.use, choice.threads, choice.device, choice.replicas) == (
         other.use, other.threads, other.device, other.replicas,
     )  # fmt: skip
@@ -165,7 +182,7 @@ def _is_alike(choice: Choice, other: Choice) -> bool:
 def _replace_stages(
     problem: Problem, division: Solution, changes: Mapping[int, tuple[Choice, int, int]]
 ) -> Iterator[Solution]:
-    """Yield the solution with some stages changed, if these are possible and there is memory for all."""
+    """Yield the solution with changed stages, if possible and in memory."""
     stages = list(division.stages)
     for index, (choice, begin, end) in changes.items():
         compute = float(choice.span_seconds[end, begin])
@@ -180,7 +197,7 @@ def _replace_stages(
 
 
 def _fits(problem: Problem, stages: Sequence[StageSolution]) -> bool:
-    """Return whether there is memory for all stages, without what they keep on what they borrow."""
+    """Check the stages' memory, without their loans."""
     return all(
         sum(stage.nbytes for stage in stages if stage.choice.processor in memory.processors) <= memory.nbytes
         for memory in problem.memories
@@ -193,7 +210,7 @@ def compare(
     predict: Callable[[Solution], Prediction],
     slowest: Callable[[Sequence[Candidate]], float],
 ) -> list[Candidate]:
-    """Return the divisions of several problems with what their plans take.
+    """Return several problems' divisions with predictions.
 
     Parameters
     ----------
@@ -228,7 +245,7 @@ def compare(
 
 
 def slowest_useful(candidates: Sequence[Candidate], goal: str, fps: float | None) -> float:
-    """Return the longest interval of a division that may still be chosen."""
+    """Return the longest interval of a division worth choosing."""
     if fps:
         return 1 / fps * (1 + ROUNDING)
     # Less latency is worth some of the rate, and the other goals all of it.

@@ -1,4 +1,4 @@
-"""Lent memory: what stages keep in the memories of devices that they borrow: a copy of the weights for each worker."""
+"""Lent memory: weights of each worker on borrowed devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.split.planning.solver.solution import Solution, StageSolution
 
 
 class LentMemory:
-    """The memories of limited size of a board, and what divisions of a graph need of them.
+    """Limited memories of a board, and needs of divisions.
 
     Parameters
     ----------
@@ -24,11 +24,11 @@ class LentMemory:
         self._memories = [processor.device.memory for processor in board_processors(board)]
 
     def describe_shortage(self, solution: Solution) -> str:
-        """Return which memory is too small for a division with all that it borrows, or nothing."""
+        """Return the memory too small for a division's loans, or ""."""
         for memory, size in self._sizes.items():
             lent_bytes = sum(self._lent_bytes(stage, memory) for stage in solution.stages)
-            own = (stage.nbytes for stage in solution.stages if self._memories[stage.choice.processor] == memory)
-            if lent_bytes and sum(own) + lent_bytes > size:
+            home_bytes = (stage.nbytes for stage in solution.stages if self._memories[stage.choice.processor] == memory)
+            if lent_bytes and sum(home_bytes) + lent_bytes > size:
                 return (
                     f"stages that borrow need {lent_bytes / 1e6:.3g} MB of the memory {memory!r} for the weights of "
                     f"their steps there, once for each worker, and it has {size / 1e6:.3g} MB; ask for fewer "
@@ -37,7 +37,7 @@ class LentMemory:
         return ""
 
     def _lent_bytes(self, stage: StageSolution, memory: str) -> float:
-        """Return the bytes of a stage's steps in a memory, if it is not that of the stage itself."""
+        """Return a stage's bytes in a foreign memory."""
         choice = stage.choice
         if choice.paths is None or self._memories[choice.processor] == memory:
             return 0.0

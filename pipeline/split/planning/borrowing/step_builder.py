@@ -1,4 +1,4 @@
-"""Steps of the heterogeneous stages of a plan: from paths over fused groups to operators, tensors and seconds."""
+"""Steps of a plan's heterogeneous stages, from paths to operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.split.planning.solver.solution import StageSolution
 def add_steps(
     plans: Sequence[StagePlan], stages: Sequence[StageSolution], graph: Graph, board: Board
 ) -> Iterator[StagePlan]:
-    """Yield the stages, those of a heterogeneous choice with their steps; what these move is still to be added."""
+    """Yield the stages, heterogeneous ones with steps. Their transfers are still to be added."""
     paths = [() if stage.choice.paths is None else stage.choice.paths.steps(stage.begin, stage.end) for stage in stages]
     names = [processor.device.name for processor in board_processors(board)]
     pieces = iter(_pieces(graph, stages, paths))
@@ -34,7 +34,10 @@ def add_steps(
 
 
 def with_steps(stage: StagePlan, steps: Sequence[StepPlan], factors: Sequence[float]) -> StagePlan:
-    """Return the stage with steps that compute; on its own device, each replica takes them times its factor."""
+    """Return the stage with computing steps.
+
+    On its own device, each replica takes them times its factor.
+    """
     own_s = sum(step.seconds for step in steps if step.device == stage.device)
     seconds = sum(step.seconds for step in steps)
     times = tuple(seconds + own_s * (factor - 1) for factor in factors)
@@ -42,7 +45,7 @@ def with_steps(stage: StagePlan, steps: Sequence[StepPlan], factors: Sequence[fl
 
 
 def _pieces(graph: Graph, stages: Sequence[StageSolution], paths: Sequence[Sequence[PathStep]]) -> list[GraphPart]:
-    """Return the parts of the graph for all steps, and for the stages without any."""
+    """Return the parts of all steps and plain stages."""
     ends = [
         end for stage, path in zip(stages, paths, strict=True) for end in [step.end for step in path] or [stage.end]
     ]
@@ -55,20 +58,20 @@ def _step(step: PathStep, device: str, piece: GraphPart, paths: Paths) -> StepPl
 
 
 def add_step_transfers(plan: Plan) -> Plan:
-    """Return the plan with what the tensors between steps take, and the bytes that they move."""
+    """Return the plan with its steps' transfers."""
     return replace(plan, stages=tuple(_with_transfers(plan, stage) if stage.steps else stage for stage in plan.stages))
 
 
 def _with_transfers(plan: Plan, stage: StagePlan) -> StagePlan:
     moves = step_moves(plan.board, stage)
-    steps = tuple(_add_seconds(step, _seconds(each)) for step, each in zip(stage.steps, moves, strict=True))
+    steps = tuple(_add_seconds(step, _seconds(part_moves)) for step, part_moves in zip(stage.steps, moves, strict=True))
     transfer_s = sum(map(_seconds, moves))
     return replace(
         stage,
         steps=steps,
         seconds=sum(step.seconds for step in steps),
         replica_seconds=tuple(seconds + transfer_s for seconds in stage.replica_seconds),
-        memory_traffic=float(sum(move.nbytes for each in moves for move in each.copies)),
+        memory_traffic=float(sum(move.nbytes for part_moves in moves for move in part_moves.copies)),
     )
 
 
@@ -81,9 +84,9 @@ def _add_seconds(step: StepPlan, transfer_s: float) -> StepPlan:
 
 
 def share_borders(stage: StagePlan, moves: StageMoves) -> StagePlan:
-    """Return a stage whose first and last steps on its own device bring in its inputs, and hand out its outputs."""
-    own = [index for index, step in enumerate(stage.steps) if step.device == stage.device]
-    first, last = (own[0], own[-1]) if own else (0, len(stage.steps) - 1)
+    """Return a stage whose outer steps move its own tensors."""
+    home_steps = [index for index, step in enumerate(stage.steps) if step.device == stage.device]
+    first, last = (home_steps[0], home_steps[-1]) if home_steps else (0, len(stage.steps) - 1)
     steps = list(stage.steps)
     steps[first] = _add_seconds(steps[first], moves.enter_s)
     steps[last] = _add_seconds(steps[last], moves.leave_s)

@@ -1,4 +1,4 @@
-"""Step paths: where the stages of a heterogeneous choice compute their items, and other paths near to those."""
+"""Step paths: devices of a heterogeneous choice's items, and nearby paths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MANY_ITEMS = 30
 
 @dataclass(frozen=True, eq=False)
 class _CostedPaths:
-    """What all paths of a worker have.
+    """Common part of a worker's paths.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class _CostedPaths:
     devices: tuple[int, ...]
 
     def step_seconds(self, step: PathStep) -> float:
-        """Return what a step computes, and what it takes to begin."""
+        """Return a step's seconds, its start included."""
         device = self.devices.index(step.processor)
         return float(self.costs.start_s[device] + self.costs.seconds[device, step.begin : step.end].sum())
 
@@ -41,44 +41,44 @@ class _CostedPaths:
 
 @dataclass(frozen=True, eq=False)
 class SinglePath(_CostedPaths):
-    """The path of a stage of some items, and of no others."""
+    """Path of a stage on fixed items."""
 
     path: tuple[Step, ...]
 
     def steps(self, begin: int, end: int) -> tuple[PathStep, ...]:
-        """Return the steps of the stage on the items ``[begin, end)``."""
+        """Return the steps of the stage on items ``[begin, end)``."""
         if (begin, end) != (self.path[0].begin, self.path[-1].end):
             raise ValueError(f"the path is of other items than [{begin}, {end})")
         return self._name_processors(self.path)
 
     def variants(self, choice: Choice, begin: int, end: int) -> Iterator[Choice]:
-        """Yield the choice with paths that compute one item elsewhere."""
+        """Yield the choice with one item computed elsewhere."""
         if end - begin <= _MANY_ITEMS:
             yield from self._with_item_elsewhere(choice)
 
     def of_choice(self, choice: Choice) -> Choice | None:
-        """Return a choice with this path, None if it is not possible, or borrows nothing."""
-        seconds, *_, own = path_totals(self.costs, self.path)
+        """Return a choice with this path; None if impossible or unborrowed."""
+        seconds, *_, home_uses = path_totals(self.costs, self.path)
         if not np.isfinite(seconds) or not any(step.device for step in self.path):
             return None
         begin, end = self.path[0].begin, self.path[-1].end
         spans, common = np.full_like(choice.span_seconds, np.inf), np.zeros_like(choice.span_seconds)
-        spans[end, begin], common[end, begin] = seconds, seconds - own
+        spans[end, begin], common[end, begin] = seconds, seconds - home_uses
         return replace(choice, spans=spans, common=common if choice.factors else None, paths=self)
 
     def _with_item_elsewhere(self, choice: Choice) -> Iterator[Choice]:
         devices = [step.device for step in self.path for _ in range(step.begin, step.end)]
         begin = self.path[0].begin
-        for at, device in enumerate(devices):
-            for other in range(len(self.devices)):
-                path = tuple(join_items([*devices[:at], other, *devices[at + 1 :]], begin))
-                if other != device and (variant := replace(self, path=path).of_choice(choice)):
+        for position, device in enumerate(devices):
+            for substitute in range(len(self.devices)):
+                path = tuple(join_items([*devices[:position], substitute, *devices[position + 1 :]], begin))
+                if substitute != device and (variant := replace(self, path=path).of_choice(choice)):
                     yield variant
 
 
 @dataclass(frozen=True, eq=False)
 class StepPaths(_CostedPaths):
-    """Which path a stage of each span takes.
+    """Paths of stages on all spans.
 
     Attributes
     ----------
@@ -91,17 +91,17 @@ class StepPaths(_CostedPaths):
     rows: NDArray[np.intp]
 
     def steps(self, begin: int, end: int) -> tuple[PathStep, ...]:
-        """Return the steps of the stage on the items ``[begin, end)``."""
+        """Return the steps of the stage on items ``[begin, end)``."""
         return self._name_processors(self._path(self.rows[end, begin], begin, end))
 
     def variants(self, choice: Choice, begin: int, end: int) -> Iterator[Choice]:
-        """Yield the choice with paths that other prices make the shortest, and such with one item elsewhere."""
-        own = self._path(self.rows[end, begin], begin, end)
+        """Yield the choice with other prices' paths, and one item elsewhere."""
+        current = self._path(self.rows[end, begin], begin, end)
         for path in dict.fromkeys(self._path(row, begin, end) for row in range(len(self.prices))):
             variant = SinglePath(self.costs, self.devices, path).of_choice(choice)
-            if path != own and variant is not None:
+            if path != current and variant is not None:
                 yield variant
-        yield from SinglePath(self.costs, self.devices, own).variants(choice, begin, end)
+        yield from SinglePath(self.costs, self.devices, current).variants(choice, begin, end)
 
     def _path(self, row: int, begin: int, end: int) -> tuple[Step, ...]:
         return tuple(shortest_path(self.costs, self.prices[row], begin, end))

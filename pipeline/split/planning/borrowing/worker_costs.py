@@ -1,4 +1,4 @@
-"""Worker costs: what items take on a worker's cores and on what it borrows, as costs of steps."""
+"""Worker costs: items on a worker's cores and loans."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipeline.split.planning.problem.choice import Choice
 from pipeline.split.planning.problem.problem import Problem
 
 STEP_S = 30e-6
-"""Seconds that a step on a borrowed device takes before it computes: a lock that changes hands, and a call."""
+"""Seconds before a step on a borrowed device computes: a lock that changes hands, and a call."""
 
 
 def step_costs(problem: Problem, worker: Choice, devices: Sequence[int]) -> tuple[StepCosts, list[int]]:
-    """Return the costs of a worker's steps, and the problem's resource that each of the costs' resources is, or -1.
+    """Return a worker's step costs, and each resource's number or -1.
 
     The last resource is the worker's own device, which it shares with nobody: its price is how much slower it is.
     """
@@ -47,13 +47,13 @@ def _index(names: Sequence[str], name: str) -> int:
 
 
 def _device_seconds(problem: Problem, device: int) -> Array:
-    """Return the times of items on a device; infinite where they do not add up."""
+    """Return items' times on a device, infinite if not additive."""
     candidates = [choice for choice in problem.choices if choice.processor == device and choice.spans is None]
     return candidates[0].seconds if candidates else np.full(problem.items, np.inf)
 
 
 def _changes(values: Array) -> Array:
-    """Return what changes of device take; to stay takes nothing."""
+    """Return the costs of device changes; staying is free."""
     result: Array = np.array(values, np.float64)
     result[np.arange(len(result)), np.arange(len(result))] = 0.0
     return result

@@ -1,1 +1,1 @@
-"""Orders: divisions of a graph whose branches can wait."""
+"""Orders: divisions of a graph with waiting branches."""

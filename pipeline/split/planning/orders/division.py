@@ -1,4 +1,4 @@
-"""Division: a graph in one order that is being divided, and another order in which it is divided better."""
+"""Division: a graph in one order, and a better order for it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ORDER_WORTH_IT = 1.01
 """The graph's own order is kept unless another one is this much better."""
 
 MOST_GROUPS = 2000
-"""Graphs of more fused groups are divided in their own order, in which that takes long enough."""
+"""Most fused groups of a graph divided in other orders: its own takes long enough."""
 
 
 MOST_DOWNSETS, _FEWEST_DOWNSETS = 600, 150
-"""Up to so many all are looked at; of more, those that some orders pass through."""
+"""Most downsets fully searched, and fewest of a sample from some orders."""
 
 # A search looks at each pair of downsets with each choice; so many take a third of a second.
 _SPANS = 1e6
@@ -35,7 +35,7 @@ _ROUNDS, _GAIN = 6, 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """A problem, and what solves it.
+    """A problem and its solver.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Division:
 
     @staticmethod
     def of(problem: Problem, least_latency: float = np.inf) -> Division:
-        """Return a problem with what solves it."""
+        """Return a problem with its solver."""
         return Division(problem, ChainSolver(problem), least_latency)
 
     @cached_property
@@ -64,22 +64,22 @@ class Division:
 
     @property
     def pace(self) -> float:
-        """The least interval, infinite if there is no division at all."""
+        """Least interval; infinite without a division."""
         return np.inf if self.fastest is None else self.fastest.interval
 
     def better_order(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> list[int] | None:
-        """Return an order of the groups in which a division promises to be better, None if there is none."""
+        """Return a promising order of the groups, or None."""
         # No order beats what no division with free transfers does.
-        least = relaxed_interval(self.problem) if goal == "throughput" else 0.0
-        if self.fastest is not None and self.fastest.interval <= least * ORDER_WORTH_IT:
+        bound = relaxed_interval(self.problem) if goal == "throughput" else 0.0
+        if self.fastest is not None and self.fastest.interval <= bound * ORDER_WORTH_IT:
             return None
         cuts = self._cuts_over_downsets(dag, board, goal, fps)
         return None if cuts is None else order_through(cuts, len(dag))
 
     def prompt_order(
-        self, dag: GroupDag, board: Board, interval: float, known: Solution
+        self, dag: GroupDag, board: Board, interval: float, fastest: Solution
     ) -> tuple[list[int] | None, float]:
-        """Return the order of the fastest division of little latency, None if none is nearly as fast as `interval`.
+        """Return the fastest prompt division's order; None if much slower.
 
         If a division that is `known` has little latency, it has to be faster than that as well.  Beside it the least
         latency of all divisions, in any order.
@@ -90,20 +90,20 @@ class Division:
         if problem is None or quickest is None:
             return None, np.inf
         ceiling = longest_prompt(interval)
-        if known.latency <= most_latency(quickest.latency):
-            ceiling = min(ceiling, known.interval / ORDER_WORTH_IT)
+        if fastest.latency <= most_latency(quickest.latency):
+            ceiling = min(ceiling, fastest.interval / ORDER_WORTH_IT)
         prompt = Solver(problem, ceiling, most_latency(quickest.latency)).fastest()
         if prompt is None or prompt.interval > ceiling:
             return None, quickest.latency
         return order_through([downsets[stage.end] for stage in prompt.stages[:-1]], len(dag)), quickest.latency
 
     def may_be_late(self, latency: float) -> bool:
-        """Return whether a latency may be more than plans have that are not much faster than all others."""
+        """Check if a latency may exceed the bound of prompt plans."""
         return latency > most_latency(self._quickest_groups)
 
     @property
     def _quickest_groups(self) -> float:
-        """Time of one frame if each group ran where it is the fastest; no division takes less."""
+        """Time of a frame with each group at its fastest: a bound."""
         seconds = [choice.seconds for choice in self.problem.choices if choice.spans is None]
         return float(np.min(seconds, axis=0).sum()) if seconds else 0.0
 
@@ -112,7 +112,7 @@ class Division:
         return int(np.clip(np.sqrt(_SPANS / len(self.problem.choices)), _FEWEST_DOWNSETS, MOST_DOWNSETS))
 
     def _cuts_over_downsets(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> list[int] | None:
-        """Return the downsets between stages of a division that is better than any in the own order, None without."""
+        """Return the downsets of a division better than the own order's, or None."""
         limit = self._most_downsets
         own_value, own_solution = _value(self.solver, self.fastest, goal, fps)
         prefixes = dag.prefixes(range(len(dag)))
@@ -126,10 +126,10 @@ class Division:
             candidates = downsets or sorted({*sample, *dag.around(cuts, limit // 2)}, key=int.bit_count)
             problem = downset_problem(self.problem, dag, board, candidates)
             solver = problem and Solver(problem, ceiling)
-            least, solution = _value(solver, solver.fastest(), goal, fps) if solver else (np.inf, None)
-            if solution is None or least >= best * (1 - _GAIN):
+            value, solution = _value(solver, solver.fastest(), goal, fps) if solver else (np.inf, None)
+            if solution is None or value >= best * (1 - _GAIN):
                 break
-            best, cuts = least, [candidates[stage.end] for stage in solution.stages[:-1]]
+            best, cuts = value, [candidates[stage.end] for stage in solution.stages[:-1]]
             if downsets:
                 break
         return cuts if best * ORDER_WORTH_IT < own_value else None
@@ -138,7 +138,7 @@ class Division:
 def _value(
     solver: Solver | ChainSolver, fastest: Solution | None, goal: str, fps: float | None
 ) -> tuple[float, Solution | None]:
-    """Return the least of a goal, infinite where nothing is fast enough, and the solution that reaches it."""
+    """Return a goal's least value and solution, infinite without one."""
     if fastest is None or goal == "throughput":
         return (np.inf if fastest is None else fastest.interval), fastest
     if fps and fastest.interval > 1 / fps:

@@ -1,4 +1,4 @@
-"""Division prefix: the first stages of a division in any order, with what these take at least, whatever follows."""
+"""Division prefix: first stages in any order, with lower bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.split.planning.solver.candidates import UNIT_SIZE
 from pipeline.split.planning.solver.tensor_moves import CALLER, TensorMove, TensorMoves
 
 Placed = frozenset[tuple[int, int]]
-"""Tensors with a memory that they have come to, or with 1 if they were handed out by a copy, and 0 in place."""
+"""Copies of tensors: a memory, 1 for the caller by copy, 0 in place."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Prefix:
 
 
 class _Transfers:
-    """What the workers of some stages spend on their tensors, while one more stage is added."""
+    """Transfers of some stages' workers, while one stage is added."""
 
     def __init__(self, prefix: Prefix) -> None:
         self.seconds, self.memory, self.loads = [*prefix.transfer, 0.0], [*prefix.memory, 0.0], list(prefix.loads)
@@ -102,7 +102,7 @@ class PrefixBuilder:
         return Prefix((), (), (), (), (), (0,) * len(problem.processors), (0.0,) * len(problem.resources))
 
     def extend(self, prefix: Prefix, end: int, index: int) -> Prefix | None:
-        """Return a prefix with one more stage, None if that cannot be."""
+        """Return a prefix with one more stage, or None."""
         groups = end & ~prefix.downset
         use = tuple(map(add, prefix.use, self.problem.choices[index].use))
         compute, loads = self.work(index, groups)
@@ -116,7 +116,7 @@ class PrefixBuilder:
             else:
                 transfers.loads[resource] += seconds
         choices = (*prefix.choices, index)
-        makers = {group: stage for stage, each in enumerate((*prefix.groups, groups)) for group in _members(each)}
+        makers = {group: stage for stage, members in enumerate((*prefix.groups, groups)) for group in _members(members)}
         for tensor in self._tensors_of(groups):
             self._move(tensor, groups, choices, makers, transfers)
         if np.inf in transfers.seconds:
@@ -127,7 +127,7 @@ class PrefixBuilder:
         )  # fmt: skip
 
     def _tensors_of(self, groups: int) -> Iterator[int]:
-        """Yield the tensors that some groups read from others, or give to the caller."""
+        """Yield the groups' tensors from others and for the caller."""
         for number, tensor in enumerate(self._moves.tensors):
             is_made = tensor.maker != CALLER and groups >> tensor.maker & 1
             if tensor.leaves if is_made else tensor.readers & groups:
@@ -136,18 +136,18 @@ class PrefixBuilder:
     def _move(
         self, tensor: int, groups: int, choices: tuple[int, ...], makers: dict[int, int], transfers: _Transfers
     ) -> None:
-        """Let a tensor come to the last stage, or go from there to the caller, as `find_moves` does."""
+        """Move a tensor to the last stage or caller, as `find_moves`."""
         maker, moves = self._moves.tensors[tensor].maker, self._moves
         stage = CALLER if maker == CALLER else makers[maker]
         source = CALLER if maker == CALLER else self._processor(choices[stage])
         is_made = maker != CALLER and bool(groups >> maker & 1)
         target = CALLER if is_made else self._processor(choices[-1])
         if not is_made:
-            entry, place = moves.entry(tensor, source, target), (tensor, moves.memories[target])
-            if place not in transfers.copied:
+            entry, copy = moves.entry(tensor, source, target), (tensor, moves.memories[target])
+            if copy not in transfers.copied:
                 self._transfer(tensor, len(choices) - 1, target, entry, transfers)
             if entry.is_copied:
-                transfers.copied.add(place)
+                transfers.copied.add(copy)
         if source != CALLER:
             leave = moves.exit(tensor, source, target)
             if leave.seconds and (tensor, int(leave.is_copied)) not in transfers.handed:
@@ -155,7 +155,7 @@ class PrefixBuilder:
                 self._transfer(tensor, stage, source, leave, transfers)
 
     def _transfer(self, tensor: int, stage: int, processor: int, move: TensorMove, transfers: _Transfers) -> None:
-        """Let a stage's worker move a tensor, which is also read or written in its memory if it is copied."""
+        """Let a worker move a tensor, copies in its memory included."""
         transfers.seconds[stage] += move.seconds
         if not move.is_copied:
             return
@@ -171,7 +171,7 @@ class PrefixBuilder:
         return self.problem.choices[index].processor
 
     def work(self, index: int, groups: int) -> tuple[float, tuple[tuple[int, float], ...]]:
-        """Return what some groups compute by a choice, and for how many seconds they use resources."""
+        """Return groups' seconds by a choice, and their resources'."""
         key = index, groups
         if key not in self._sums:
             choice, members = self.problem.choices[index], list(_members(groups))
@@ -180,18 +180,18 @@ class PrefixBuilder:
         return self._sums[key]
 
     def interval(self, prefix: Prefix) -> float:
-        """Return the seconds between two frames that no division with these stages goes below."""
+        """Return the least interval of divisions with these stages."""
         stages = zip(prefix.choices, prefix.compute, prefix.transfer, prefix.memory, strict=True)
         return max([self._relaxed(prefix), *prefix.loads, *(self.stage_interval(*stage) for stage in stages)])
 
     def _relaxed(self, prefix: Prefix) -> float:
-        """Return the interval below which units and resources would be too few for what remains, wherever it runs."""
+        """Return a bound on the interval from the remaining units and resources."""
         prices = self._relaxation
-        left = 1 - sum(price * units for price, units in zip(prices.units.tolist(), prefix.use, strict=True))
+        price_left = 1 - sum(price * units for price, units in zip(prices.units.tolist(), prefix.use, strict=True))
         taken = sum(price * load for price, load in zip(prices.resources.tolist(), prefix.loads, strict=True))
-        rest = self._priced(self._all_groups & ~prefix.downset)
+        remainder = self._priced(self._all_groups & ~prefix.downset)
         # Of prices that sum to 1, rounding may leave nothing.
-        return (taken + rest) / max(left, ROUNDING) * (1 - ROUNDING) if rest else 0.0
+        return (taken + remainder) / max(price_left, ROUNDING) * (1 - ROUNDING) if remainder else 0.0
 
     def _priced(self, groups: int) -> float:
         if groups not in self._prices_of:
@@ -208,7 +208,7 @@ class PrefixBuilder:
 
     @cached_property
     def _least_prices(self) -> Array:
-        """What each group costs at least, by the relaxation's prices."""
+        """Least price of each group, by the relaxation."""
         prices, costs = self._relaxation, []
         for choice in self.problem.choices:
             cost = np.where(
@@ -229,25 +229,25 @@ class PrefixBuilder:
         return 1 / sum(1 / max(compute * factor + transfer, memory, 1e-300) for factor in choice.factors)
 
     def latency(self, prefix: Prefix) -> float:
-        """Return the seconds of one frame that no division with these stages goes below."""
+        """Return the least latency of divisions with these stages."""
         ends, longest, all_groups = list[float](), 0.0, prefix.groups
         for number, (index, groups) in enumerate(zip(prefix.choices, all_groups, strict=True)):
             reads = self._near(0, groups)
-            before = [end for end, other in zip(ends, all_groups, strict=False) if reads & other]
+            earlier_ends = [end for end, stage_groups in zip(ends, all_groups, strict=False) if reads & stage_groups]
             compute = prefix.compute[number] * self.problem.choices[index].slowest_factor
             seconds = max(compute + prefix.transfer[number], prefix.memory[number])
-            ends.append(seconds + max(before, default=0.0))
-            behind = self._near(1, groups) & ~prefix.downset
-            longest = max(longest, ends[-1] + max((self._tails[group] for group in _members(behind)), default=0.0))
+            ends.append(seconds + max(earlier_ends, default=0.0))
+            followers = self._near(1, groups) & ~prefix.downset
+            longest = max(longest, ends[-1] + max((self._tails[group] for group in _members(followers)), default=0.0))
         return longest
 
     def _near(self, side: int, groups: int) -> int:
-        """Return the groups that some groups read from, or with side 1, that read from them, as bits."""
-        known = self._neighbours[side]
-        if groups not in known:
+        """Return the groups read, or with side 1 the readers, as bits."""
+        cache = self._neighbours[side]
+        if groups not in cache:
             near = self._dag.successors if side else self._dag.predecessors
-            known[groups] = sum({1 << each for group in _members(groups) for each in near[group]})
-        return known[groups]
+            cache[groups] = sum({1 << neighbour for group in _members(groups) for neighbour in near[group]})
+        return cache[groups]
 
     @cached_property
     def _neighbours(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -255,28 +255,30 @@ class PrefixBuilder:
 
     @cached_property
     def _tails(self) -> list[float]:
-        """For each group the least seconds of it and of what follows from it."""
-        least = np.min([choice.seconds * choice.slowest_factor for choice in self.problem.choices], axis=0)
+        """Least seconds of each group and its followers."""
+        quickest = np.min([choice.seconds * choice.slowest_factor for choice in self.problem.choices], axis=0)
         tails = [0.0] * len(self._dag)
         for group in reversed(range(len(self._dag))):
-            tails[group] = float(least[group]) + max((tails[each] for each in self._dag.successors[group]), default=0.0)
+            tails[group] = float(quickest[group]) + max(
+                (tails[successor] for successor in self._dag.successors[group]), default=0.0
+            )
         return tails
 
     def joules(self, prefix: Prefix) -> float:
-        """Return the energy of one frame that no division with these stages goes below."""
+        """Return the least energy of divisions with these stages."""
         choices = self.problem.choices
         stages = zip(prefix.choices, prefix.compute, prefix.transfer, strict=True)
         total = sum(
             choices[stage[0]].watts * choices[stage[0]].replicas * self.stage_interval(*stage) for stage in stages
         )
-        left = [group for group in range(len(self._dag)) if not prefix.downset >> group & 1]
-        return total + float(self._least_joules[left].sum())
+        remaining = [group for group in range(len(self._dag)) if not prefix.downset >> group & 1]
+        return total + float(self._least_joules[remaining].sum())
 
     @cached_property
     def _least_joules(self) -> Array:
         # Of what has no power, also that of what cannot be is nothing.
         with np.errstate(invalid="ignore"):
-            joules = [each.watts * each.seconds * each.replicas / each.rate for each in self.problem.choices]
+            joules = [choice.watts * choice.seconds * choice.replicas / choice.rate for choice in self.problem.choices]
         return np.asarray(np.min(np.nan_to_num(joules, nan=0.0, posinf=np.inf), axis=0))
 
     def size(self, prefix: Prefix) -> float:

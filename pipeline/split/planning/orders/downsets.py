@@ -1,4 +1,4 @@
-"""Downsets as positions: the problem of dividing a graph in any of its orders, as far as these are looked at.
+"""Downsets as positions: division of a graph in several orders.
 
 A chain's position stands for the items in front of it.  Here each position stands for a downset, a set of groups that
 has all that its groups read; a stage reaches from one to another that contains it.  The solver need not know: the times
@@ -26,7 +26,7 @@ _MOST_PERMUTATIONS = 6
 
 
 def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Sequence[int]) -> Problem | None:
-    """Return the problem whose positions are downsets; None if no choice has times of single items.
+    """Return the problem over downsets; None without additive choices.
 
     Memories and links are left out, so that it may promise more than a division in an order keeps.
 
@@ -43,8 +43,8 @@ def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Seq
     devices = [processor.device for processor in board_processors(board)]
     borders = board_borders(board, devices, *dag.crossing(members))
     # What comes from the caller and goes to him is no tensor between groups.
-    for seconds, own in ((borders.enter, problem.enter), (borders.leave, problem.leave)):
-        seconds[:, :, 0], seconds[:, :, -1] = own[:, :, 0], own[:, :, -1]
+    for seconds, outer in ((borders.enter, problem.enter), (borders.leave, problem.leave)):
+        seconds[:, :, 0], seconds[:, :, -1] = outer[:, :, 0], outer[:, :, -1]
     counts = members.astype(np.float32)
     # In which no group of the first is missing from the second.
     contained = counts @ (1 - counts).T == 0
@@ -60,7 +60,7 @@ def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Seq
 
 
 def _over_downsets(choice: Choice, members: Array, spans: NDArray[np.bool_]) -> Choice | None:
-    """Return a choice with the times between downsets, None if its times do not add up."""
+    """Return a choice over downsets, or None if not additive."""
     if choice.spans is not None or any(load.ndim > 1 for load in choice.loads.values()):
         return None
     return replace(
@@ -72,7 +72,7 @@ def _over_downsets(choice: Choice, members: Array, spans: NDArray[np.bool_]) -> 
 
 
 def _differences(values: Array, members: Array, spans: NDArray[np.bool_]) -> Array:
-    """Return the sums of the values of the groups between two downsets; infinite where there is no such span."""
+    """Return the sums between two downsets; infinite without a span."""
     is_finite = np.isfinite(values)
     sums = members @ np.where(is_finite, values, 0.0)
     infinities = members @ ~is_finite
@@ -82,7 +82,7 @@ def _differences(values: Array, members: Array, spans: NDArray[np.bool_]) -> Arr
 
 
 def sample_downsets(problem: Problem, dag: GroupDag, limit: int) -> list[int]:
-    """Return about `limit` downsets that several orders pass through."""
+    """Return about `limit` downsets of several orders."""
     orders = list(affinity_orders(problem, dag))
     result: dict[int, None] = {}
     # Positions that lie evenly in each order: cuts are looked for closer once the order is known.
@@ -95,7 +95,7 @@ def sample_downsets(problem: Problem, dag: GroupDag, limit: int) -> list[int]:
 
 
 def affinity_orders(problem: Problem, dag: GroupDag) -> Iterator[Sequence[int]]:
-    """Yield the own order, and those in which groups that prefer the same processor lie side by side."""
+    """Yield the own order, and orders by preferred processors."""
     yield range(len(dag))
     seconds = _processor_seconds(problem)
     favourites = seconds.argmin(axis=0)
@@ -115,7 +115,7 @@ def affinity_orders(problem: Problem, dag: GroupDag) -> Iterator[Sequence[int]]:
 
 
 def _processor_seconds(problem: Problem) -> Array:
-    """Return the least time between frames of each item on each processor."""
+    """Return each item's least interval on each processor."""
     result = np.full((len(problem.processors), problem.items), np.inf)
     for choice in problem.choices:
         result[choice.processor] = np.minimum(result[choice.processor], choice.seconds / choice.rate)
@@ -123,7 +123,7 @@ def _processor_seconds(problem: Problem) -> Array:
 
 
 def order_through(downsets: Sequence[int], groups: int) -> list[int]:
-    """Return the order that passes through some downsets, with groups in their own order between them."""
+    """Return the order through downsets, stable between them."""
     return [
         group
         for smaller, larger in pairwise([0, *downsets, (1 << groups) - 1])

@@ -1,4 +1,4 @@
-"""Enumeration: the best division of a small graph in any order, by what the plans of divisions take.
+"""Enumeration: best division of a small graph in any order, by plans.
 
 The solver lets a tensor cross each stage between its maker and its reader, and sees nobody wait.  Where a graph is
 small, all divisions are gone through instead, stage by stage, as far as what they take at least leaves them a chance.
@@ -16,22 +16,22 @@ from pipeline.split.planning.problem.limits import ROUNDING
 from pipeline.split.planning.solver.candidates import UNIT_SIZE, Candidate
 
 Division = tuple[tuple[int, int], ...]
-"""The downset that each stage completes, and the index of its choice."""
+"""Downset completed by each stage, and its choice's index."""
 
 Evaluate = Callable[[Division], Candidate]
-"""Returns a division with what its plan takes."""
+"""Prediction of a division's plan."""
 
 TOLERANCE = 1e-3
-"""By what share the best division that was found may be missed."""
+"""Share by which the best known division may be missed."""
 
 _STEPS_OF_A_STAGE, _STEPS_OF_A_PLAN, _STEPS_OF_A_WORKER = 8, 200, 60
-"""What adding a stage takes, predicting a plan, and following a worker's frames through a stage, in times of looking at
-a choice."""
+"""Costs of adding a stage, predicting a plan, and following a worker's frames through a stage, as multiples of looking
+at a choice."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """What is to be the least, among divisions with at most some seconds between frames, and of latency.
+    """Minimised quantity, under limits of interval and latency.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Aim:
     latency: float = np.inf
 
     def of(self, candidate: Candidate) -> float:
-        """Return the value of a candidate, infinite if it is beyond the limits."""
+        """Return a candidate's value, infinite beyond the limits."""
         prediction = candidate.prediction
         is_within = prediction.interval_s <= self.interval * (1 + ROUNDING)
         if not is_within or prediction.latency_s > self.latency * (1 + ROUNDING):
@@ -57,7 +57,7 @@ class Aim:
         return prediction.latency_s if self.value == "latency" else prediction.interval_s
 
     def limit(self, best: Candidate) -> float:
-        """Return the value below which a candidate is better."""
+        """Return the value below which candidates are better."""
         # Sizes are whole numbers of stages and of units.
         return self.of(best) - UNIT_SIZE / 2 if self.value == "size" else self.of(best) * (1 - TOLERANCE)
 
@@ -102,7 +102,7 @@ class Enumeration:
         self._known: dict[Division, Candidate] = {}
 
     def best(self, aim: Aim, incumbent: Candidate | None) -> Candidate | None:
-        """Return the best division by an aim: the incumbent, unless there is a better one."""
+        """Return the best division by an aim, the incumbent in doubt."""
         best = None if incumbent is None or np.isinf(aim.of(incumbent)) else incumbent
         self._steps = self._most_steps
         pending, choices = [(0.0, self._builder.start)], self._choices(aim)
@@ -110,20 +110,20 @@ class Enumeration:
             if self._steps <= 0:
                 self.is_complete = False
                 break
-            least, prefix = pending.pop()
+            value, prefix = pending.pop()
             limit = np.inf if best is None else aim.limit(best)
-            if least >= limit:
+            if value >= limit:
                 continue
             if prefix.downset != self._all_groups:
                 extensions = self._extensions(prefix, choices, aim, limit)
                 # What promises most is looked at first.
-                pending += sorted(extensions, key=lambda each: (each[1].downset.bit_count(), -each[0]))
+                pending += sorted(extensions, key=lambda extension: (extension[1].downset.bit_count(), -extension[0]))
             elif aim.of(candidate := self._candidate(prefix)) < limit:
                 best = candidate
         return best
 
     def _choices(self, aim: Aim) -> list[int]:
-        """Return the choices that may serve an aim."""
+        """Return the choices useful for an aim."""
         choices = self._builder.problem.choices
         if aim.value not in {"latency", "joules"} or np.isfinite(aim.interval):
             return list(range(len(choices)))
@@ -141,7 +141,7 @@ class Enumeration:
     def _extensions(
         self, prefix: Prefix, choices: Sequence[int], aim: Aim, limit: float
     ) -> Iterator[tuple[float, Prefix]]:
-        """Yield prefixes of one more stage that may lead below a limit, and what they lead to at least."""
+        """Yield longer prefixes with bounds below a limit."""
         number, problem = len(prefix.ends), self._builder.problem
         longest = min(aim.interval * (1 + ROUNDING), limit if aim.value == "interval" else np.inf)
         for end in self._larger[prefix.downset]:
@@ -158,12 +158,12 @@ class Enumeration:
                     continue
                 self._steps -= _STEPS_OF_A_STAGE
                 extended = self._builder.extend(prefix, end, index)
-                if extended is None or (least := self._least(extended, aim)) >= limit or not self._fits(extended):
+                if extended is None or (value := self._least(extended, aim)) >= limit or not self._fits(extended):
                     continue
-                yield least, extended
+                yield value, extended
 
     def _least(self, prefix: Prefix, aim: Aim) -> float:
-        """Return what a prefix leads to at least, infinite if it is beyond the aim's limits."""
+        """Return a prefix's lower bound, infinite beyond the limits."""
         builder = self._builder
         interval = builder.interval(prefix)
         if interval > aim.interval * (1 + ROUNDING):

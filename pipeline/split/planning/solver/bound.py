@@ -1,4 +1,4 @@
-"""Bound: a time between two frames that no division beats, from a relaxation of the problem."""
+"""Bound: least interval of any division, by a relaxation."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Relaxation:
 
 
 def relaxed_interval(problem: Problem) -> float:
-    """Return a time between two frames that no division can beat; see `relax`."""
+    """Return a lower bound on the interval; see `relax`."""
     return relax(problem).interval
 
 
 def relax(problem: Problem) -> Relaxation:
-    """Return a time between two frames that no division can beat, with its proof.
+    """Return a lower bound on the interval, with its proof.
 
     It lets each item go anywhere by any parts, without order and without transfers: a linear program, whose dual is
 
@@ -66,7 +66,7 @@ def relax(problem: Problem) -> Relaxation:
 
 
 class _Demand(NamedTuple):
-    """What choices take: units, shape (choices, units), seconds, and by resource loads, shape (choices, items)."""
+    """Demand of choices: units ``(choices, units)``, seconds and loads ``(choices, items)``."""
 
     use: Array
     seconds: Array
@@ -80,7 +80,7 @@ class _Demand(NamedTuple):
         return result
 
     def of(self, cheapest: NDArray[np.int_], count: int) -> Array:
-        """Return what the items take of all, each on the choice with that number."""
+        """Return the demand of items, each on its numbered choice."""
         columns = np.arange(self.seconds.shape[1])
         taken = np.zeros(count)
         taken[: self.use.shape[1]] = self.seconds[cheapest, columns] @ self.use[cheapest]
@@ -115,14 +115,14 @@ def _dual(problem: Problem) -> tuple[float, Array]:
 
 
 def _demand(problem: Problem) -> tuple[_Demand, Array]:
-    """Return what choices take, and how many units there are of each processor, and of each resource one."""
+    """Return the choices' demand, and the supply of units and resources."""
     units = [float(processor.units) for processor in problem.processors]
     # Replicas that are alike take the same of each frame, however many they are.
     choices = list({_signature(choice): choice for choice in problem.choices}.values())
     use = np.array([np.array(choice.use, np.float64) / choice.rate for choice in choices])
     if problem.stages:
         # Each stage is busy for at most one interval, so that a fixed number of them is a resource as well.
-        units, use = [*units, float(len(problem.stages))], np.hstack([use, [[1 / each.rate] for each in choices]])
+        units, use = [*units, float(len(problem.stages))], np.hstack([use, [[1 / choice.rate] for choice in choices]])
     seconds = np.array([choice.seconds for choice in choices])
     loads = {
         len(units) + index: _finite(np.array([_item_loads(choice, index) for choice in choices]))

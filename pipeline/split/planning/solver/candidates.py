@@ -1,4 +1,4 @@
-"""Candidates: divisions with what their plans take, where that is more than the solver counts.
+"""Candidates: divisions with their plans' times, above the solver's count.
 
 The solver lets a tensor that is read later cross each stage between, and sees nobody wait in line for what is shared.
 `predict` follows each tensor and each frame: it decides between divisions that the solver holds for nearly as good.
@@ -20,10 +20,10 @@ from pipeline.split.planning.solver.trade_off import longest_prompt, most_latenc
 Predict = Callable[[Solution], Prediction]
 
 _AS_COUNTED = 1.002
-"""A plan that takes at most this much more than its division promises is not compared with others."""
+"""Share above its division's promise up to which a plan is not compared with others."""
 
 UNIT_SIZE = 1e-3
-"""What a core more counts as, in stages."""
+"""Weight of one more core, in stages."""
 
 _COSTS = {"throughput": "size", "latency": "latency", "energy": "energy"}
 
@@ -35,7 +35,7 @@ _MANY_GROUPS = 60
 
 @dataclass(frozen=True)
 class Candidate:
-    """A division with what its plan takes.
+    """A division with its plan's prediction.
 
     Attributes
     ----------
@@ -56,14 +56,14 @@ class Candidate:
 
     @property
     def is_as_counted(self) -> bool:
-        """Whether the plan takes hardly more than the solver counts."""
+        """True if the plan hardly exceeds the solver's count."""
         solution, prediction = self.solution, self.prediction
         return prediction.interval_s <= solution.interval * _AS_COUNTED and abs(
             prediction.latency_s - solution.latency
         ) <= solution.latency * (_AS_COUNTED - 1)
 
     def value(self, goal: str) -> float:
-        """Return what is to be the least."""
+        """Return the minimised quantity."""
         if goal == "energy":
             return np.inf if self.prediction.joules is None else self.prediction.joules
         return self.prediction.latency_s if goal == "latency" else self.prediction.interval_s
@@ -72,7 +72,7 @@ class Candidate:
 def choose(
     candidates: Sequence[Candidate], goal: str, fps: float | None, worth_it: float, least_latency: float = np.inf
 ) -> Candidate:
-    """Return the best candidate; the first one, unless another one is better by more than `worth_it`.
+    """Return the best candidate; the first within `worth_it`.
 
     If some division has less latency than all candidates, `least_latency` is that.
     """
@@ -88,36 +88,38 @@ def choose(
 
 
 def _prompt(candidates: Sequence[Candidate], least_latency: float) -> Sequence[Candidate]:
-    """Return the candidates of little latency, or all of them if one of much latency is much faster."""
-    least = min(least_latency, *(candidate.prediction.latency_s for candidate in candidates))
-    prompt = [candidate for candidate in candidates if candidate.prediction.latency_s <= most_latency(least)]
+    """Return the prompt candidates, or all if late ones pay."""
+    least_known = min(least_latency, *(candidate.prediction.latency_s for candidate in candidates))
+    prompt = [candidate for candidate in candidates if candidate.prediction.latency_s <= most_latency(least_known)]
     if not prompt:
         return candidates
-    fastest, fastest_prompt = (min(each.prediction.interval_s for each in group) for group in (candidates, prompt))
+    fastest, fastest_prompt = (
+        min(candidate.prediction.interval_s for candidate in group) for group in (candidates, prompt)
+    )
     return candidates if fastest_prompt > longest_prompt(fastest) else prompt
 
 
 def keep_up(solver: ChainSolver, fastest: Solution, goal: str, interval: float, predict: Predict) -> Candidate:
-    """Return the division with the least of a goal whose plan keeps up with an interval, or else a fast one."""
+    """Return the cheapest division whose plan keeps up, or a fast one."""
     division = solver.least(_COSTS[goal], interval)
-    candidates = [Candidate(each, predict(each)) for each in (division, fastest) if each is not None]
+    candidates = [Candidate(solution, predict(solution)) for solution in (division, fastest) if solution is not None]
     if candidates[0].prediction.interval_s > interval * (1 + ROUNDING):
         candidates += _fast_candidates(solver, fastest, interval, predict)
     return choose(candidates, goal, 1 / interval, 1.0)
 
 
 def prefer_predicted(solver: ChainSolver, solution: Solution, fastest: Solution, predict: Predict) -> Solution:
-    """Return the solution, or a division that the solver holds for slower if its plan is faster in truth."""
+    """Return the solution, or one with a faster plan."""
     first = Candidate(solution, predict(solution))
     if first.is_as_counted:
         return solution
-    others = _fast_candidates(solver, fastest, first.prediction.interval_s, predict)
+    rivals = _fast_candidates(solver, fastest, first.prediction.interval_s, predict)
     quickest = solver.least("latency", np.inf) or fastest
-    return choose([first, *others], "throughput", None, _AS_COUNTED, quickest.latency).solution
+    return choose([first, *rivals], "throughput", None, _AS_COUNTED, quickest.latency).solution
 
 
 def _fast_candidates(solver: ChainSolver, fastest: Solution, longest: float, predict: Predict) -> list[Candidate]:
-    """Return small and prompt divisions that the solver holds for faster than `longest`."""
+    """Return small, prompt divisions counted below `longest`."""
     if fastest.stages[-1].end > _MANY_GROUPS:
         trials, solver = _FEW_TRIALS, solver.around(fastest)
     else:

@@ -1,4 +1,4 @@
-"""ChainSolver: a chain of any length: its interval with cuts anywhere, and what is best near the cuts of that."""
+"""ChainSolver: a chain of any length, exact near the best cuts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GAIN = 1e-5
 
 
 class ChainSolver:
-    """A problem of any length that is being solved.
+    """Solver of a problem of any length.
 
     Up to `MOST_POSITIONS` items, it is solved as one.  In a longer chain, what the fastest stages take is found to
     `PRECISION` with cuts at any position.  Where they share more than there is, cuts are looked for closer and closer
@@ -50,13 +50,13 @@ class ChainSolver:
         self._use(list(positions or (everywhere if self._is_short else problem.spread_positions(few))))
 
     def around(self, division: Solution) -> ChainSolver:
-        """Return a solver that is quick: with cuts at few positions, among them those of a division."""
+        """Return a quick solver with few positions around a division."""
         few = max(_FEW_POSITIONS, 3 * len(self._problem.stages))
         cuts = {stage.end for stage in division.stages}
         return ChainSolver(self._problem, sorted({*self._problem.spread_positions(few), *cuts}))
 
     def fastest(self) -> Solution | None:
-        """Return a division with the least interval, None if there is none at all."""
+        """Return a division of least interval, or None."""
         if self._is_short:
             return self._solver.fastest()
         best, bound = self._approach()
@@ -87,7 +87,7 @@ class ChainSolver:
         return None if best is None else replace(best, bound=min(bound, best.interval))
 
     def least(self, goal: str, interval: float) -> Solution | None:
-        """Return the division with the least of `goal`, at the positions where the fastest one was looked for."""
+        """Return the division with the least of `goal`, near the fastest."""
         cheapest = self._solver.least(goal, interval)
         return None if cheapest is None else cheapest.at_positions(self._positions)
 
@@ -96,7 +96,7 @@ class ChainSolver:
         self._solver = Solver(self._problem.merge_items(positions), ceiling)
 
     def _approach(self) -> tuple[Solution | None, float]:
-        """Return the fastest division as if stages shared nothing, and an interval that no division beats."""
+        """Return the fastest division without sharing, and a lower bound."""
         positions = self._problem.spread_positions(max(_SOME_POSITIONS, 3 * len(self._problem.stages)))
         merged, low = self._problem.merge_items(positions), relaxed_interval(self._problem)
         # What is impossible with cuts at some positions may be possible with others.
@@ -110,7 +110,7 @@ class ChainSolver:
         return finer or best, bound
 
     def _fits(self, division: Solution) -> bool:
-        """Return whether stages share no more than there is: no resource sets the pace, no memory is too small."""
+        """Check a division's resources and memories."""
         return division.interval <= _slowest(division) * (1 + ROUNDING) and all(
             sum(stage.nbytes for stage in division.stages if stage.choice.processor in memory.processors)
             <= memory.nbytes
@@ -118,7 +118,7 @@ class ChainSolver:
         )
 
     def _positions_around(self, divisions: Sequence[Solution]) -> list[int]:
-        """Return positions around the cuts of divisions, and over the whole chain where there may be more of them."""
+        """Return positions around divisions' cuts, and spread over the chain."""
         total = MOST_POSITIONS
         positions = {0, self._problem.items, *(stage.end for division in divisions for stage in division.stages)}
         if not self._problem.stages:
@@ -134,17 +134,17 @@ class ChainSolver:
         return sorted(positions)
 
     def _gap(self, cut: int) -> int:
-        """Return the distance between the positions beside a cut; 0 where it was found among all."""
-        at = bisect_left(self._positions, cut)
-        if self._positions[at] != cut:
+        """Return the gap around a cut; 0 if all were tried."""
+        index = bisect_left(self._positions, cut)
+        if self._positions[index] != cut:
             return 1
-        return self._positions[at + 1] - self._positions[at - 1]
+        return self._positions[index + 1] - self._positions[index - 1]
 
 
 def approach(
     problem: Problem, low: float, high: float, step: float, precision: float = PRECISION
 ) -> tuple[Solution | None, float]:
-    """Return the fastest division as if stages shared nothing, and an interval that none beats, near to each other.
+    """Return the fastest division without sharing, near a lower bound.
 
     Parameters
     ----------
@@ -178,5 +178,5 @@ def _slowest(division: Solution) -> float:
 
 
 def shorten(problem: Problem) -> Problem:
-    """Return the problem with few positions, spread over the whole chain."""
+    """Return the problem with few positions over the whole chain."""
     return problem.merge_items(problem.spread_positions(MOST_POSITIONS))

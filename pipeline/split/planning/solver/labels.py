@@ -1,4 +1,4 @@
-"""Labels: an exact search among the divisions of a chain whose stages share resources.
+"""Labels: exact search over a chain with shared resources.
 
 A label is what the stages up to a position take: units, their value, and of each limit a sum.  Of the labels at one
 position and border, those are kept that no other one is as good as in everything.  What cannot end within the limits
@@ -22,7 +22,7 @@ from pipeline.split.planning.problem.problem import Problem
 from pipeline.split.planning.solver.pareto import pareto_rows
 
 MOST_LABELS = 4_000_000
-"""Labels that are made before a search gives up, after a second or two; comparing them counts as well."""
+"""Labels made before a search gives up, after a second or two; comparing them counts as well."""
 
 # So many comparisons of two labels take as long as making one.
 _COMPARISONS = 32
@@ -35,7 +35,7 @@ Node = tuple[int, int, int]
 
 
 class _Stages(NamedTuple):
-    """Stages that begin at one position: what they take, one a row, where they end, and how they run."""
+    """Stages from one position: values by row, ends and choices."""
 
     rows: Array
     ends: NDArray[np.int_]
@@ -43,7 +43,7 @@ class _Stages(NamedTuple):
 
 
 Labels = tuple[Array, NDArray[np.int_]]
-"""What labels take, one a row; and for each the label that it follows, and its last stage: begin, choice, borders."""
+"""Labels by row: values; the label each follows; its last stage: begin, choice, borders."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LabelResult:
 
 
 class LabelSearch:
-    """The search for the division with the least value within limits.
+    """Search for the least division within limits.
 
     Parameters
     ----------
@@ -113,9 +113,9 @@ class LabelSearch:
         self._end: NDArray[np.int_] | None = None
         self._rests = self._least_rests()
 
-    def run(self, most: int = MOST_LABELS) -> LabelResult:
-        """Extend labels from position to position; give up when so many were made."""
-        self._most = most
+    def run(self, limit: int = MOST_LABELS) -> LabelResult:
+        """Extend labels position by position, up to `limit`."""
+        self._most = limit
         caller, start = len(self._problem.processors), np.zeros((1, len(self._caps)))
         for processor in self._processors(0):
             node = processor, self._borders.enter_kind(caller, processor), 0
@@ -123,7 +123,7 @@ class LabelSearch:
         for position, nodes in enumerate(self._waiting):
             for node in nodes:
                 self._extend(position, node, nodes[node])
-                if self.made > most:
+                if self.made > limit:
                     return LabelResult(self._segments(), complete=False)
             # Nothing goes back to where it was.
             nodes.clear()
@@ -135,25 +135,25 @@ class LabelSearch:
             self._caps[column] = min(self._caps[column], ceiling * (1 - ROUNDING))
 
     def _processors(self, count: int) -> Sequence[int]:
-        """Return the processors that may run the next stage."""
+        """Return the possible processors of the next stage."""
         stages = self._problem.stages
         if not stages:
             return range(len(self._problem.processors))
         return stages[count] if count < len(stages) else ()
 
     def _extend(self, position: int, node: Node, waiting: Sequence[Labels]) -> None:
-        """Add each stage that may come next to the best labels at a position."""
+        """Add each next stage to the best labels at a position."""
         processor, enter, count = node
         rows, history = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
         # The ceiling may have been lowered since they were made.
         hopeful = self._hopeful(rows, self._rests[processor, enter][position])
         rows, history = rows[hopeful], history[hopeful]
         room = max(0, self._most - self.made) * _COMPARISONS
-        kept, comparisons = pareto_rows(rows[:, : rows.shape[1] - self._dependent], room)
+        undominated, comparisons = pareto_rows(rows[:, : rows.shape[1] - self._dependent], room)
         self.made += comparisons // _COMPARISONS
-        rows, numbers = rows[kept], np.arange(self._extended, self._extended + len(kept))
-        self._history.append(history[kept])
-        self._extended += len(kept)
+        rows, numbers = rows[undominated], np.arange(self._extended, self._extended + len(undominated))
+        self._history.append(history[undominated])
+        self._extended += len(undominated)
         *stage_borders, caller_border = range(len(self._borders.leave[processor]))
         is_last = not self._problem.stages or count + 1 == len(self._problem.stages)
         next_count = count + 1 if self._problem.stages else 0
@@ -169,7 +169,7 @@ class LabelSearch:
                     self._offer(joint, last, stages, borders, (processor, leave, next_count))
 
     def _stages(self, position: int, node: Node, leave: int, *, is_final: bool) -> _Stages:
-        """Return what the stages that begin here take, one a row, with their ends and choices."""
+        """Return stages from a position, with values, ends and choices."""
         processor, enter, count = node
         ends = slice(self._problem.items if is_final else position + 1, self._problem.items + is_final)
         parts = []
@@ -184,7 +184,7 @@ class LabelSearch:
         return _Stages(rows, last, choices)
 
     def _rows(self, key: Key, ends: slice, position: int) -> Array:
-        """Return what stages that begin at a position take, one column for each end."""
+        """Return stages' values from a position, a column per end."""
         rows = np.zeros((len(self._caps), ends.stop - ends.start))
         rows[: self._value] = np.array(self._problem.choices[key[0]].use)[:, None]
         for row, values in enumerate(self._tables, self._value):
@@ -193,15 +193,15 @@ class LabelSearch:
                 rows[row] = values[key][ends, position]
         return rows
 
-    def _join(self, rows: Array, others: Array) -> Array:
-        joint: Array = rows + others
+    def _join(self, rows: Array, values: Array) -> Array:
+        joint: Array = rows + values
         if self._paced:
-            joint[..., self._value] = np.maximum(rows[..., self._value], others[..., self._value])
+            joint[..., self._value] = np.maximum(rows[..., self._value], values[..., self._value])
         return joint
 
-    def _hopeful(self, rows: Array, rest: Array) -> NDArray[np.bool_]:
-        """Return which labels may end within the limits, if what follows takes no less than `rest`."""
-        return np.asarray((self._join(rows, rest) <= self._caps).all(axis=-1))
+    def _hopeful(self, rows: Array, remainder: Array) -> NDArray[np.bool_]:
+        """Return the labels within limits after at least `remainder`."""
+        return np.asarray((self._join(rows, remainder) <= self._caps).all(axis=-1))
 
     def _offer(
         self, joint: Array, numbers: NDArray[np.int_], stages: _Stages, borders: NDArray[np.int_], border: Node
@@ -217,11 +217,11 @@ class LabelSearch:
             self.made += len(labels)
             last = np.broadcast_to(borders, (len(labels), 3))
             history = np.column_stack([numbers[labels], stages.choices[columns], last])
-            rows, at = joint[labels, columns], stages.ends[columns]
-            if not len(at):
+            rows, ends = joint[labels, columns], stages.ends[columns]
+            if not len(ends):
                 continue
-            order = np.argsort(at, kind="stable")
-            positions, firsts = np.unique(at[order], return_index=True)
+            order = np.argsort(ends, kind="stable")
+            positions, firsts = np.unique(ends[order], return_index=True)
             for position, part in zip(positions, np.split(order, firsts[1:]), strict=True):
                 self._waiting[position][node[0], node[1], count].append((rows[part], history[part]))
 
@@ -245,7 +245,7 @@ class LabelSearch:
         return path[::-1]
 
     def _least_rests(self) -> dict[tuple[int, int], Array]:
-        """Return for each border and position the least that stages from there to the end take, column by column."""
+        """Return the least rest after each border and position, by column."""
         tables = {
             (processor, enter, leave): self._least_stage(processor, enter, leave)
             for processor, kinds in enumerate(self._borders.enter)
@@ -256,22 +256,22 @@ class LabelSearch:
         rests = {border[:2]: np.full((items + 1, count), np.inf) for border in tables}
         for position in range(items - 1, -1, -1):
             for (processor, enter, leave), table in tables.items():
-                rest = rests[processor, enter]
+                row = rests[processor, enter]
                 if leave == len(self._borders.leave[processor]) - 1:
                     best = table[items, position]
                 else:
                     nodes = [
-                        (each, self._borders.enter_kind(processor, each))
-                        for each in self._borders.followers[processor][leave]
+                        (follower, self._borders.enter_kind(processor, follower))
+                        for follower in self._borders.followers[processor][leave]
                     ]
                     following = np.minimum.reduce([rests[node][position + 1 : items] for node in nodes])
                     joint = self._join(table[position + 1 : items, position], following)
                     best = joint.min(axis=0, initial=np.inf)
-                rest[position] = np.minimum(rest[position], best)
+                row[position] = np.minimum(row[position], best)
         return rests
 
     def _least_stage(self, processor: int, enter: int, leave: int) -> Array:
-        """Return the least that a stage takes of each column, as entry ``[end, begin]``, however it runs."""
+        """Return stages' least values per column, as ``[end, begin]``."""
         size = self._problem.items + 1
         result = np.full((len(self._caps), size, size), np.inf)
         for index, choice in enumerate(self._problem.choices):
@@ -279,7 +279,7 @@ class LabelSearch:
                 key = index, enter, leave
                 is_possible = np.isfinite(self._values[key]) & (self._values[key] <= self._caps[self._value])
                 for row, values in enumerate(self._tables, self._value):
-                    least = values.get(key, 0.0)
-                    np.minimum(result[row], least, out=result[row], where=is_possible)
+                    stage_least = values.get(key, 0.0)
+                    np.minimum(result[row], stage_least, out=result[row], where=is_possible)
                 result[: self._value, is_possible] = 0.0
         return np.moveaxis(result, 0, -1)

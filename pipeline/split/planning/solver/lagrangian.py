@@ -1,4 +1,4 @@
-"""Lagrangian: divisions that keep limits of sums, found by prices for what is limited.
+"""Lagrangian: divisions under limits of sums, by prices.
 
 With a price, a limit's sum is one more cost of each stage, and one search finds the cheapest division.  What that takes
 is also a bound: no division that keeps the limits is cheaper.
@@ -28,7 +28,7 @@ _BALANCE_STEPS = 200
 
 
 class Feasibility(NamedTuple):
-    """A division that keeps all limits, if one was found, and what share of the pace all such divisions need at least.
+    """A division within all limits, if found, and the least pace share.
 
     If that is infinite, there is none.
     """
@@ -38,14 +38,14 @@ class Feasibility(NamedTuple):
 
 
 class CheapestDivision(NamedTuple):
-    """A division that keeps all limits, if one was found, and a sum of costs that no such division is below."""
+    """A division within all limits, if found, and a lower bound."""
 
     segments: list[Segment] | None
     bound: float
 
 
 class Lagrangian:
-    """Searches among the divisions of a problem that keep limits.
+    """Search among a problem's divisions within limits.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Lagrangian:
         self._weights = np.zeros(0)
 
     def feasible(self, stages: StageTable, limits: Sequence[SumLimit], start: Sequence[Segment]) -> Feasibility:
-        """Return a division of possible stages that keeps the limits, as far as weighing them finds one.
+        """Return a division of possible stages within limits, by weighing.
 
         What a limit weighs grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
 
@@ -82,7 +82,7 @@ class Lagrangian:
             if (shares <= 1 + ROUNDING).all():
                 return Feasibility(segments, least_pace)
             # The same division again: these weights are as good as any.
-            if any(np.array_equal(shares, other) for other in tried):
+            if any(np.array_equal(shares, earlier) for earlier in tried):
                 break
             tried.append(shares)
             self._weights = _balance(np.array(tried))
@@ -91,7 +91,7 @@ class Lagrangian:
     def cheapest(
         self, costs: StageTable, limits: Sequence[SumLimit], start: list[Segment], within: list[Segment]
     ) -> CheapestDivision:
-        """Return the cheapest division that was found to keep the limits, with the bound of that.
+        """Return the cheapest known division within limits, with a bound.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class Lagrangian:
 
 
 def add_priced(table: StageTable, prices: Array, limits: Sequence[SumLimit]) -> StageTable:
-    """Return the table plus the shares of the limits at their prices."""
+    """Return the table plus priced shares of limits."""
     sums = dict(table.values)
     for price, limit in zip(prices, limits, strict=True):
         if price:
@@ -142,30 +142,30 @@ def add_priced(table: StageTable, prices: Array, limits: Sequence[SumLimit]) -> 
 
 
 def keeps(segments: Sequence[Segment], limits: Sequence[SumLimit]) -> bool:
-    """Return whether a division keeps all limits."""
+    """Check a division against all limits."""
     return all(limit.share(segments) <= 1 + ROUNDING for limit in limits)
 
 
 def _shares(segments: Sequence[Segment], limits: Sequence[SumLimit]) -> Array:
-    """Return the share of each limit that a division uses."""
+    """Return a division's share of each limit."""
     return np.array([limit.share(segments) for limit in limits])
 
 
 def _least_pace(weights: Array, least_sum: float, limits: Sequence[SumLimit]) -> float:
-    """Return by which share of the pace its limits may shrink before the least weighted sum is out of reach."""
+    """Return the least pace share from a least weighted sum."""
     paced = float(sum(weight for weight, limit in zip(weights, limits, strict=True) if limit.paced))
     return (least_sum - (1 - paced)) / paced if paced else 0.0
 
 
 def _single(shares: Array) -> Array:
-    """Return weights of nothing but the limit that is exceeded the most."""
+    """Return weights of the most exceeded limit alone."""
     weights = np.zeros(len(shares))
     weights[shares.argmax()] = 1.0
     return weights
 
 
 def _balance(shares: Array) -> Array:
-    """Return weights of limits by which the least weighted sum of some divisions' shares is about as large as can be.
+    """Return weights for nearly the largest least weighted sum.
 
     Only limits weigh anything that some of these divisions exceed.
     """

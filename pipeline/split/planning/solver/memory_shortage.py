@@ -1,4 +1,4 @@
-"""MemoryShortage: the memories that are too small for the stages that were asked for, as a sentence."""
+"""MemoryShortage: memories too small for the requested stages, in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.split.planning.solver.chain_solver import ChainSolver
 
 @dataclass(frozen=True)
 class MemoryShortage:
-    """A problem without a solution, on a board whose memories may be the reason.
+    """A problem unsolved maybe for want of memory.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class MemoryShortage:
     board: Board
 
     def describe(self, devices: Sequence[str]) -> str:
-        """Return which memory is too small; empty if memories are not the reason.
+        """Return the memory too small, or "" for other reasons.
 
         `devices` has the name of each stage's device where the cuts are fixed; else it is empty.
         """
@@ -48,7 +48,7 @@ class MemoryShortage:
         return ""
 
     def _stage_bytes(self, stage: int) -> float:
-        """Return the bytes of a stage that is one item of the problem, run in the way that needs the fewest."""
+        """Return a one-item stage's fewest bytes."""
         problem = self.problem
         choices = [
             choice

@@ -1,4 +1,4 @@
-"""Obstacle: the reason why a board cannot run a model in the stages that were asked for, as a sentence."""
+"""Obstacle: why a board cannot run the requested stages, in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.split.planning.solver.memory_shortage import MemoryShortage
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A problem that has no solution.
+    """A problem without a solution.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Obstacle:
     variants: Callable[[Device], Sequence[str]] = lambda device: (device.name,)
 
     def describe(self, request: PlanRequest, problem: Problem) -> str:
-        """Return the reason why no division exists for a request; `problem` is what had no solution.
+        """Return why no division exists; `problem` had no solution.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class Obstacle:
         return f"{self.graph.name!r} cannot run on {order}; leave the choice to the planner"
 
     def _misplacement(self, device: Device, begin: int, end: int) -> str:
-        """Return the reason why a device cannot run the groups of a stage, empty if it can."""
+        """Return why a device cannot run a stage's groups, or ""."""
         for group, pin in self.pins.items():
             if begin <= group < end and device.name not in pin.devices:
                 return f"{pin.reason}, but its stage is on {device.name!r}; change the pin, the cuts or the devices"
@@ -108,10 +108,10 @@ class Obstacle:
     def _impossible_operator(self, devices: Sequence[Device]) -> Operator | None:
         times = [self.seconds(device) for device in devices]
         operators = self.graph.operators
-        return next((each for each in operators if all(np.isinf(time[each.group]) for time in times)), None)
+        return next((operator for operator in operators if all(np.isinf(time[operator.group]) for time in times)), None)
 
     def _check_links(self, order: Sequence[Device]) -> None:
-        """Raise the error of the first two stages between which nothing can travel."""
+        """Raise the error of the first unconnected stages."""
         for source, target in pairwise((None, *order, None)):
             # The bytes do not matter, but without any there is nothing to send.
             if target is not None:

@@ -1,4 +1,4 @@
-"""Pareto rows: those of which no other one is at most as large in everything."""
+"""Pareto rows: rows not dominated by another."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pipeline.split.planning.problem.arrays import Array
 _BLOCK = 128
 
 
-def pareto_rows(rows: Array, most: float = np.inf) -> tuple[NDArray[np.int_], int]:
-    """Return the numbers of those rows of which no other one is at most as large in all columns.
+def pareto_rows(rows: Array, limit: float = np.inf) -> tuple[NDArray[np.int_], int]:
+    """Return the numbers of undominated rows.
 
     Parameters
     ----------
     rows : array of float
-    most : float
+    limit : float
         Comparisons of two rows after which it gives up, without those that it did not come to.
 
     Returns
     -------
     numbers : array of int
     comparisons : int
-        How many it took; above `most` if it gave up.
+        How many it took; above `limit` if it gave up.
     """
     # A row that is as good as another one in everything has no larger sum, and so comes before it.
     waiting = np.lexsort((np.arange(len(rows)), rows.sum(axis=1)))
-    kept, comparisons = [np.zeros(0, np.int_)], 0
-    while len(waiting) and comparisons <= most:
+    pareto, comparisons = [np.zeros(0, np.int_)], 0
+    while len(waiting) and comparisons <= limit:
         block, waiting = waiting[:_BLOCK], waiting[_BLOCK:]
         comparisons += len(block) * (len(block) + len(waiting))
         as_good = (rows[block, None] <= rows[None, block]).all(axis=2)
         block = block[~np.triu(as_good, 1).any(axis=0)]
-        kept.append(block)
+        pareto.append(block)
         for first in range(0, len(block), 16):
             dominated = (rows[block[first : first + 16], None] <= rows[None, waiting]).all(axis=2).any(axis=0)
             waiting = waiting[~dominated]
-    return np.concatenate(kept), comparisons
+    return np.concatenate(pareto), comparisons

@@ -1,4 +1,4 @@
-"""Reach: whether a chain can be divided so that each stage keeps up with an interval, in time linear in its length.
+"""Reach: divisibility of a chain within an interval, in linear time.
 
 A state is how many units are in use, and which kind of border is next.  It has for each position whether stages that
 keep up can end there.  A stage on the items ``[i, j)`` keeps up if ``a * (P[j] - P[i]) + b * (enter[i] + leave[j])`` is
@@ -23,13 +23,13 @@ from pipeline.split.planning.problem.problem import Problem
 from pipeline.split.planning.solver.search import Use
 
 Reached = NDArray[np.bool_]
-"""For each position, whether stages can end there."""
+"""Ends of stages, by position."""
 
 State = dict[Border, Reached]
 
 
 class _Form(NamedTuple):
-    """What of a stage has to be at most the interval: factors of computing and of transfers, and the prefix sums."""
+    """Interval's conditions on a stage: factors and prefix sums."""
 
     compute: float
     transfer: float
@@ -37,7 +37,7 @@ class _Form(NamedTuple):
 
 
 class ReachSearch:
-    """Searches for divisions that keep up, as if stages shared nothing and memories had no end.
+    """Search for divisions in pace, without sharing and memories.
 
     What it does not find is impossible.  What it finds may be slower: spans that are no sums count as if they were,
     and transfers of unlike replicas as if they were alike.
@@ -58,14 +58,14 @@ class ReachSearch:
 
     @cached_property
     def longest(self) -> float:
-        """An interval that all stages keep that there can be."""
+        """Interval kept by all possible stages."""
         compute = max(_finite_sum(choice.seconds) for choice in self._problem.choices)
         borders = (self._problem.enter, self._problem.leave)
         transfers = (float(values.max(where=np.isfinite(values), initial=0.0)) for values in borders)
         return max(compute + sum(transfers), 1e-300)
 
     def division(self, interval: float) -> list[Segment] | None:
-        """Return a division whose stages keep up with an interval, None if there is none."""
+        """Return a division within an interval, or None."""
         self._states, self._interval = {}, interval
         caller, start = len(self._problem.processors), (0,) * len(self._units)
         fewer: dict[Use, State] = {}
@@ -81,25 +81,25 @@ class ReachSearch:
         return None
 
     def _processors(self, use: Use) -> tuple[int, ...]:
-        """Return the processors that may run the next stage."""
+        """Return the possible processors of the next stage."""
         stages = self._problem.stages
         if not stages:
             return tuple(range(len(self._problem.processors)))
         return stages[use[-1]] if use[-1] < len(stages) else ()
 
     def _choices(self, use: Use, processor: int) -> list[tuple[int, Use]]:
-        """Return the choices for which there are units, by their place among those of the processor."""
+        """Return the choices within the free units, by number."""
         choices = []
-        for place, index in enumerate(self._best_choices[processor]):
+        for number, index in enumerate(self._best_choices[processor]):
             next_use = tuple(map(add, use, self._uses[index]))
             if all(map(le, next_use, self._units)) and self._problem.allows(use[-1], self._problem.choices[index]):
-                choices.append((place, next_use))
+                choices.append((number, next_use))
         twins = self._problem.twins
-        return [each for each in choices if all(each[1][one] >= each[1][other] for one, other in twins)]
+        return [option for option in choices if all(option[1][first] >= option[1][second] for first, second in twins)]
 
     @cached_property
     def _best_choices(self) -> list[list[int]]:
-        """For each processor its choices, without those that are slower than one that takes as much of everything."""
+        """Choices per processor, undominated ones only."""
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, choice in enumerate(self._problem.choices):
             groups.setdefault((choice.processor, choice.use, choice.device), []).append(index)
@@ -107,33 +107,33 @@ class ReachSearch:
         for group in groups.values():
             # The most replicas first: transfers of one frame beside those of others hurt the least.
             group.sort(key=lambda index: -self._problem.choices[index].replicas)
-            kept: list[Array] = []
+            undominated: list[Array] = []
             for index in group:
                 choice = self._problem.choices[index]
                 seconds = choice.seconds / choice.rate
-                if not any((faster <= seconds).all() for faster in kept):
-                    kept.append(seconds)
+                if not any((faster <= seconds).all() for faster in undominated):
+                    undominated.append(seconds)
                     best[choice.processor].append(index)
         return best
 
     def _extend(self, border: Border, reached: Reached, use: Use) -> int | None:
-        """Note where one more stage can end; return its choice if that is the end of the chain."""
+        """Mark ends of one more stage; return the chain-ending choice."""
         processor, enter = border
         choices = self._choices(use, processor)
         if not choices:
             return None
-        places, first = [place for place, _ in choices], int(reached.argmax())
+        numbers, first = [number for number, _ in choices], int(reached.argmax())
         # All choices at once: for each the best begin up to each position, of all where stages can end.
-        begins = np.where(reached[first:-1], self._begins[processor, enter][:, places, first:-1], -np.inf)
+        begins = np.where(reached[first:-1], self._begins[processor, enter][:, numbers, first:-1], -np.inf)
         best = np.maximum.accumulate(begins, axis=2) + self._interval
         *stage_borders, caller_border = range(len(self.borders.leave[processor]))
         stages = self._problem.stages
         if not stages or use[-1] + 1 == len(stages):
-            final = np.logical_and.reduce(best[..., -1] >= self._ends[processor, caller_border][:, places, -1])
+            final = np.logical_and.reduce(best[..., -1] >= self._ends[processor, caller_border][:, numbers, -1])
             if final.any():
-                return self._best_choices[processor][places[int(final.argmax())]]
+                return self._best_choices[processor][numbers[int(final.argmax())]]
         for leave in stage_borders:
-            ends = self._ends[processor, leave][:, places, first + 1 : -1]
+            ends = self._ends[processor, leave][:, numbers, first + 1 : -1]
             within: Reached = np.logical_and.reduce(best[..., :-1] >= ends)
             for number in np.flatnonzero(np.logical_or.reduce(within, axis=1)).tolist():
                 self._offer(within[number], first + 1, processor, leave, choices[number][1])
@@ -152,16 +152,22 @@ class ReachSearch:
         return state[border]
 
     def _drop_reached_with_fewer(self, use: Use, fewer: dict[Use, State]) -> None:
-        """Forget what is reached with fewer units as well, and remember for states with more what is reached."""
+        """Drop positions reached with fewer units; remember all for more."""
         smaller = [
             fewer[smaller_use]
             for axis in range(len(self._problem.processors))
             if use[axis] and (smaller_use := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in fewer
         ]
         state, union = self._states.get(use, {}), State()
-        for border in {*state, *(border for other in smaller for border in other)}:
+        for border in {*state, *(border for smaller_state in smaller for border in smaller_state)}:
             # Most states are empty, and hand the same rows on: each is counted once.
-            rows = list({id(other[border]): other[border] for other in smaller if border in other}.values())
+            rows = list(
+                {
+                    id(smaller_state[border]): smaller_state[border]
+                    for smaller_state in smaller
+                    if border in smaller_state
+                }.values()
+            )
             if border in state:
                 for row in rows:
                     state[border] &= ~row
@@ -172,7 +178,7 @@ class ReachSearch:
             del state[border]
 
     def _walk_back(self, choice: int, border: Border, use: Use) -> list[Segment]:
-        """Return the stages that end with one at the end of the chain."""
+        """Return the stages before a last one."""
         leave, end = len(self.borders.leave[border[0]]) - 1, self._problem.items
         path = [Segment(self._begin(choice, border, use, leave, end), end, choice, border[1], leave)]
         while path[-1].begin:
@@ -182,7 +188,7 @@ class ReachSearch:
         return path[::-1]
 
     def _predecessor(self, use: Use, border: Border, end: int) -> tuple[int, Border, Use, int]:
-        """Return how the stage runs that led to a state: its choice, border, units in use before it, and leave."""
+        """Return the choice, border, earlier units and leave before a state."""
         for index in chain.from_iterable(self._best_choices):
             choice = self._problem.choices[index]
             previous = tuple(count - taken for count, taken in zip(use, self._uses[index], strict=True))
@@ -197,10 +203,10 @@ class ReachSearch:
         raise AssertionError(f"no stage leads to {border} at {end} with {use}")
 
     def _within(self, choice: int, border: Border, use: Use, leave: int, end: int) -> list[Reached]:
-        """Return for each form from which positions a stage to `end` keeps up."""
+        """Return each form's begins in pace for an end."""
         reached = self._states[use][border][:end]
-        place = self._best_choices[border[0]].index(choice)
-        begins, ends = self._begins[border][:, place, :end], self._ends[border[0], leave][:, place, end]
+        number = self._best_choices[border[0]].index(choice)
+        begins, ends = self._begins[border][:, number, :end], self._ends[border[0], leave][:, number, end]
         return list(reached & (begins + self._interval >= ends[:, None]))
 
     def _begin(self, choice: int, border: Border, use: Use, leave: int, end: int) -> int:
@@ -227,12 +233,12 @@ class ReachSearch:
 
     @cached_property
     def _begins(self) -> dict[tuple[int, int], Array]:
-        """How good it is to begin at each position: by processor and kind of border, of shape (forms, choices, n)."""
+        """Begin values by processor and border, shape (forms, choices, n)."""
         return self._rows(self.borders.enter, -1.0)
 
     @cached_property
     def _ends(self) -> dict[tuple[int, int], Array]:
-        """How good the begin has to be, less the interval, for an end at each position."""
+        """Required begin values less the interval, by end."""
         return self._rows(self.borders.leave, 1.0)
 
     def _rows(self, borders: list[list[Array]], sign: float) -> dict[tuple[int, int], Array]:

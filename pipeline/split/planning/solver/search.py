@@ -1,4 +1,4 @@
-"""Search: the best division of a chain by dynamic programming over positions, units in use, and borders.
+"""Search: dynamic programming over positions, units and borders.
 
 A state is how many units of each processor are in use, where the next stage is, and where their number is fixed, how
 many stages there are.  It has one number for each position: the best value of all divisions that end there.  A stage
@@ -31,7 +31,7 @@ Use = tuple[int, ...]
 """Units in use of each processor, and then, where the number of stages is fixed, how many there are."""
 
 Join = Callable[[Array, Array], Array]
-"""Combines the value of a stage with that of the stages before it: `numpy.maximum` or `numpy.add`."""
+"""Combination of a stage's value with earlier ones: `numpy.maximum` or `numpy.add`."""
 
 
 def best_division(  # noqa: PLR0913, PLR0917 - what a search is about
@@ -43,7 +43,7 @@ def best_division(  # noqa: PLR0913, PLR0917 - what a search is about
     floor: float = 0.0,
     rests: dict[Border, Array] | None = None,
 ) -> list[Segment] | None:
-    """Return the division with the least value, None if none is possible with at most `ceiling`.
+    """Return the least division up to `ceiling`, or None.
 
     Values below `floor` are not told apart.  `rests` are of `least_rests`, for sums: they tell what cannot end below
     the ceiling.
@@ -55,36 +55,40 @@ def best_division(  # noqa: PLR0913, PLR0917 - what a search is about
 
 
 def least_rests(problem: Problem, borders: Borders, table: StageTable) -> dict[Border, Array]:
-    """Return for each border and position the least sum of stages to the end, whatever units are in use."""
+    """Return the least rest per border and position, units ignored."""
     items = problem.items
     # Of all choices at once: how a stage runs does not matter to those that follow.
-    least: dict[Key, Array] = {}
+    least_values: dict[Key, Array] = {}
     for (index, enter, leave), values in table.values.items():
         key = problem.choices[index].processor, enter, leave
-        least[key] = np.minimum(least[key], values) if key in least else values
-    rests = {(processor, enter): np.full(items + 1, np.inf) for processor, enter, _ in least}
+        least_values[key] = np.minimum(least_values[key], values) if key in least_values else values
+    rests = {(processor, enter): np.full(items + 1, np.inf) for processor, enter, _ in least_values}
     followers = {
         # A processor that no stage may run on follows nothing.
         (processor, leave): [
-            border for each in group if (border := (each, borders.enter_kind(processor, each))) in rests
+            border for follower in group if (border := (follower, borders.enter_kind(processor, follower))) in rests
         ]
         for processor, groups in enumerate(borders.followers)
         for leave, group in enumerate(groups)
     }
     for position in range(items - 1, -1, -1):
-        for (processor, enter, leave), values in least.items():
+        for (processor, enter, leave), values in least_values.items():
             best = values[items, position]
             if followers.get((processor, leave)):
                 # Where devices are fixed, some of the others have no choices.
-                rows = [rests[each][position + 1 : items] for each in followers[processor, leave] if each in rests]
-                behind = np.minimum.reduce(rows) if rows else np.inf
-                best = (values[position + 1 : items, position] + behind).min(initial=np.inf)
+                rows = [
+                    rests[follower][position + 1 : items]
+                    for follower in followers[processor, leave]
+                    if follower in rests
+                ]
+                remainder = np.minimum.reduce(rows) if rows else np.inf
+                best = (values[position + 1 : items, position] + remainder).min(initial=np.inf)
             rests[processor, enter][position] = min(rests[processor, enter][position], best)
     return rests
 
 
 class _Begins(NamedTuple):
-    """Positions where a stage may begin: the first one, all of them, and the values of what is before them."""
+    """Begins of a stage: first, all, and the values before."""
 
     first: int
     positions: slice | NDArray[np.intp]
@@ -92,21 +96,21 @@ class _Begins(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """Values of all stages on a processor with two kinds of borders, shape (choices, ends, begins)."""
+    """Values of stages between two borders, shape (choices, ends, begins)."""
 
     values: Array
     reach: NDArray[np.intp]
 
-    def take(self, places: Sequence[int], ends: slice, positions: slice | NDArray[np.intp]) -> Array:
-        """Return the values of some choices, without a copy of those of one, or of all."""
-        if len(places) == 1:
-            return self.values[places[0] : places[0] + 1, ends][..., positions]
-        if len(places) == len(self.values):
+    def take(self, numbers: Sequence[int], ends: slice, positions: slice | NDArray[np.intp]) -> Array:
+        """Return some choices' values, uncopied for one or all."""
+        if len(numbers) == 1:
+            return self.values[numbers[0] : numbers[0] + 1, ends][..., positions]
+        if len(numbers) == len(self.values):
             return self.values[:, ends][..., positions]
         window: Array = (
-            self.values[places, ends, positions]
+            self.values[numbers, ends, positions]
             if isinstance(positions, slice)
-            else self.values[places, ends][..., positions]
+            else self.values[numbers, ends][..., positions]
         )
         return window
 
@@ -143,7 +147,7 @@ class _DivisionSearch:
         self._highest = min(ceiling, np.finfo(np.float64).max)
 
     def run(self) -> None:
-        """Fill all states, those with fewer units in use first."""
+        """Fill all states, fewer units first."""
         caller, start = len(self._problem.processors), (0,) * len(self._units)
         for processor in self._processors(start):
             self._state(start, (processor, self._borders.enter_kind(caller, processor)))[0] = 0.0
@@ -170,31 +174,33 @@ class _DivisionSearch:
         return path[::-1]
 
     def _processors(self, use: Use) -> Sequence[int]:
-        """Return the processors that may run the next stage."""
+        """Return the possible processors of the next stage."""
         stages = self._problem.stages
         if not stages:
             return range(len(self._problem.processors))
         return stages[use[-1]] if use[-1] < len(stages) else ()
 
     def _choices(self, use: Use, processor: int) -> tuple[list[int], list[Use]]:
-        """Return the choices for which there are units, by their places in tables, and the units in use with them."""
+        """Return the choices within free units, and the units after."""
         indices = self._choices_of[processor]
         uses = self._uses[indices] + use if indices else np.zeros((0, len(use)), int)
         fits = (uses <= self._units).all(axis=1)
-        for one, other in self._problem.twins:
-            fits &= uses[:, one] >= uses[:, other]
-        places = fits.nonzero()[0].tolist()
+        for first, second in self._problem.twins:
+            fits &= uses[:, first] >= uses[:, second]
+        numbers = fits.nonzero()[0].tolist()
         if self._problem.runtimes:
-            places = [place for place in places if self._problem.allows(use[-1], self._problem.choices[indices[place]])]
-        return places, [tuple(next_use) for next_use in uses[places].tolist()]
+            numbers = [
+                number for number in numbers if self._problem.allows(use[-1], self._problem.choices[indices[number]])
+            ]
+        return numbers, [tuple(next_use) for next_use in uses[numbers].tolist()]
 
     def _extend(self, border: Border, values: Array, use: Use) -> None:
-        """Add one more stage to the divisions that end at a border, in all ways at once."""
+        """Add one more stage in all ways at once."""
         processor = border[0]
-        places, next_uses = self._choices(use, processor)
+        numbers, next_uses = self._choices(use, processor)
         hopeful = values + self.rests[border] if border in self.rests else values
         reached = np.flatnonzero(hopeful <= self._highest)
-        if not places or not len(reached):
+        if not numbers or not len(reached):
             return
         # A window is read as it lies in memory, unless most of it is empty.
         window = slice(int(reached[0]), int(reached[-1]) + 1)
@@ -204,9 +210,9 @@ class _DivisionSearch:
         # Each stage takes one of a fixed number, in whichever way it runs.
         stages_left = self._stages_left(next_uses[0])
         # Where calls take longer than the work in them, all choices are looked at together.
-        step = len(places) if self._is_small else 1
-        for first in range(0, len(places), step):
-            group, uses = places[first : first + step], next_uses[first : first + step]
+        step = len(numbers) if self._is_small else 1
+        for first in range(0, len(numbers), step):
+            group, uses = numbers[first : first + step], next_uses[first : first + step]
             for leave in stage_borders if self._processors(uses[0]) else ():
                 table = self._table(border, leave)
                 # Each stage behind this one needs an item.
@@ -221,7 +227,7 @@ class _DivisionSearch:
                 self._finish(np.minimum.reduce(self._join(values_to_end, begins.values), axis=1), uses)
 
     def _table(self, border: Border, leave: int) -> _Table:
-        """Return the stages of all choices of a processor with two kinds of borders."""
+        """Return a processor's stages between two kinds of borders."""
         processor, enter = border
         key = processor, enter, leave
         if key not in self._tables:
@@ -237,11 +243,11 @@ class _DivisionSearch:
                 self._highest = min(self._highest, self._ends[use] * (1 + ROUNDING))
 
     def _stages_left(self, use: Use) -> int:
-        """Return the number of stages that are still to come, of a fixed one."""
+        """Return the stages still to come, of a fixed number."""
         return len(self._problem.stages) - use[-1] if self._problem.stages else 0
 
     def _offer(self, best: Array, uses: Sequence[Use], processor: int, leave: int, ends: slice) -> None:
-        """Note what ends at a border, one row for each of some units in use."""
+        """Offer values at a border, a row per units in use."""
         candidates = self._processors(uses[0])
         # No later stage makes the slowest one faster, or a sum smaller.
         hopeful = best <= self._highest
@@ -263,16 +269,22 @@ class _DivisionSearch:
         return state[border]
 
     def _drop_dominated(self, use: Use) -> None:
-        """Forget what is as good with fewer units, and remember the best so far for states with more."""
+        """Drop values no better than with fewer units."""
         fewer = [
             self._minima[smaller_use]
             for axis in range(len(self._problem.processors))
             if use[axis] and (smaller_use := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in self._minima
         ]
         state, minima = self._states.get(use, {}), dict[Border, Array]()
-        for border in {*state, *(border for each in fewer for border in each)}:
+        for border in {*state, *(border for smaller_state in fewer for border in smaller_state)}:
             # Most states are empty, and hand the same rows on: each is compared once.
-            rows = list({id(each[border]): each[border] for each in fewer if border in each}.values())
+            rows = list(
+                {
+                    id(smaller_state[border]): smaller_state[border]
+                    for smaller_state in fewer
+                    if border in smaller_state
+                }.values()
+            )
             if rows and border in state:
                 best = np.minimum.reduce(rows)
                 state[border][state[border] >= best] = np.inf
@@ -284,7 +296,7 @@ class _DivisionSearch:
             del state[border]
 
     def _predecessor(self, use: Use, border: Border | None, end: int, value: float) -> tuple[Segment, Use]:
-        """Return the stage that led to a state, and the units in use before it."""
+        """Return the stage before a state, and its units."""
         for index in self._indices:
             choice = self._problem.choices[index]
             previous_use = tuple((np.array(use) - self._uses[index]).tolist())
@@ -304,7 +316,7 @@ class _DivisionSearch:
 
 
 def _reach(values: Array, ceiling: float) -> NDArray[np.intp]:
-    """Return for each choice and begin the last end whose value is at most `ceiling`; 0 if there is none."""
+    """Return each choice's last end per begin within `ceiling`; else 0."""
     fits = values <= ceiling
     last: NDArray[np.intp] = values.shape[1] - 1 - np.argmax(fits[:, ::-1], axis=1)
     return np.where(fits.any(axis=1), last, 0)

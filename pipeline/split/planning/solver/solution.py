@@ -1,4 +1,4 @@
-"""Solution: a division with its times, and the proof of how good it is, as plain values."""
+"""Solution: a division with times and a proof, as plain values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class StageSolution:
 
     @property
     def seconds(self) -> float:
-        """Time of one frame in one replica, transfers included; the mean over frames where replicas are not alike."""
+        """Time of a frame in a replica, transfers included.
+
+        It is the mean over frames where replicas are not alike.
+        """
         if self.choice.factors:
             return self.interval * self.choice.replicas
         return self.compute + self.enter + self.leave
@@ -55,8 +58,8 @@ class StageSolution:
     @property
     def latency(self) -> float:
         """Time of one frame in the slowest replica, transfers included."""
-        own = (self.compute - self.common) * self.choice.slowest_factor
-        return own + self.common + self.enter + self.leave
+        replica_s = (self.compute - self.common) * self.choice.slowest_factor
+        return replica_s + self.common + self.enter + self.leave
 
 
 @dataclass(frozen=True)
@@ -87,21 +90,21 @@ class Solution:
 
     @property
     def joules(self) -> float:
-        """Energy of one frame above that at rest."""
+        """Energy of one frame above rest."""
         return sum(stage.seconds * stage.choice.watts for stage in self.stages)
 
     @property
     def gap(self) -> float:
-        """Share of the bound by which the interval is longer."""
+        """Excess of the interval over the bound, as its share."""
         return self.interval / self.bound - 1 if self.bound else 0.0
 
     @property
     def open_gap(self) -> float:
-        """Share of the bound by which the fastest division takes longer that was found: how loose the bound may be."""
+        """Excess of the fastest known division over the bound: its looseness."""
         return max(0.0, self.fastest / self.bound - 1) if self.bound and self.fastest else 0.0
 
     def at_positions(self, positions: Sequence[int]) -> Solution:
-        """Return the solution of a problem whose items were merged at `positions`, by the items of the whole one."""
+        """Return a merged problem's solution by the whole chain's items."""
         stages = [replace(stage, begin=positions[stage.begin], end=positions[stage.end]) for stage in self.stages]
         return replace(self, stages=tuple(stages))
 
@@ -113,7 +116,7 @@ def solution(problem: Problem, borders: Borders, segments: Sequence[Segment], bo
 
 
 def interval(stages: Sequence[StageSolution]) -> float:
-    """Return the seconds between two frames: of the slowest stage, or of what stages share."""
+    """Return the interval of the slowest stage or shared resource."""
     # Between two frames of the whole, each stage uses what it shares for one of them.
     loads: dict[int, float] = defaultdict(float)
     for stage in stages:
@@ -146,7 +149,7 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
 
 
 def _load(problem: Problem, borders: Borders, segment: Segment, resource: int) -> float:
-    """Return for how many seconds a frame in a stage uses a resource."""
+    """Return a resource's seconds of a frame in a stage."""
     choice = problem.choices[segment.choice]
     load = choice.load_s(resource, segment.begin, segment.end)
     if resource in problem.enter_loads:

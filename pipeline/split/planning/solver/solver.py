@@ -1,4 +1,4 @@
-"""Solver: the fastest division, or the one with the least delay or energy that is fast enough."""
+"""Solver: the fastest division, or the least of another goal."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SHORT = 20
 """Items of a chain up to which a search of labels may take a second or two; of longer ones there are many."""
 
 PRECISION = 1e-3
-"""To which share the interval is found where stages share resources or a memory; else it is exact."""
+"""Relative precision of the interval where stages share resources or a memory. It is exact elsewhere."""
 
 LATE_PRECISION = 2e-2
-"""To which share the interval is found below a latency, where no search that finds nothing bounds it from below."""
+"""Relative precision of the interval below a latency, where no failed search bounds it from below."""
 
 # Of a division that is so near to its bound, none is looked for that is better.
 _OPEN_GAP = 0.01
@@ -46,7 +46,7 @@ _NEAR, _FAR = 1.01, 3.0
 
 
 class Solver:
-    """A problem that is being solved.
+    """Solver's state for one problem.
 
     Parameters
     ----------
@@ -67,11 +67,11 @@ class Solver:
 
     @cached_property
     def relaxation(self) -> Relaxation:
-        """An interval that no division can beat, from a relaxation."""
+        """Lower bound on the interval, from a relaxation."""
         return relax(self.problem)
 
     def fastest(self) -> Solution | None:
-        """Return a division with the least interval, None if there is none at all."""
+        """Return a division of least interval, or None."""
         segments = self._fastest_without_limits()
         if segments is None:
             return None
@@ -84,7 +84,7 @@ class Solver:
         return self._fastest_within_limits(slowest, segments, is_within=keeps(segments, self._limits(np.inf)))
 
     def least(self, goal: str, interval: float, ceiling: float = np.inf) -> Solution | None:
-        """Return the division with the least of something, among those with at most `interval` seconds.
+        """Return the division with a goal's least within `interval` seconds.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Solver:
 
     @cached_property
     def _quickest(self) -> StageTable:
-        """Times of stages, without ways to run them that are no faster than one that takes as much of everything."""
+        """Times of stages, dominated choices left out."""
         tables = [self._times.values, *(limit.values for limit in self._limits(1.0))]
         keys: dict[int, list[Key]] = {}
         for key in self._times.values:
@@ -108,14 +108,14 @@ class Solver:
         for index, choice in enumerate(self.problem.choices):
             group = groups.setdefault((choice.processor, choice.use, choice.device), [])
             # Of those that are in the group already, no two are alike.
-            if not any(_is_dominated(keys[index], keys[other], tables) for other in group):
-                group[:] = [other for other in group if not _is_dominated(keys[other], keys[index], tables)]
+            if not any(_is_dominated(keys[index], keys[rival], tables) for rival in group):
+                group[:] = [rival for rival in group if not _is_dominated(keys[rival], keys[index], tables)]
                 group.append(index)
         best = [key for group in groups.values() for index in group for key in keys[index]]
         return StageTable.of({key: self._times.values[key] for key in best})
 
     def _limits(self, interval: float) -> list[SumLimit]:
-        """Return the limits with so many seconds between two frames; those of resources are first."""
+        """Return the limits at an interval, resources' first."""
         limits = self._sums.at(interval)
         if np.isfinite(self._most_latency):
             limits.append(SumLimit(self._costs("latency").values, self._most_latency, paced=False))
@@ -129,7 +129,7 @@ class Solver:
 
     def _search(self, costs: StageTable, highest: float = np.inf) -> list[Segment] | None:
         rests = least_rests(self.problem, self.borders, costs)
-        starts = [rest[0] for border, rest in rests.items() if border in self._first_borders]
+        starts = [remainder[0] for border, remainder in rests.items() if border in self._first_borders]
         low = min(starts, default=np.inf)
         # Most often there is a division near to what stages would take if there were units for all of them.
         for ceiling in (low * _NEAR, highest) if highest > low * _FAR else (highest,):
@@ -144,7 +144,7 @@ class Solver:
         return {(processor, self.borders.enter_kind(caller, processor)) for processor in range(caller)}
 
     def _fastest_without_limits(self) -> list[Segment] | None:
-        """Return the division with the fastest slowest stage, as if there were no limits on sums."""
+        """Return the fastest division without limits on sums."""
         # The coarse division is one of this problem as well, so that the best one is no slower than it.
         reached = self._ceiling if np.isfinite(self._ceiling) else self._coarse_interval()
         # What is shared may bound it from below by more than stages alone take: those are not told apart.
@@ -154,7 +154,7 @@ class Solver:
 
     # A search up to a low ceiling looks at few of the stages there could be.
     def _coarse_interval(self) -> float:
-        """Interval of a division at few positions; most of what a search would look at is slower."""
+        """Interval of a division at few positions, to prune the search."""
         positions = self.problem.spread_positions(max(COARSE, 3 * len(self.problem.stages)))
         if len(positions) > self.problem.items:
             return np.inf
@@ -163,7 +163,7 @@ class Solver:
         return np.inf if segments is None else coarse._times.largest(segments)
 
     def _fastest_within_limits(self, low: float, segments: list[Segment], *, is_within: bool) -> Solution | None:
-        """Return the fastest division within limits; none is faster than `low`, and `segments` is fast without them.
+        """Return the fastest division within limits, none below `low`. `segments` is fast without them.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Solver:
         return None if best is None else replace(best, bound=best.interval)
 
     def _bisect(self, low: float, segments: list[Segment], best: Solution | None) -> Solution | None:
-        """Return a division as fast as weighing limits against each other finds one; none is faster than `low`."""
+        """Return a fast division by weighing limits; none beats `low`."""
         interval = highest = self._ceiling if best is None else best.interval
         proved, precision = low, LATE_PRECISION
         if np.isinf(self._most_latency):
@@ -191,9 +191,9 @@ class Solver:
             # What stages share is most often used to the full by some division: there is nothing else to look for.
             interval = min(interval, low * (1 + precision / 2) or interval)
         while True:
-            division, least = self._within_limits(interval, segments)
+            division, needed = self._within_limits(interval, segments)
             # Faster divisions have no other stages than those that were looked at.
-            low, proved = max(low, least), max(proved, least)
+            low, proved = max(low, needed), max(proved, needed)
             if division is None:
                 # What is neither found nor proved to be impossible is passed over.
                 low = interval
@@ -209,26 +209,26 @@ class Solver:
             interval = max((low + best.interval) / 2, low * (1 + precision / 2))
 
     def _within_limits(self, interval: float, segments: list[Segment]) -> tuple[Solution | None, float]:
-        """Return a division with at most `interval` seconds, if one is found, and what such a one needs at least.
+        """Return a known division within an interval, and the least need.
 
         `segments` is a division that is fast without limits.
         """
         stages, limits = _flatten(self._within(self._quickest, interval)), self._limits(interval)
         keeping, least_pace = self._lagrangian.feasible(stages, limits, segments)
-        least = interval if np.isinf(least_pace) else limited(interval) * least_pace * (1 - ROUNDING)
-        return (None if keeping is None else solution(self.problem, self.borders, keeping)), least
+        needed = interval if np.isinf(least_pace) else limited(interval) * least_pace * (1 - ROUNDING)
+        return (None if keeping is None else solution(self.problem, self.borders, keeping)), needed
 
     def _search_labels(
         self, costs: StageTable, low: float, high: float, interval: float | None = None
     ) -> tuple[LabelResult, float]:
-        """Return the division with the least cost, which is none below `low`, and up to where there is none.
+        """Return the cheapest division from `low`, and the proven bound.
 
         Without an interval, the cost is the interval.
         """
-        ceiling, made, paced = low, 0, interval is None
+        ceiling, label_count, paced = low, 0, interval is None
         step = _FIRST_STEP
         # Of a longer chain each label has more ways to go on.
-        most = MOST_LABELS if self.problem.items <= SHORT else MOST_LABELS // 50
+        limit = MOST_LABELS if self.problem.items <= SHORT else MOST_LABELS // 50
         while True:
             # A search below a low ceiling is short: it may go up a few times until there is one.
             ceiling = high if not ceiling or step > _LAST_STEP else min(high, low * (1 + step))
@@ -237,13 +237,13 @@ class Solver:
             search = LabelSearch(
                 self.problem, self.borders, costs.values, limits, implied=implied, paced=paced, ceiling=ceiling
             )
-            result = search.run(most - made)
+            result = search.run(limit - label_count)
             if result.segments is not None or not result.complete or ceiling == high:
                 return result, (low if step == _FIRST_STEP else low * (1 + step / _GROWTH))
-            made, step = made + search.made, step * _GROWTH
+            label_count, step = label_count + search.made, step * _GROWTH
 
     def _relaxed_limit(self, interval: float) -> SumLimit:
-        """Return what the relaxation's prices say that the stages of any division with an interval may cost."""
+        """Return the relaxation's cost limit at an interval."""
         prices = [self.relaxation.units @ choice.use for choice in self.problem.choices]
         size = self.problem.items + 1
         values = {key: np.full((size, size), prices[key[0]]) for key in self._times.values}
@@ -253,7 +253,7 @@ class Solver:
         return SumLimit(values, 1.0, paced=False)
 
     def _cheapest(self, goal: str, interval: float, ceiling: float) -> list[Segment] | None:
-        """Return the division with the least of a goal that keeps the limits, as far as it is found."""
+        """Return the cheapest division within limits, as found."""
         costs = self._within(self._costs(goal), interval)
         segments = self._search(costs, ceiling * (1 + ROUNDING))
         limits = self._limits(interval)
@@ -277,7 +277,7 @@ class Solver:
         return self._lagrangian.cheapest(costs, limits, segments, keeping)
 
     def _within(self, table: StageTable, interval: float) -> StageTable:
-        """Return the table without stages that take longer than `interval`, or that cannot be."""
+        """Return the table of possible stages within `interval`."""
         longest = min(interval * (1 + ROUNDING), np.finfo(np.float64).max)
         return StageTable.of(
             {key: np.where(self._times.values[key] <= longest, values, np.inf) for key, values in table.values.items()}
@@ -295,23 +295,23 @@ class Solver:
         return np.asarray((choice.watts + 1e-6) * busy)
 
 
-def _is_dominated(keys: Sequence[Key], others: Sequence[Key], tables: Sequence[Mapping[Key, Array]]) -> bool:
-    """Return whether the stages of a choice, by its keys, take no less of anything than those of another one."""
+def _is_dominated(keys: Sequence[Key], rivals: Sequence[Key], tables: Sequence[Mapping[Key, Array]]) -> bool:
+    """Check if another choice's stages take no more anywhere."""
     nothing = np.zeros(1)
     return all(
-        bool((values.get(other, nothing) <= values.get(key, nothing)).all())
-        for key, other in zip(keys, others, strict=True)
+        bool((values.get(rival, nothing) <= values.get(key, nothing)).all())
+        for key, rival in zip(keys, rivals, strict=True)
         for values in tables
     )
 
 
 def _is_near(goal: str, segments: Sequence[Segment], cost: float, low: float) -> bool:
-    """Return whether a division is nearly as cheap as one may be; of sizes, whether it has as few stages as may be."""
+    """Check if a division is nearly least; in size, exactly."""
     # A size is the number of stages, and for all units together up to half a stage.
     fewest = low - _UNITS_SIZE - len(segments) * _LATENCY_SIZE
     return cost <= low * (1 + _OPEN_GAP) or (goal == "size" and len(segments) < fewest + 1)
 
 
 def _flatten(table: StageTable) -> StageTable:
-    """Return the table with 0 for all stages that can be."""
-    return StageTable.of({key: np.where(np.isfinite(each), 0.0, np.inf) for key, each in table.values.items()})
+    """Return the table with 0 for possible stages."""
+    return StageTable.of({key: np.where(np.isfinite(values), 0.0, np.inf) for key, values in table.values.items()})

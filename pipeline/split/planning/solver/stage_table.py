@@ -1,4 +1,4 @@
-"""StageTable: one value for each stage that a division could have."""
+"""StageTable: a value for each possible stage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StageTable:
 
     @staticmethod
     def of(values: dict[Key, Array]) -> StageTable:
-        """Return a table of values that are there already."""
+        """Return a table of ready values."""
         table = StageTable.__new__(StageTable)
         table.values = values
         return table

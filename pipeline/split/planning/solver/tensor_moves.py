@@ -1,4 +1,4 @@
-"""Tensor moves: what each tensor between groups costs the workers that make and read it, for any two processors."""
+"""Tensor moves: costs of tensors between groups, per processor pair."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLER = -1
 
 @dataclass(frozen=True)
 class GroupTensor:
-    """A tensor that crosses borders between groups, or to the caller.
+    """A tensor between groups, or for the caller.
 
     Attributes
     ----------
@@ -44,13 +44,13 @@ class GroupTensor:
 
     @property
     def passes(self) -> bool:
-        """Whether some group that lies between maker and reader need not know it."""
+        """True if a group between maker and reader may ignore it."""
         last = self.readers.bit_length() - 1
         return last > self.maker + 1
 
 
 def group_tensors(graph: Graph) -> list[GroupTensor]:
-    """Return the tensors between groups, and those of the caller."""
+    """Return the tensors between groups, and the caller's."""
     makers = {name: operator.group for operator in graph.operators for name in operator.outputs}
     outputs = {spec.name for spec in graph.outputs}
     readers: dict[str, int] = {}
@@ -66,14 +66,14 @@ def group_tensors(graph: Graph) -> list[GroupTensor]:
 
 
 def may_pass_by(graph: Graph) -> bool:
-    """Return whether a stage may lie between a tensor's maker and its reader."""
+    """Check for stages between a tensor's maker and reader."""
     last = len(graph.group_ends) - 1
-    return any(each.passes or (each.leaves and each.maker != last) for each in group_tensors(graph))
+    return any(tensor.passes or (tensor.leaves and tensor.maker != last) for tensor in group_tensors(graph))
 
 
 @dataclass(frozen=True)
 class TensorMove:
-    """What moving a tensor costs one worker.
+    """Costs of moving a tensor, for one worker.
 
     Attributes
     ----------
@@ -114,16 +114,16 @@ class TensorMoves:
 
     @cached_property
     def memory_rates(self) -> list[tuple[str, float]]:
-        """For each processor the name of its memory with those it shares chips with, and the seconds of a byte there.
+        """Memory pool of each processor, and seconds per byte.
 
         Without a name where nothing is known.
         """
         pools = {name: pool for pool in memory_pools(self._board) if pool.bytes_per_s for name in pool.memories}
-        known = [pools.get(device.memory) for device in self._devices]
-        return [("", 0.0) if pool is None else (pool.name, 1 / pool.bytes_per_s) for pool in known]
+        device_pools = [pools.get(device.memory) for device in self._devices]
+        return [("", 0.0) if pool is None else (pool.name, 1 / pool.bytes_per_s) for pool in device_pools]
 
     def entry(self, tensor: int, source: int, target: int) -> TensorMove:
-        """Return what a worker on `target` spends on bringing in a tensor that was made on `source`."""
+        """Return the costs of bringing in a tensor."""
         key = tensor, source, target
         if key not in self._entries:
             ends = self._device(source), self._devices[target]
@@ -131,7 +131,7 @@ class TensorMoves:
         return self._entries[key]
 
     def exit(self, tensor: int, source: int, target: int) -> TensorMove:
-        """Return what a worker on `source` spends on handing out a tensor for `target`."""
+        """Return the costs of handing out a tensor."""
         key = tensor, source, target
         if key not in self._exits:
             ends = self._devices[source], self._device(target)

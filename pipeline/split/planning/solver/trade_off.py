@@ -1,4 +1,4 @@
-"""Trade-off between rate and latency: what a plan pays for more frames per second with the time of each one."""
+"""Trade-off between rate and latency in a plan."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ POSITIONS = 120
 
 
 def longest_prompt(fastest: float) -> float:
-    """Return the longest interval at which a plan of little latency is taken instead of the fastest one."""
+    """Return the longest interval worth a plan of little latency."""
     # Just below, by more than the solver rounds: a gain of exactly that much is enough.
     return fastest * LEAST_GAIN * (1 - 1e-6)
 
 
-def most_latency(least: float) -> float:
-    """Return the most latency that counts as little, where a plan has the least."""
-    return least * MOST_LATENCY
+def most_latency(least_latency: float) -> float:
+    """Return the largest little latency, by the least."""
+    return least_latency * MOST_LATENCY
 
 
 def prefer_prompt(problem: Problem, solution: Solution, slack: float, least_latency: float = np.inf) -> Solution:
-    """Return the solution, or one of at most twice the least latency if that is less than 20 % slower.
+    """Return the solution, or a prompt one less than 20 % slower.
+
+    Prompt is at most twice the least latency.
 
     Of those with so little latency, it is the fastest, or one of fewer stages that is slower by at most `slack`.
     If other problems have divisions of less latency, `least_latency` is that of these.
@@ -47,8 +49,8 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float, least_late
     positions = sorted({*problem.spread_positions(count), *(stage.end for stage in solution.stages)})
     solver = Solver(problem.merge_items(positions))
     # The solution is one of the divisions; what is known bounds the search.
-    least = solver.least("latency", np.inf, solution.latency)
-    longest = most_latency(min(least_latency, solution.latency if least is None else least.latency))
+    quickest = solver.least("latency", np.inf, solution.latency)
+    longest = most_latency(min(least_latency, solution.latency if quickest is None else quickest.latency))
     if solution.latency <= longest:
         return solution
     slowest = longest_prompt(solution.interval)
@@ -60,7 +62,7 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float, least_late
 
 
 def front(solver: Solver, fastest: Solution) -> list[Solution]:
-    """Return solutions from the fastest to the least late, each with less latency than the one before it."""
+    """Return solutions from the fastest to the least late."""
     # The fastest of least latency: what costs no rate is no trade.
     quickest = solver.least("latency", np.inf)
     if quickest is None:
@@ -78,6 +80,6 @@ def front(solver: Solver, fastest: Solution) -> list[Solution]:
 
 
 def knee(solutions: Sequence[Solution]) -> Solution:
-    """Return the solution at the bend of a front: the least product of interval and latency between its ends."""
+    """Return a front's knee: the least product of interval and latency."""
     # By how many times each end is missed, and not by how many seconds: the product knows no unit.
     return min(solutions[1:-1] or solutions, key=lambda solution: solution.interval * solution.latency)
