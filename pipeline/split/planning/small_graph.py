@@ -9,19 +9,19 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.core.plan.moves import find_moves
+from pipeline.errors import BoardError
 from pipeline.prediction.predict import predict
+from pipeline.split.graph import Graph
 from pipeline.split.orders import GroupDag
 from pipeline.split.planning.goal_search import WORTH_IT, GoalSearch
 from pipeline.split.planning.orders.division_prefix import Prefix, PrefixBuilder
 from pipeline.split.planning.orders.downsets import order_through
 from pipeline.split.planning.orders.enumeration import TOLERANCE, Aim, Division, Enumeration
-from pipeline.split.planning.problem.board_processors import board_processors
 from pipeline.split.planning.problem.footprint import Footprint
 from pipeline.split.planning.problem.problem import Problem
 from pipeline.split.planning.solver.bound import relaxed_interval
 from pipeline.split.planning.solver.candidates import Candidate
 from pipeline.split.planning.solver.solution import Solution, StageSolution
-from pipeline.split.planning.solver.tensor_moves import TensorMoves, group_tensors, may_pass_by
 from pipeline.split.planning.solver.trade_off import longest_prompt, most_latency
 from pipeline.split.planning.timed_graph import TimedGraph
 
@@ -62,10 +62,7 @@ class SmallGraph:
         """All divisions."""
         prefixes = self.dag.prefixes(range(len(self.dag)))
         downsets = (self.dag.downsets(_MOST_DOWNSETS) if self.is_free else None) or prefixes
-        timed = self.search.timed
-        devices = [processor.device for processor in board_processors(timed.board)]
-        builder = PrefixBuilder(self.problem, self.dag, TensorMoves(timed.board, devices, group_tensors(timed.graph)))
-        return Enumeration(builder, downsets, self.evaluate, self.fits)
+        return Enumeration(PrefixBuilder(self.problem, self.dag), downsets, self.evaluate, self.fits)
 
     @staticmethod
     def of(search: GoalSearch, problem: Problem, *, is_free: bool) -> SmallGraph | None:
@@ -80,7 +77,7 @@ class SmallGraph:
     @property
     def is_exact(self) -> bool:
         """True if the solver counts exactly: one order, no passing tensors."""
-        return self.dag.is_chain and not may_pass_by(self.search.timed.graph)
+        return self.dag.is_chain and not _may_pass_by(self.search.timed.graph)
 
     def best(self, incumbent: Candidate | None) -> Candidate | None:
         """Return the best division by its plan; `incumbent` is a start."""
@@ -123,12 +120,15 @@ class SmallGraph:
             bound = min(solution.interval, fastest * (1 - TOLERANCE))
         return replace(solution, stages=stages, bound=bound, fastest=fastest)
 
-    def evaluate(self, division: Division) -> Candidate:
-        """Return a division with its plan's prediction."""
+    def evaluate(self, division: Division) -> Candidate | None:
+        """Return a division with its plan's prediction; None where a tensor has no way."""
         order = tuple(order_through([end for end, _ in division[:-1]], len(self.dag)))
         timed = self.arrange(order)
         stages = list(self._stages(division))
-        plan = timed.build(Solution(tuple(stages), 0.0))
+        try:
+            plan = timed.build(Solution(tuple(stages), 0.0))
+        except BoardError:
+            return None
         prediction, moves = predict(plan), find_moves(plan)
         stages = [
             replace(stage, enter=move.enter_s, leave=move.leave_s, interval=prediction.stages[number].interval_s)
@@ -179,3 +179,13 @@ class SmallGraph:
             footprint, span = Footprint.of(self.arrange(order).graph), (begin.bit_count(), end.bit_count())
             self._sizes[begin, end] = footprint.stage_bytes(*span), footprint.entry_bytes(*span)
         return self._sizes[begin, end]
+
+
+def _may_pass_by(graph: Graph) -> bool:
+    """Return whether a stage may lie between a tensor's maker and its reader."""
+    makers = {name: operator.group for operator in graph.operators for name in operator.outputs}
+    reads = ((operator.group, name) for operator in graph.operators for name in operator.inputs)
+    last = len(graph.group_ends) - 1
+    return any(group > makers.get(name, -1) + 1 for group, name in reads) or any(
+        makers.get(spec.name, -1) != last for spec in graph.outputs
+    )

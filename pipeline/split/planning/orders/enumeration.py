@@ -18,7 +18,7 @@ from pipeline.split.planning.solver.candidates import UNIT_SIZE, Candidate
 Division = tuple[tuple[int, int], ...]
 """Downset completed by each stage, and its choice's index."""
 
-Evaluate = Callable[[Division], Candidate]
+Evaluate = Callable[[Division], Candidate | None]
 """Prediction of a division's plan."""
 
 TOLERANCE = 1e-3
@@ -99,7 +99,7 @@ class Enumeration:
             for downset in downsets
         }
         self._all_groups = downsets[-1]
-        self._known: dict[Division, Candidate] = {}
+        self._known: dict[Division, Candidate | None] = {}
 
     def best(self, aim: Aim, incumbent: Candidate | None) -> Candidate | None:
         """Return the best division by an aim, the incumbent in doubt."""
@@ -118,7 +118,7 @@ class Enumeration:
                 extensions = self._extensions(prefix, choices, aim, limit)
                 # What promises most is looked at first.
                 pending += sorted(extensions, key=lambda extension: (extension[1].downset.bit_count(), -extension[0]))
-            elif aim.of(candidate := self._candidate(prefix)) < limit:
+            elif (candidate := self._candidate(prefix)) and aim.of(candidate) < limit:
                 best = candidate
         return best
 
@@ -175,7 +175,7 @@ class Enumeration:
             return builder.size(prefix) if aim.value == "size" else builder.joules(prefix)
         return latency if aim.value == "latency" else interval
 
-    def _candidate(self, prefix: Prefix) -> Candidate:
+    def _candidate(self, prefix: Prefix) -> Candidate | None:
         division = tuple(zip(prefix.ends, prefix.choices, strict=True))
         if division not in self._known:
             workers = sum(self._builder.problem.choices[index].replicas for index in prefix.choices)
