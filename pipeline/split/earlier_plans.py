@@ -31,18 +31,19 @@ def update_plan(plan: Plan, graph: Graph) -> Plan:
         If a cut has no legal one beside it; the message names the nearest.
     """
     numbers = operators_by_name(graph)
-    names = [name for unit in plan.units for name in unit.operators]
-    is_earlier = any(name not in numbers and enclosing_operator(numbers, name) for name in names)
+    names = {name for unit in plan.units for name in (*unit.operators, *(spec.name for spec in unit.outputs))}
+    owners = {name: enclosing_operator(numbers, name) for name in names - numbers.keys()}
+    is_earlier = any(owners.get(name) for unit in plan.units for name in unit.operators)
     if plan.digest == graph.digest or not is_earlier or (plan.inputs, plan.outputs) != (graph.inputs, graph.outputs):
         return plan
     # 1. Order and divided groups, of which the last part of an operator has its name.
     operators = {operator.name for operator in graph.operators}
     order, unfused = (tuple(name for name in former if name in operators) for former in (plan.order, plan.unfused))
     plan = replace(plan, order=order, unfused=unfused)
-    graph = as_planned(as_ordered(graph, plan), plan)
+    ordered = as_planned(as_ordered(graph, plan), plan)
     # 2. Positions of the cuts, and the operators between them.
-    edges = [0, *_positions(graph, plan), len(graph.operators)]
-    ends = iter([(graph.operators[begin].name, graph.operators[end - 1].name) for begin, end in pairwise(edges)])
+    edges = [0, *_positions(ordered, plan, owners), len(ordered.operators)]
+    ends = iter([(ordered.operators[begin].name, ordered.operators[end - 1].name) for begin, end in pairwise(edges)])
     stages = []
     for stage in plan.stages:
         steps = tuple(replace(step, operators=next(ends)) for step in stage.steps)
@@ -56,39 +57,35 @@ def _next_ends(stage: StagePlan, ends: Iterator[tuple[str, str]]) -> tuple[str, 
     return next(ends) if stage.operators else ()
 
 
-def _positions(graph: Graph, plan: Plan) -> list[int]:
+def _positions(graph: Graph, plan: Plan, owners: Mapping[str, str]) -> list[int]:
+    """Return legal positions for the cuts of a plan."""
     numbers, legal = operators_by_name(graph), graph.group_ends[:-1]
     positions: list[int] = []
-    units = [unit for unit in plan.units if unit.operators]
-    for unit in units[:-1]:
-        candidates = _candidates(numbers, unit)
+    for unit in [unit for unit in plan.units if unit.operators][:-1]:
+        candidates = _candidates(numbers, unit, owners)
         beyond = [position for position in legal if position > max(positions, default=0)]
         position = next((candidate for candidate in candidates if candidate in beyond), None)
         if position is None:
-            raise PlanError(_describe_nearest(graph, unit, candidates, beyond))
+            text = f"the plan cuts behind {unit.operators[-1]!r}, where {plan.model!r} has no cut"
+            if candidates and beyond:
+                nearest = min(beyond, key=lambda position: abs(position - candidates[0]))
+                text += f"; the nearest is behind {graph.operators[nearest - 1].name!r}"
+            raise PlanError(f"{text}; plan again")
         positions.append(position)
     return positions
 
 
-def _candidates(numbers: Mapping[str, int], unit: StagePlan) -> list[int]:
+def _candidates(numbers: Mapping[str, int], unit: StagePlan, owners: Mapping[str, str]) -> list[int]:
     """Return the positions that may stand for the end of a unit, the best one first."""
     name = unit.operators[-1]
-    if name in numbers:
-        return [numbers[name] + 1]
-    operator = enclosing_operator(numbers, name)
-    if not operator:
+    operator = owners.get(name, name)
+    if operator not in numbers:
         return []
-    crossing = [spec for spec in unit.outputs if enclosing_operator(numbers, spec.name) == operator]
     in_front, behind = numbers[operator], numbers[operator] + 1
+    if operator == name:
+        return [behind]
+    crossing = [spec for spec in unit.outputs if owners.get(spec.name) == operator]
     return [in_front, behind] if any(spec.dtype in _NARROW for spec in crossing) else [behind, in_front]
 
 
 _NARROW = ("int8", "uint8", "int16", "uint16")
-
-
-def _describe_nearest(graph: Graph, unit: StagePlan, candidates: list[int], legal: list[int]) -> str:
-    text = f"the plan cuts behind {unit.operators[-1]!r}, where {graph.name!r} has no cut"
-    if not candidates or not legal:
-        return f"{text}; plan again"
-    nearest = min(legal, key=lambda position: abs(position - candidates[0]))
-    return f"{text}; the nearest is behind {graph.operators[nearest - 1].name!r}; plan again with a cut there"

@@ -30,8 +30,9 @@ from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_quantization
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel
-from pipeline.workflow import padding, reference_check
+from pipeline.workflow import padding
 from pipeline.workflow.import_check import EVERYTHING, CheckOptions, ImportCheck, check_import
+from pipeline.workflow.reference_check import ReferenceCheck
 
 OTHER_RUNTIME = 1e-4
 """Tolerance of stages computed by another runtime, as a share of the largest value: it rounds in its own way."""
@@ -206,7 +207,7 @@ def _parity(
     bounds = Bounds.of(options.checks.tolerance, tolerance)
 
     def judge_stages(tensors: Mapping[str, np.ndarray]) -> Mapping[str, Judgement]:
-        return reference_check.check_stages(graph, tensors, expected, bounds).judgements
+        return ReferenceCheck(graph, bounds).check_stages(tensors, expected).judgements
 
     compare = functools.partial(
         check_parity,

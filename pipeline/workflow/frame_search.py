@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.comparison.judgement import Bounds
 from pipeline.comparison.trial_frames import TrialFrame, candidates, is_tame
 from pipeline.errors import BuildError, ModelError, reason
 from pipeline.split.graph import Graph
-from pipeline.workflow import reference_check
+from pipeline.workflow.reference_check import ReferenceCheck
 from pipeline.workflow.unsplit import UnsplitModel
 
 Frame = Mapping[str, np.ndarray]
@@ -123,7 +124,7 @@ class FrameSearch:
 def library_frame(graph: Graph, seed: int) -> Frame:
     """Return the first random frame accepted by a graph's libraries, else the usual."""
     frames = [trial.arrays for trial in candidates(graph.inputs, seed)]
-    if reference_check.why_impossible(graph):
+    if ReferenceCheck(graph, Bounds()).obstacle:
         return frames[0]
     return next((frame for frame in frames if _library(graph, frame)), frames[0])
 
@@ -131,6 +132,6 @@ def library_frame(graph: Graph, seed: int) -> Frame:
 def _library(graph: Graph, frame: Frame) -> str:
     """Return the library accepting a frame, else empty."""
     try:
-        return reference_check.run_sources(graph, frame)[0]
+        return ReferenceCheck(graph, Bounds()).run(frame)[0]
     except ModelError:
         return ""

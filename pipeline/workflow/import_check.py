@@ -20,9 +20,10 @@ from pipeline.errors import BuildError, reason
 from pipeline.executor import devices
 from pipeline.executor.build import runs_here
 from pipeline.split.graph import Graph
-from pipeline.workflow import reference_check, unsplit
+from pipeline.workflow import unsplit
 from pipeline.workflow.frame_search import FrameSearch
 from pipeline.workflow.plan import plan as make_plan
+from pipeline.workflow.reference_check import ReferenceCheck
 from pipeline.workflow.verify import Verification, check_outputs
 
 Frame = Mapping[str, np.ndarray]
@@ -83,18 +84,18 @@ def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck
     ModelError, MissingExtra
         If it must be compared, and cannot.
     """
-    why_not = _why_not(graph, plan, options)
+    # Who is strict about stages, which are equal bit for bit, means no library, which rounds otherwise.
+    reference = ReferenceCheck.of(graph, options.tolerance, floor=Bounds())
+    why_not = _why_not(reference, plan, options)
     compares_stages = options.check and _run_here(plan)
     if why_not and not compares_stages:
         return ImportCheck(unverified=why_not)
     # Of stages for another machine, nothing but the model itself can be run.
     unsplit_plan = plan if compares_stages else make_plan(graph, stages=1)
     model = unsplit.UnsplitModel(graph, unsplit_plan)
-    # Who is strict about stages, which are equal bit for bit, means no library, which rounds otherwise.
-    bounds = reference_check.bounds_of(graph, options.tolerance, floor=Bounds())
 
     def verify(frames: Sequence[Frame], outputs: Sequence[Frame]) -> Verification:
-        return replace(check_outputs(graph, unsplit_plan, frames, outputs, bounds), seed=options.seed)
+        return replace(check_outputs(reference, unsplit_plan, frames, outputs), seed=options.seed)
 
     if options.frames:
         outputs = [_run(model, frame, number) for number, frame in enumerate(options.frames)]
@@ -113,18 +114,18 @@ def _run(model: unsplit.UnsplitModel, frame: Frame, number: int) -> dict[str, np
         raise BuildError(f"the model fails on frame {number} of yours: {reason(error)}") from error
 
 
-def _why_not(graph: Graph, plan: Plan, options: CheckOptions) -> str:
+def _why_not(reference: ReferenceCheck, plan: Plan, options: CheckOptions) -> str:
     """Return a reason against comparing, else empty."""
     if options.verify:
-        reference_check.require_libraries(graph)
+        reference.require_libraries()
         return ""
-    if any(map(is_packed, graph.inputs)):
+    if any(map(is_packed, reference.graph.inputs)):
         return "there are no random values of what has no fixed shape"
     if options.verify is False or not options.check:
         return "as it was asked for"
     if not any(devices.computes(plan.board.device(stage.device)) for stage in plan.units):
         return "no stage computes anything"
-    return reference_check.why_impossible(graph)
+    return reference.obstacle
 
 
 def _run_here(plan: Plan) -> bool:

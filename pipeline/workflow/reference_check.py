@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,145 +48,139 @@ class ReferenceFrame:
         return {name: judgement.problem for name, judgement in self.judgements.items() if judgement.problem}
 
 
-def bounds_of(graph: Graph, tolerance: Tolerance, *, floor: Bounds | None = None) -> Bounds:
-    """Return the tolerances of a graph's outputs, at least `floor`."""
-    rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
-    bounds = Bounds.of(tolerance, max(Bounds.share, rounding))
-    if floor is None:
-        return bounds
-    return replace(bounds, share=max(bounds.share, floor.share, rounding), steps=max(bounds.steps, floor.steps))
-
-
-def why_impossible(graph: Graph) -> str:
-    """Explain a graph without reference, else empty."""
-    if not graph.sources:
-        return "no other library runs it"
-    for source in graph.sources:
-        # First: what is gone has no format.
-        if source.has_changed:
-            return f"{str(source.model)!r} is not what was read any more"
-        if not references.library(source.model):
-            return "the library that its format belongs to is not installed"
-    return ""
-
-
-def require_libraries(graph: Graph) -> None:
-    """Raise `MissingExtra` for missing libraries of a graph's models, or `ModelError` without any."""
-    if not graph.sources:
-        raise ModelError(f"{graph.name!r} cannot be verified: no other library runs what it was read from")
-    for source in graph.sources:
-        references.check(source.model)
-
-
-def check_frame(graph: Graph, frame: Arrays, outputs: Arrays, bounds: Bounds) -> ReferenceFrame:
-    """Judge a frame's outputs.
-
-    Only what differs by more than `bounds` makes the library compute the frame in other ways, too: where its own
-    results scatter, ours may lie as far away.
+class ReferenceCheck:
+    """Comparison of a graph's outputs with its sources' libraries.
 
     Parameters
     ----------
     graph : Graph
-    frame, outputs : mapping of str to numpy.ndarray
     bounds : Bounds
-
-    Raises
-    ------
-    ModelError
-        If a library cannot run its model.
+        What outputs may differ by.
     """
-    expected = run_sources(graph, frame)
-    check = _judge_all(graph, outputs, expected, bounds)
-    if not check.problems:
-        return check
-    alternative = run_sources(graph, frame, alternative=True)
-    if alternative[0] != expected[0] and not (check := _judge_all(graph, outputs, alternative, bounds)).problems:
-        return check
-    # The same frame twice: random numbers, and what is left from the frame before, come out differently.
-    repeated = run_sources(graph, frame, runs=2)[1]
-    same = {name: array for name, array in expected[1].items() if _is_same(array, repeated[name])}
-    opinions = [alternative[1], run_sources(graph, perturb(frame))[1]]
-    return _judge_all(graph, outputs, (expected[0], same), bounds, opinions, _run_real(graph, frame))
 
+    def __init__(self, graph: Graph, bounds: Bounds) -> None:
+        self.graph, self.bounds = graph, bounds
 
-def check_stages(graph: Graph, outputs: Arrays, expected: Arrays, bounds: Bounds) -> ReferenceFrame:
-    """Judge other runtimes' stage outputs against the unsplit model's.
+    @staticmethod
+    def of(graph: Graph, tolerance: Tolerance, *, floor: Bounds | None = None) -> ReferenceCheck:
+        """Return the comparison by a tolerance, with bounds of at least `floor`."""
+        rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
+        bounds = Bounds.of(tolerance, max(Bounds.share, rounding))
+        if floor is not None:
+            share = max(bounds.share, floor.share, rounding)
+            bounds = replace(bounds, share=share, steps=max(bounds.steps, floor.steps))
+        return ReferenceCheck(graph, bounds)
 
-    Parameters
-    ----------
-    graph : Graph
-    outputs : mapping of str to numpy.ndarray
-        All tensors of a frame, also its inputs.
-    expected : mapping of str to numpy.ndarray
-        The unsplit model's outputs.
-    bounds : Bounds
-    """
-    reference = ("the unsplit model", {spec.name: expected[spec.name] for spec in graph.outputs})
-    check = _judge_all(graph, outputs, reference, bounds)
-    if not check.problems or why_impossible(graph):
-        return check
-    frame = {spec.name: outputs[spec.name] for spec in graph.inputs}
-    try:
-        # What a runtime makes of the model as a whole, it may make of its stages as well.
-        outcomes = [run_sources(graph, frame), run_sources(graph, frame, alternative=True)]
-        opinions = [outcome[1] for outcome in (*outcomes, run_sources(graph, perturb(frame)))]
-        real = _run_real(graph, frame)
-    except ModelError:
-        return check
-    return _judge_all(graph, outputs, reference, bounds, opinions, real)
+    @cached_property
+    def steps(self) -> dict[str, float]:
+        """Steps of the quantised outputs."""
+        return output_steps(self.graph)
 
+    @property
+    def obstacle(self) -> str:
+        """Reason against any comparison; empty if there is none."""
+        if not self.graph.sources:
+            return "no other library runs it"
+        for source in self.graph.sources:
+            # First: what is gone has no format.
+            if source.has_changed:
+                return f"{str(source.model)!r} is not what was read any more"
+            if not references.library(source.model):
+                return "the library that its format belongs to is not installed"
+        return ""
 
-def _run_real(graph: Graph, frame: Arrays) -> Arrays:
-    """Run a frame through an unrounded quantised model, if there is one."""
-    if len(graph.sources) != 1:
-        return {}
-    (source,) = graph.sources
-    results = references.run_real(source.model, {name: frame[source.tensor(name)] for name in source.inputs})
-    return {source.tensor(name): result for name, result in zip(source.outputs, results or (), strict=False)}
+    def require_libraries(self) -> None:
+        """Raise `MissingExtra` for missing libraries of the models, or `ModelError` without any."""
+        if not self.graph.sources:
+            raise ModelError(f"{self.graph.name!r} cannot be verified: no other library runs what it was read from")
+        for source in self.graph.sources:
+            references.check(source.model)
 
+    def check_frame(self, frame: Arrays, outputs: Arrays) -> ReferenceFrame:
+        """Judge a frame's outputs.
 
-def run_sources(graph: Graph, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> ReferenceOutputs:
-    """Run a frame through a graph's libraries; return names and outputs."""
-    tensors, names = dict(frame), dict[str, None]()
-    for source in graph.sources:
-        inputs = {name: tensors[source.tensor(name)] for name in source.inputs}
-        name, results = references.run(source.model, inputs, alternative=alternative, runs=runs)
-        if len(results) != len(source.outputs):
-            raise ModelError(f"{name} returns {len(results)} tensors, but {graph.name!r} has {len(source.outputs)}")
-        tensors |= {source.tensor(output): result for output, result in zip(source.outputs, results, strict=True)}
-        names[name] = None
-    return " and ".join(names), {spec.name: tensors[spec.name] for spec in graph.outputs}
+        Only what differs by more than the bounds makes the library compute the frame in other ways, too: where its own
+        results scatter, ours may lie as far away.
 
+        Raises
+        ------
+        ModelError
+            If a library cannot run its model.
+        """
+        expected = self.run(frame)
+        check = self.judge(outputs, expected)
+        if not check.problems:
+            return check
+        alternative = self.run(frame, alternative=True)
+        if alternative[0] != expected[0] and not (check := self.judge(outputs, alternative)).problems:
+            return check
+        # The same frame twice: random numbers, and what is left from the frame before, come out differently.
+        repeated = self.run(frame, runs=2)[1]
+        same = {name: array for name, array in expected[1].items() if _is_same(array, repeated[name])}
+        opinions = [alternative[1], self.run(perturb(frame))[1]]
+        return self.judge(outputs, (expected[0], same), opinions, self._run_real(frame))
 
-def _judge_all(  # noqa: PLR0913, PLR0917 - outputs and all that they are judged by
-    graph: Graph,
-    outputs: Arrays,
-    expected: ReferenceOutputs,
-    bounds: Bounds,
-    opinions: Sequence[Arrays] = (),
-    real: Arrays | None = None,
-) -> ReferenceFrame:
-    """Judge the expected outputs."""
-    name, arrays = expected
-    steps = output_steps(graph)
-    judgements = {
-        spec.name: judge(
-            outputs[spec.name],
-            ReferenceOutput(
-                arrays[spec.name],
-                steps.get(spec.name),
-                name,
-                [opinion[spec.name] for opinion in opinions],
-                (real or {}).get(spec.name),
-            ),
-            bounds,
-        )
-        if is_packed(spec) or str(arrays[spec.name].dtype) == spec.dtype
-        else _other_dtype(spec, arrays[spec.name], name)
-        for spec in graph.outputs
-        if spec.name in arrays
-    }
-    return ReferenceFrame(name, judgements)
+    def check_stages(self, outputs: Arrays, expected: Arrays) -> ReferenceFrame:
+        """Judge other runtimes' stage outputs against the unsplit model's.
+
+        Parameters
+        ----------
+        outputs : mapping of str to numpy.ndarray
+            All tensors of a frame, also its inputs.
+        expected : mapping of str to numpy.ndarray
+            The unsplit model's outputs.
+        """
+        reference = ("the unsplit model", {spec.name: expected[spec.name] for spec in self.graph.outputs})
+        check = self.judge(outputs, reference)
+        if not check.problems or self.obstacle:
+            return check
+        frame = {spec.name: outputs[spec.name] for spec in self.graph.inputs}
+        try:
+            # What a runtime makes of the model as a whole, it may make of its stages as well.
+            outcomes = [self.run(frame), self.run(frame, alternative=True), self.run(perturb(frame))]
+            real = self._run_real(frame)
+        except ModelError:
+            return check
+        return self.judge(outputs, reference, [outcome[1] for outcome in outcomes], real)
+
+    def run(self, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> ReferenceOutputs:
+        """Run a frame through the libraries; return their names and the outputs."""
+        tensors, names = dict(frame), dict[str, None]()
+        for source in self.graph.sources:
+            inputs = {name: tensors[source.tensor(name)] for name in source.inputs}
+            name, results = references.run(source.model, inputs, alternative=alternative, runs=runs)
+            if len(results) != len(source.outputs):
+                count = len(source.outputs)
+                raise ModelError(f"{name} returns {len(results)} tensors, but {self.graph.name!r} has {count}")
+            tensors |= {source.tensor(output): result for output, result in zip(source.outputs, results, strict=True)}
+            names[name] = None
+        return " and ".join(names), {spec.name: tensors[spec.name] for spec in self.graph.outputs}
+
+    def _run_real(self, frame: Arrays) -> Arrays:
+        """Run a frame through an unrounded quantised model, if there is one."""
+        if len(self.graph.sources) != 1:
+            return {}
+        (source,) = self.graph.sources
+        results = references.run_real(source.model, {name: frame[source.tensor(name)] for name in source.inputs})
+        return {source.tensor(name): result for name, result in zip(source.outputs, results or (), strict=False)}
+
+    def judge(
+        self, outputs: Arrays, expected: ReferenceOutputs, opinions: Sequence[Arrays] = (), real: Arrays | None = None
+    ) -> ReferenceFrame:
+        """Judge the expected outputs, beside other opinions and unrounded numbers."""
+        name, arrays = expected
+        judgements = {}
+        for spec in self.graph.outputs:
+            if spec.name not in arrays:
+                continue
+            array = arrays[spec.name]
+            if is_packed(spec) or str(array.dtype) == spec.dtype:
+                others = [opinion[spec.name] for opinion in opinions]
+                reference = ReferenceOutput(array, self.steps.get(spec.name), name, others, (real or {}).get(spec.name))
+                judgements[spec.name] = judge(outputs[spec.name], reference, self.bounds)
+            else:
+                judgements[spec.name] = _other_dtype(spec, array, name)
+        return ReferenceFrame(name, judgements)
 
 
 def _other_dtype(spec: TensorSpec, array: np.ndarray, reference: str) -> Judgement:

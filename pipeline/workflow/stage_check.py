@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.comparison.judgement import Bounds, ReferenceOutput, judge
+from pipeline.comparison.judgement import ReferenceOutput, judge
 from pipeline.comparison.tolerance import Tolerance
 from pipeline.core import packed_value
 from pipeline.core.packed_model import SourceRuntime
@@ -18,12 +18,11 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import BuildError, ModelError
 from pipeline.frontends import references
 from pipeline.split.graph import Graph
-from pipeline.split.output_quantization import output_steps
 from pipeline.system.optional import require
-from pipeline.workflow import reference_check, unsplit
+from pipeline.workflow import unsplit
 from pipeline.workflow.frame_search import library_frame
 from pipeline.workflow.plan import plan as make_plan
-from pipeline.workflow.reference_check import ReferenceFrame
+from pipeline.workflow.reference_check import ReferenceCheck, ReferenceFrame, worst
 from pipeline.workflow.stage_files import StageFile, StageManifest
 from pipeline.workflow.verify import Verification, named_frames, summarize
 
@@ -38,11 +37,9 @@ class StageCheck:
 
     Attributes
     ----------
-    graph : Graph
+    reference : ReferenceCheck
     frames : tuple
         The inputs, at least one frame unless `unverified` says why there is none.
-    bounds : Bounds
-        What is allowed.
     seed : int
         Of the random frame.
     strict : bool
@@ -51,9 +48,8 @@ class StageCheck:
         Why nothing is compared; empty if it is.
     """
 
-    graph: Graph
+    reference: ReferenceCheck
     frames: Sequence[Frame]
-    bounds: Bounds
     seed: int
     strict: bool
     unverified: str = ""
@@ -68,13 +64,13 @@ class StageCheck:
         seed: int,
     ) -> StageCheck:
         """Return `pipeline.export_stages`' comparison; raise `MissingExtra` if required but impossible."""
-        bounds = reference_check.bounds_of(graph, Tolerance.of(tolerance))
+        reference = ReferenceCheck.of(graph, Tolerance.of(tolerance))
         if verify is not None and not isinstance(verify, bool):
             require(library.package, library.extra, f"running the stages by {library.title}")
-            return StageCheck(graph, named_frames(graph.inputs, verify), bounds, seed, strict=True)
+            return StageCheck(reference, named_frames(graph.inputs, verify), seed, strict=True)
         if unverified := _why_not(graph, library, verify):
-            return StageCheck(graph, (), bounds, seed, strict=False, unverified=unverified)
-        return StageCheck(graph, [library_frame(graph, seed)], bounds, seed, strict=bool(verify))
+            return StageCheck(reference, (), seed, strict=False, unverified=unverified)
+        return StageCheck(reference, [library_frame(graph, seed)], seed, strict=bool(verify))
 
     def run(self, folder: Path, manifest: StageManifest) -> Verification | str:
         """Run the files and compare, or return the library's failure.
@@ -91,31 +87,31 @@ class StageCheck:
             if self.strict:
                 raise
             return str(error)
-        check = reference_check.worst(checks)
+        check = worst(checks)
         for name, problem in check.problems.items():
             raise BuildError(
-                f"the stages of {self.graph.name!r}, run one after the other, differ from {check.reference}: output "
-                f"{name!r} {problem}; if that is rounding, give a larger tolerance"
+                f"the stages of {self.reference.graph.name!r}, run one after the other, differ from {check.reference}: "
+                f"output {name!r} {problem}; if that is rounding, give a larger tolerance"
             )
-        return replace(summarize(self.graph, checks, self.bounds), seed=self.seed)
+        return replace(summarize(self.reference, checks), seed=self.seed)
 
     def _check_frame(self, frame: Frame, folder: Path, stages: Sequence[StageFile]) -> ReferenceFrame:
-        has_library = not reference_check.why_impossible(self.graph)
+        graph, has_library = self.reference.graph, not self.reference.obstacle
         try:
-            outputs = _run_stages(self.graph, frame, folder, stages)
+            outputs = _run_stages(graph, frame, folder, stages)
         except ModelError as error:
             # What the model's own library cannot compute either, which raises, says nothing of the stages.
             if has_library:
-                reference_check.run_sources(self.graph, frame)
-            raise BuildError(f"a stage of {self.graph.name!r} was written that cannot be run: {error}") from error
+                self.reference.run(frame)
+            raise BuildError(f"a stage of {graph.name!r} was written that cannot be run: {error}") from error
         if has_library:
-            return reference_check.check_frame(self.graph, frame, outputs, self.bounds)
-        expected = unsplit.outputs_of(self.graph, make_plan(self.graph, stages=1), [frame])[0]
-        steps = output_steps(self.graph)
+            return self.reference.check_frame(frame, outputs)
+        expected = unsplit.outputs_of(graph, make_plan(graph, stages=1), [frame])[0]
+        steps = self.reference.steps
         return ReferenceFrame(
             _UNSPLIT,
             {
-                name: judge(outputs[name], ReferenceOutput(array, steps.get(name), _UNSPLIT), self.bounds)
+                name: judge(outputs[name], ReferenceOutput(array, steps.get(name), _UNSPLIT), self.reference.bounds)
                 for name, array in expected.items()
                 if name in outputs
             },

@@ -11,10 +11,9 @@ from pipeline.errors import BuildError, InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from pipeline.comparison.judgement import Bounds
     from pipeline.core.plan.plan import Plan, TensorSpec
     from pipeline.split.graph import Graph
-    from pipeline.workflow.reference_check import ReferenceFrame
+    from pipeline.workflow.reference_check import ReferenceCheck, ReferenceFrame
 
     Frame = Mapping[str, np.ndarray]
 
@@ -100,22 +99,23 @@ def verify(
     from pipeline.comparison.tolerance import Tolerance
     from pipeline.frontends import references
     from pipeline.split.symbolic_model import with_source
-    from pipeline.workflow import reference_check, unsplit
+    from pipeline.workflow import unsplit
     from pipeline.workflow.frame_search import FrameSearch
     from pipeline.workflow.plan import plan
+    from pipeline.workflow.reference_check import ReferenceCheck
 
-    bounds = reference_check.bounds_of(graph, Tolerance.of(tolerance))
     if model is not None:
         references.check(model)
         graph = with_source(graph, model)
     inputs = None if frames is None else named_frames(graph.inputs, frames)
+    reference = ReferenceCheck.of(graph, Tolerance.of(tolerance))
     # A library that is missing is found before minutes of compiling.
-    reference_check.require_libraries(graph)
+    reference.require_libraries()
     host = plan(graph, stages=1)
     unsplit_model = unsplit.UnsplitModel(graph, host)
 
     def check(inputs: Sequence[Frame], outputs: Sequence[Frame]) -> Verification:
-        return replace(check_outputs(graph, host, inputs, outputs, bounds), seed=seed)
+        return replace(check_outputs(reference, host, inputs, outputs), seed=seed)
 
     if inputs is not None:
         return check(inputs, [unsplit_model.outputs(frame) for frame in inputs])
@@ -154,7 +154,7 @@ def _named(specs: Sequence[TensorSpec], frame: Frame | np.ndarray) -> Frame:
 
 
 def check_outputs(
-    graph: Graph, plan: Plan, frames: Sequence[Frame], outputs: Sequence[Frame], bounds: Bounds
+    reference: ReferenceCheck, plan: Plan, frames: Sequence[Frame], outputs: Sequence[Frame]
 ) -> Verification:
     """Compare a graph's outputs per frame with its sources' libraries.
 
@@ -165,31 +165,31 @@ def check_outputs(
     ModelError
         If a library cannot run its model.
     """
-    from pipeline.workflow import first_difference, reference_check
+    from pipeline.workflow import first_difference
+    from pipeline.workflow.reference_check import worst
 
-    checks = [
-        reference_check.check_frame(graph, frame, output, bounds) for frame, output in zip(frames, outputs, strict=True)
-    ]
-    check = reference_check.worst(checks)
+    graph = reference.graph
+    checks = [reference.check_frame(frame, output) for frame, output in zip(frames, outputs, strict=True)]
+    check = worst(checks)
     number = checks.index(check)
     if problems := check.problems:
         name = next(iter(problems))
         of_frame = f" of frame {number}" if len(checks) > 1 else ""
-        hint = first_difference.describe(graph, plan, frames[number], list(problems), bounds)
+        hint = first_difference.describe(graph, plan, frames[number], list(problems), reference.bounds)
         raise BuildError(
             f"model {graph.name!r} differs from {check.reference}: output {name!r}{of_frame} {problems[name]}"
             + (f"; {hint}" if hint else "")
             + "; if that is rounding, give a larger tolerance"
         )
-    return summarize(graph, checks, bounds)
+    return summarize(reference, checks)
 
 
-def summarize(graph: Graph, checks: Sequence[ReferenceFrame], bounds: Bounds) -> Verification:
+def summarize(reference: ReferenceCheck, checks: Sequence[ReferenceFrame]) -> Verification:
     """Summarise frames as a verification."""
     from pipeline.comparison.compare import overall
-    from pipeline.workflow import reference_check
+    from pipeline.workflow.reference_check import worst
 
-    check = reference_check.worst(checks)
+    check, bounds = worst(checks), reference.bounds
     differences = {name: judgement.difference for name, judgement in check.judgements.items()}
     total = overall(differences.values())
     judgements = check.judgements.values()
@@ -206,5 +206,5 @@ def summarize(graph: Graph, checks: Sequence[ReferenceFrame], bounds: Bounds) ->
         max((judgement.allowed for judgement in by_steps), default=bounds.steps),
         len(checks),
         checks.index(check),
-        tuple(spec.name for spec in graph.outputs if spec.name not in check.judgements),
+        tuple(spec.name for spec in reference.graph.outputs if spec.name not in check.judgements),
     )

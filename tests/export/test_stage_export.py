@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 import pipeline
+from pipeline.comparison.judgement import Bounds
 from pipeline.comparison.random_frame import random_frame
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import BuildError
@@ -21,7 +22,7 @@ from pipeline.export.stage_export import EXTRACTED, WRITTEN, StageExport
 from pipeline.frontends.onnx.reference import literal_options, open_session
 from pipeline.split.graph import Graph
 from pipeline.split.stage_parts import parts
-from pipeline.workflow.reference_check import run_sources
+from pipeline.workflow.reference_check import ReferenceCheck
 from tests.support.onnx_models import KERNEL, node, save, weights
 
 Arrays = dict[str, np.ndarray]
@@ -43,7 +44,9 @@ def in_stages(graph: Graph, cuts: Sequence[str], run: Callable[..., Sequence[np.
         for spec, array in zip(outputs, results, strict=True):
             assert (array.shape, str(array.dtype)) == (spec.shape, spec.dtype)
             tensors[spec.name] = array
-    return {spec.name: tensors[spec.name] for spec in graph.outputs}, dict(run_sources(graph, frame)[1])
+    return {spec.name: tensors[spec.name] for spec in graph.outputs}, dict(
+        ReferenceCheck(graph, Bounds()).run(frame)[1]
+    )
 
 
 def extracted_onnx(export: StageExport, frame: Mapping[str, np.ndarray], outputs: Sequence[str]) -> Any:

@@ -64,7 +64,9 @@ def test_a_cut_moves_to_the_end_of_an_operator(graph: Graph, cut: str, crossing:
 
 def test_a_cut_without_a_legal_one_beside_it_is_answered_with_the_nearest(graph: Graph) -> None:
     plan = earlier(graph, "a", "a", "float32")
-    with pytest.raises(PlanError, match="cuts behind 'a', where 'model' has no cut; the nearest is behind 'ra'; plan"):
+    with pytest.raises(
+        PlanError, match="cuts behind 'a', where 'model' has no cut; the nearest is behind 'ra'; plan again"
+    ):
         pipeline.build(graph, plan)
 
 

@@ -19,7 +19,7 @@ from pipeline.comparison.random_frame import random_frame
 from pipeline.comparison.tolerance import Tolerance
 from pipeline.core.board.board import Board, Device
 from pipeline.frontends import references
-from pipeline.workflow import reference_check
+from pipeline.workflow.reference_check import ReferenceCheck
 from tests.support.onnx_models import Arrays, node, save, weights
 
 BOARD = Board("b", (Device("cpu", cores=(0,), runtimes=("tvm", "litert", "onnxruntime")),))
@@ -77,7 +77,7 @@ def test_stages_may_be_steps_away_as_a_user_allows(
     outputs = {**frame, "y": expected.copy()}
     outputs["y"].flat[5] += np.float32(steps * 0.15)
     bounds = Bounds.of(Tolerance.of(tolerance))
-    check = reference_check.check_stages(graph, outputs, {"y": expected}, bounds)
+    check = ReferenceCheck(graph, bounds).check_stages(outputs, {"y": expected})
     assert bool(check.problems) == is_wrong
 
 
@@ -91,9 +91,9 @@ def test_a_result_nearer_to_real_numbers_than_the_library_is_accepted(tmp_path: 
     # Coarse steps: rounding of six layers is several of them.
     assert np.abs(expected - real[0]).max() > 2.5 * arrays["s"]
     nearer, farther = real[0], 2 * expected - real[0]
-    bounds = reference_check.bounds_of(graph, Tolerance())
-    assert not reference_check.check_frame(graph, frame, {"y": nearer}, bounds).problems
-    assert reference_check.check_frame(graph, frame, {"y": expected + 3 * (farther - expected)}, bounds).problems
+    reference = ReferenceCheck.of(graph, Tolerance())
+    assert not reference.check_frame(frame, {"y": nearer}).problems
+    assert reference.check_frame(frame, {"y": expected + 3 * (farther - expected)}).problems
 
 
 def deep_network(depth: int) -> tuple[list[Any], Arrays]:
