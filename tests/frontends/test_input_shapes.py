@@ -32,6 +32,12 @@ def test_names_of_the_caller_stay() -> None:
         ({"x": (None, 3, None, None)}, "--shape x=1,3,224,224"),
         ({"x": ("b", "h", "w", 3)}, "--shape h=224 --shape w=224"),
         ({"ids": ("b", "length"), "mask": ("b", "length")}, "--shape length=16"),
+        # A picture has one, three or four colours, in front or behind; sequences have other extents.
+        ({"x": ("b", 1, None, None)}, "--shape x=1,1,224,224"),
+        ({"x": (None, None, None, 1)}, "--shape x=1,224,224,1"),
+        ({"x": (None, 4, None, None)}, "--shape x=1,4,224,224"),
+        ({"x": (1, 2, None, None)}, "--shape x=1,2,16,16"),
+        ({"x": (1, None, None, 3, 3)}, "--shape x=1,16,16,3,3"),
         ({"x": (1, "a b")}, "--shape x=1,16"),
         ({"a b": (1, None)}, "--shape 'a b=1,16'"),
         ({"x": (1, "y"), "y": (1, "n")}, "--shape x=1,16 --shape n=16"),

@@ -162,6 +162,24 @@ def test_an_alu_reads_what_the_micro_op_before_wrote() -> None:
     np.testing.assert_array_equal(building.outputs(config, memory, 16), np.cumsum(acc, 0, np.int32).astype(np.int8))
 
 
+@pytest.mark.parametrize("loop", ["in", "out"])
+@pytest.mark.parametrize(
+    ("operand", "memory"), [("dst", MemoryType.ACC), ("src", MemoryType.INP), ("wgt", MemoryType.WGT)]
+)
+@pytest.mark.parametrize(("past_half", "fits"), [(-1, True), (0, False)])
+def test_the_last_turn_of_either_loop_ends_with_the_scratchpad(
+    loop: str, operand: str, memory: MemoryType, past_half: int, fits: bool
+) -> None:
+    """Of three turns: the last one adds the factor twice."""
+    config = Config()
+    turns: dict[str, Any] = {f"iter_{loop}": 3, f"{operand}_factor_{loop}": config.depth(memory) // 2 + past_half}
+    loads = [
+        building.load(config, name, 16) for name in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)
+    ]
+    instructions = building.serial([*loads, Gemm(uop_bgn=0, uop_end=2, **turns), building.store(config, 16)])
+    assert check(building.program(config, instructions, UOPS)) == fits
+
+
 def test_numbers_that_no_field_holds_are_left_to_the_careful_simulation() -> None:
     config = Config()
     load = replace(building.load(config, MemoryType.INP, 1), dram_base=10**30)
