@@ -61,13 +61,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
 
     @staticmethod
     def compile_stage(source: StageSource, device: Device) -> StageCode:
-        """Compile one stage for a device.
-
-        Raises
-        ------
-        BuildError
-            If VTA cannot run one of its operators.
-        """
+        """Compile one stage for a device, or raise `BuildError`."""
         from boards.vta import target
         from boards.vta.lowering.artifact import Artifact
         from boards.vta.lowering.stage import lower_module

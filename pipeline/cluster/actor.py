@@ -29,14 +29,7 @@ class ReplicaActor(Replica):
 
 
 def start_actor(places: int, **options: Any) -> Any:
-    """Return a new actor with so many concurrent frames.
-
-    Parameters
-    ----------
-    places : int
-    **options
-        What Ray takes of a node for it.
-    """
+    """Return a new actor with so many concurrent frames."""
     actor_class = ray.remote(concurrency_groups={CONTROL: 2})(ReplicaActor)
     # What may be computed twice is for this project to say, and not for Ray: no task is tried again by itself.
     supervision = {"max_restarts": -1, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}

@@ -83,17 +83,6 @@ class ReplicaStatistics:
 class Fleet:
     """Replicas sharing a stream's frames.
 
-    Parameters
-    ----------
-    plan : Plan
-        Of each replica.
-    parts : BundleParts
-        The bundle.
-    order : ReplicaOrder
-    requirement : Requirement
-    options : FleetOptions
-    notes : ReplicaNotes
-
     Attributes
     ----------
     places : int
@@ -174,14 +163,7 @@ class Fleet:
 
 
 class FleetRuntime(NullRuntime, NumberedRuntime):
-    """Device backed by a fleet; a worker has one frame there.
-
-    Parameters
-    ----------
-    device : Device
-    fleet : Fleet
-    pool : Pool
-    """
+    """Device backed by a fleet; a worker has one frame there."""
 
     def __init__(self, device: Device, fleet: Fleet, pool: Pool) -> None:
         super().__init__(device)

@@ -15,17 +15,7 @@ from pipeline.remote.endpoint import Endpoint
 
 
 class ReplicaEndpoint(Endpoint):
-    """Replica, restarted by Ray on any fitting node.
-
-    Parameters
-    ----------
-    number : int
-    terms : ReplicaTerms
-
-    Attributes
-    ----------
-    state : ReplicaState
-    """
+    """Replica, restarted by Ray on any fitting node."""
 
     def __init__(self, number: int, terms: ReplicaTerms) -> None:
         self.state, self._terms = ReplicaState(number), terms

@@ -104,10 +104,6 @@ class ReplicaSession:
     state : ReplicaState
     restart, prepare : callable
         Ends the actor, so that Ray starts it again; lets it load its bundle.
-
-    Attributes
-    ----------
-    state : ReplicaState
     """
 
     def __init__(

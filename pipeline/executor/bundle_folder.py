@@ -15,17 +15,7 @@ REPLACING = "to replace a bundle, copy the new one beside it, then rename"
 
 
 class BundleFolder:
-    """Open folder of one bundle, unaffected by a replacement.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    BundleError
-        If there is no such folder.
-    """
+    """Open folder of one bundle, unaffected by a replacement; `BundleError` without folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -45,11 +45,6 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 class TorchProgram:
     """Calls of operators, checked.
 
-    Parameters
-    ----------
-    content : mapping
-        See the module.
-
     Raises
     ------
     BundleError
@@ -180,13 +175,7 @@ _KINDS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def parse(model: bytes) -> TorchProgram:
-    """Return a packed model's program.
-
-    Raises
-    ------
-    BundleError
-        If it holds none.
-    """
+    """Return a packed model's program, or raise `BundleError`."""
     try:
         return TorchProgram(json.loads(model))
     except (ValueError, RecursionError) as error:

@@ -15,13 +15,7 @@ _thread = threading.local()
 
 
 def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:
-    """Return a function of a packed program, outputs behind inputs.
-
-    Raises
-    ------
-    BundleError
-        If it is no such program.
-    """
+    """Return a function of a packed program, outputs behind inputs, or raise `BundleError`."""
     torch = require("torch", "torch", "operators that PyTorch computes")
     program = parse(model)
     count = len(program.inputs)

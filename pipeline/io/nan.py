@@ -15,15 +15,6 @@ class NanCount:
     """Counts frames with NaN in inputs or outputs, warning once.
 
     Kernels such as a ReLU or an argmax make numbers of it, so that results do not show it.
-
-    Parameters
-    ----------
-    side : str
-        What is looked at, for the message.
-
-    Attributes
-    ----------
-    frames : int
     """
 
     def __init__(self, side: str) -> None:

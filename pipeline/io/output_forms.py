@@ -29,12 +29,6 @@ class OutputForm(NamedTuple):
     def check(self, shape: Sequence[int], name: str = "") -> None:
         """Check that an output has this form.
 
-        Parameters
-        ----------
-        shape : sequence of int
-        name : str
-            Of the output, for the message.
-
         Raises
         ------
         InputError

@@ -74,13 +74,7 @@ def parse_uri(text: str, kinds: Collection[str]) -> Uri:
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """Parse width and height such as ``640x480``.
-
-    Raises
-    ------
-    InputError
-        If it is no size.
-    """
+    """Parse width and height such as ``640x480``, or raise `InputError`."""
     width, _, height = text.partition("x")
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise InputError(f"{text!r} is not a size; write WIDTHxHEIGHT, such as 640x480")

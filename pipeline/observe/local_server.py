@@ -87,13 +87,6 @@ def is_local_name(host: str) -> bool:
 def listen(service: str, port: int, start: Callable[[], Listener]) -> Listener:
     """Listen on a loopback port by `start`, returning its result.
 
-    Parameters
-    ----------
-    service : str
-        The name of what is served, such as ``"metrics"``.
-    port : int
-    start : callable
-
     Raises
     ------
     InputError

@@ -47,10 +47,6 @@ class ServerRefusal(DeviceLost):
 class Connection:
     """Session with a server from construction on, for one thread.
 
-    Parameters
-    ----------
-    address : Address
-
     Attributes
     ----------
     welcome : Welcome

@@ -39,15 +39,6 @@ def offered_kinds() -> tuple[str, ...]:
 class DeviceThread:
     """Device slot with its only thread, serving several sessions' stages.
 
-    Parameters
-    ----------
-    kind : str
-        Which device.
-    cores : sequence of int
-        Host cores that it may use.
-    create : callable
-        Makes the runtime of a device.
-
     Attributes
     ----------
     sessions : int
@@ -191,12 +182,6 @@ class TimedOutputs(NamedTuple):
 
 class ServedStage:
     """One stage of one session, loaded on its device.
-
-    Parameters
-    ----------
-    thread : DeviceThread
-    stage : StagePlan
-    code : StageCode or None
 
     Attributes
     ----------

@@ -16,13 +16,7 @@ PERIOD_S = 10.0
 
 
 class RefusalLog:
-    """Warnings about refused clients, with their addresses.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds.
-    """
+    """Warnings about refused clients, with their addresses."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

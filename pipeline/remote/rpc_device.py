@@ -38,10 +38,6 @@ class RpcConnection:
     pool, each stage has a server of its own as long as there are free ones: one whose server was lost shares another
     stage's, until there is a free one again.
 
-    Parameters
-    ----------
-    address : Address
-
     Raises
     ------
     DeviceLost

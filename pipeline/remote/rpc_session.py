@@ -29,10 +29,6 @@ LOOK = 20
 class RpcSession:
     """Session from `join` to the last `leave`.
 
-    Parameters
-    ----------
-    address : Address
-
     Attributes
     ----------
     device : tvm.runtime.Device

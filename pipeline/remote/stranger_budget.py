@@ -14,13 +14,7 @@ BURST_S = 0.1
 
 
 class StrangerBudget:
-    """Bucket of seconds, refilled with time.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds.
-    """
+    """Bucket of seconds, refilled with time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

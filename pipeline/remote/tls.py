@@ -55,11 +55,6 @@ class NoTls(ConnectionError):
 class ServerTls:
     """The server's end.
 
-    Parameters
-    ----------
-    folder : Path
-        Its files, see above.
-
     Raises
     ------
     InputError
@@ -110,11 +105,6 @@ class ServerTls:
 
 class ClientTls:
     """The client's end.
-
-    Parameters
-    ----------
-    folder : Path
-        Its files, see above.
 
     Attributes
     ----------

@@ -49,14 +49,7 @@ class AsyncTicket(Ticket):
 
 
 class AsyncCalls:
-    """The calls behind `Pipeline.submit_async` and `Pipeline.amap`.
-
-    Parameters
-    ----------
-    engine : Engine
-    pending_builds : PendingBuilds
-        What frames of other sizes wait for.
-    """
+    """The calls behind `Pipeline.submit_async` and `Pipeline.amap`."""
 
     def __init__(self, engine: Engine, pending_builds: PendingBuilds) -> None:
         self._engine, self._pending_builds = engine, pending_builds

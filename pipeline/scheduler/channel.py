@@ -16,11 +16,6 @@ class Permits:
 
     Both this and `Channel` rest on `queue.SimpleQueue`, which is written in C and documented as safe between
     threads, and from signal handlers and finalizers too: a token in the queue is a free place.
-
-    Parameters
-    ----------
-    capacity : int
-        How many there are, at least 1.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -147,12 +142,7 @@ class EntryChannel(Channel[Item]):
 
 
 class Inlet(Generic[Item]):
-    """Channels of the first stages, written together; one writer, under a lock.
-
-    Parameters
-    ----------
-    channels : sequence of EntryChannel
-    """
+    """Channels of the first stages, written together; one writer, under a lock."""
 
     def __init__(self, channels: Sequence[EntryChannel[Item]]) -> None:
         self._channels = channels

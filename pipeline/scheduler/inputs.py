@@ -38,13 +38,7 @@ class AcceptedInputs(NamedTuple):
 
 
 class InputCheck:
-    """Check of the caller's inputs against the plan, before anything else.
-
-    Parameters
-    ----------
-    specs : sequence of TensorSpec
-        The pipeline's inputs.
-    """
+    """Check of the caller's inputs against the plan, before anything else."""
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -78,13 +72,7 @@ class InputCheck:
         return AcceptedInputs(self, arrays)
 
     def find(self, frame_inputs: AcceptedInputs) -> AcceptedInputs:
-        """Rematch inputs accepted by another check to a build here.
-
-        Raises
-        ------
-        InputError
-            If none does.
-        """
+        """Rematch inputs accepted by another check to a build here, or raise `InputError`."""
         arrays_by_name = zip(self._specs, frame_inputs.arrays, strict=True)
         # By name, since another bundle may have its inputs in another order; the crop is that of the frame as it was
         # padded.

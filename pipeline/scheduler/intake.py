@@ -95,13 +95,7 @@ class Intake:
         *,
         by_reference: bool = False,
     ) -> Ticket | None:
-        """Start, queue or drop a frame by policy; see `AdmissionQueue.submit`.
-
-        Raises
-        ------
-        PipelineClosed
-            If the pipeline is closed.
-        """
+        """Start, queue or drop a frame; see `AdmissionQueue.submit`, and `PipelineClosed`."""
         try:
             ticket = self._enter(frame_inputs, future, make_ticket, by_reference=by_reference)
         except BaseException:

@@ -10,17 +10,7 @@ OPENINGS = 10
 
 
 def opening_limit(stage_limit: float, opened_s: float, opening_s: float) -> float:
-    """Return a device's opening limit in seconds, for a stage's limit.
-
-    Parameters
-    ----------
-    stage_limit : float
-        Seconds of a run.
-    opened_s : float
-        Seconds that it took the first time.
-    opening_s : float
-        Seconds that the device may always take.
-    """
+    """Return a device's opening limit in seconds, for a stage's limit."""
     return max(stage_limit, OPENINGS * opened_s, opening_s)
 
 

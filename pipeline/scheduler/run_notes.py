@@ -12,14 +12,7 @@ RunTimes = tuple[float, float, float, float, float]
 
 
 class RunNotes:
-    """Counters of a worker, with an optional trace.
-
-    Parameters
-    ----------
-    assignment : Assignment
-    may_copy : bool
-        Whether tensors may change their memory in the stage.
-    """
+    """Counters of a worker, with an optional trace."""
 
     def __init__(self, assignment: Assignment, *, may_copy: bool) -> None:
         self._stage, self._replica, self._counters = assignment.stage, assignment.replica, assignment.counters

@@ -171,13 +171,7 @@ def percentiles(values: Sequence[float]) -> Percentiles:
 
 
 class StageCounters:
-    """Counts and times of a worker or step, written by its thread alone.
-
-    Parameters
-    ----------
-    steps : int
-        How many its stage has.
-    """
+    """Counts and times of a worker or step, written by its thread alone."""
 
     __slots__ = ("busy_s", "copy", "failed", "frames_in", "frames_out", "restarts", "run", "skipped", "steps", "wait")
 

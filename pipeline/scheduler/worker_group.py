@@ -19,11 +19,6 @@ logger = logging.getLogger(__name__)
 class WorkerGroup:
     """The workers of a deployment.
 
-    Parameters
-    ----------
-    context : WorkerContext
-        The pipeline.
-
     Attributes
     ----------
     workers : list of Worker

@@ -19,19 +19,7 @@ _INPUTS = 2
 
 
 def append_addition(builder: ProgramBuilder, layer: Addition, sources: tuple[int, int], target: int) -> None:
-    """Append a layer.
-
-    Parameters
-    ----------
-    builder : ProgramBuilder
-        Where to.
-    layer : Addition
-        What to compute.
-    sources : tuple of int
-        Byte addresses of the two packed inputs.
-    target : int
-        Byte address of the packed result.
-    """
+    """Append a layer; addresses of packed tensors are in bytes."""
     config = builder.config
     epilogue = Epilogue(builder, _requantization(layer, config.block))
     _load_factors(builder, layer)

@@ -20,11 +20,6 @@ class ProgramBuilder:
     """Appends instructions in serial order; `program` adds the tokens.
 
     Memory begins at byte address `PAGE`, because the functional simulator refuses the address 0.
-
-    Parameters
-    ----------
-    config : Config
-        The accelerator.
     """
 
     def __init__(self, config: Config) -> None:

@@ -20,17 +20,7 @@ from boards.vta.simulator.accesses import Access
 
 
 def append_convolution(builder: ProgramBuilder, layer: Convolution, source: int, target: int) -> None:
-    """Append a layer.
-
-    Parameters
-    ----------
-    builder : ProgramBuilder
-        Where to.
-    layer : Convolution
-        What to compute.
-    source, target : int
-        Byte addresses of its packed input and result.
-    """
+    """Append a layer; addresses of packed tensors are in bytes."""
     _ConvolutionSchedule(builder, layer, source, target).append()
 
 

@@ -27,13 +27,6 @@ _LARGEST_WEIGHT = 127
 class Epilogue:
     """Constants of a layer in the scratchpads, and their instructions.
 
-    Parameters
-    ----------
-    builder : ProgramBuilder
-        Where to append.
-    requantization : Requantization
-        What to do.
-
     Attributes
     ----------
     reservation : ReservedElements

@@ -42,16 +42,7 @@ class _WindowAxis:
 
 
 def append_max_pool(builder: ProgramBuilder, layer: MaxPool, source: int, target: int) -> None:
-    """Append a layer.
-
-    Parameters
-    ----------
-    builder : ProgramBuilder
-        Where to.
-    layer : MaxPool
-        What to compute.
-    source, target : int
-        Byte addresses of its packed input and result.
+    """Append a layer; addresses of packed tensors are in bytes.
 
     Raises
     ------

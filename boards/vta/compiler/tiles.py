@@ -111,15 +111,7 @@ def field(shape: BlockedShape, tile: tuple[int, int]) -> tuple[int, int]:
 
 
 class ScratchpadSlots:
-    """Equal parts of a scratchpad, with their contents.
-
-    Parameters
-    ----------
-    depth : int
-        Elements to divide.
-    count : int
-        How many parts.
-    """
+    """Equal parts of a scratchpad, with their contents."""
 
     def __init__(self, depth: int, count: int) -> None:
         # From the one that was not used for the longest time to the latest.

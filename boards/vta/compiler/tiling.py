@@ -16,15 +16,6 @@ from pipeline.errors import BuildError
 def choose_tiling(config: Config, shape: BlockedShape, reservation: ReservedElements) -> Tiling:
     """Return the tiling with the least estimated time.
 
-    Parameters
-    ----------
-    config : Config
-        The accelerator.
-    shape : BlockedShape
-        The layer.
-    reservation : ReservedElements
-        What the scratchpads hold besides.
-
     Raises
     ------
     BuildError

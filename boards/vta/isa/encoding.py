@@ -84,13 +84,7 @@ def read_uops(data: bytes) -> Uops:
 
 
 def pack_uops(config: Config, dst: npt.ArrayLike, src: npt.ArrayLike, wgt: npt.ArrayLike) -> Uops:
-    """Return micro-ops of three arrays of indices as ``uint32[n]``.
-
-    Raises
-    ------
-    InstructionError
-        If an index does not fit its field.
-    """
+    """Return micro-ops of three index arrays as ``uint32[n]``, or raise `InstructionError`."""
     words = np.zeros(np.broadcast_shapes(*map(np.shape, (dst, src, wgt))), np.int64)
     for field, indices in zip(uop_fields(config), (dst, src, wgt), strict=True):
         # Wider than any field, so that what does not fit is refused, not cut off.

@@ -43,13 +43,7 @@ class VtaProgram:
         return cls(config, decode(config, stream), memory, base)
 
     def stream(self) -> Words:
-        """Return the encoded instructions, ``uint64[n, 2]``.
-
-        Raises
-        ------
-        InstructionError
-            If a value does not fit its field.
-        """
+        """Return the encoded instructions, ``uint64[n, 2]``, or raise `InstructionError`."""
         return encode(self.config, self.instructions)
 
     def start_of(self, instruction: Instruction) -> int:

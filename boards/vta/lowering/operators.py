@@ -39,13 +39,7 @@ RULES: dict[str, Callable[[StepBuilder, Any], Any]] = {
 
 
 def lower_binding(builder: StepBuilder, var: Any, value: Any) -> None:
-    """Follow the binding of a variable.
-
-    Raises
-    ------
-    Unsupported
-        If VTA cannot run it.
-    """
+    """Follow the binding of a variable, or raise `Unsupported`."""
     # A binding to a variable only gives it another name.
     result = builder.value_of(value)
     if result is None:

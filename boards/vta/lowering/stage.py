@@ -33,13 +33,7 @@ class LoweredStage:
     outputs: tuple[MemoryTensor, ...]
 
     def network(self, config: Config) -> Network:
-        """Compile the steps.
-
-        Raises
-        ------
-        Unsupported
-            If one does not fit the accelerator.
-        """
+        """Compile the steps, or raise `Unsupported`."""
         try:
             shapes = [slot.shape for slot in self.inputs]
             return compile_network(config, shapes, self.steps, [slot.number for slot in self.outputs])
@@ -49,13 +43,6 @@ class LoweredStage:
 
 def lower(inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[Any]) -> LoweredStage:
     """Return the steps of some operators.
-
-    Parameters
-    ----------
-    inputs : sequence of relax.Var
-    bindings : sequence of (relax.Var, relax.Expr)
-        In order.
-    outputs : sequence of relax.Var
 
     Raises
     ------

@@ -111,13 +111,7 @@ class VectorClocks:
 
 
 class AccessStamps:
-    """Last reading and writing instruction per element and module, 0 for none.
-
-    Parameters
-    ----------
-    sizes : dict of str to int
-        The memories that modules share, and their elements.
-    """
+    """Last reading and writing instruction per element and module, 0 for none."""
 
     def __init__(self, sizes: dict[str, int]) -> None:
         self._sizes = sizes

@@ -120,13 +120,7 @@ def preparation_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def preparation(options: argparse.Namespace) -> Preparation:
-    """Make the preparation of pictures.
-
-    Raises
-    ------
-    InputError
-        If an option makes no sense.
-    """
+    """Make the preparation of pictures, or raise `InputError`."""
     from pipeline.io.picture.preparation import Preparation
 
     return Preparation(options.resize, options.mean, options.std, options.channels)

@@ -152,13 +152,7 @@ def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def source(options: argparse.Namespace, specs: Sequence[TensorSpec], preparation: Preparation) -> FrameSource:
-    """Open the options' source.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
+    """Open the options' source, or raise `InputError`."""
     from pipeline.io.sources import pacing, registry
     from pipeline.io.sources.base import SourceOptions
     from pipeline.io.sources.files import Files

@@ -29,11 +29,6 @@ __all__ = [
 def create(device: Device) -> DeviceRuntime:
     """Return a runtime for `device`; nothing is opened yet.
 
-    Parameters
-    ----------
-    device : Device
-        Its kind chooses the adapter.
-
     Raises
     ------
     BoardError

@@ -17,10 +17,6 @@ class DeviceBuffers:
 
     So there are as many as were in use at once.  A driver's own allocation may take as long as a small stage, and
     giving memory back waits for all that runs on a GPU.
-
-    Parameters
-    ----------
-    device : tvm_ffi.Device
     """
 
     def __init__(self, device: Any) -> None:

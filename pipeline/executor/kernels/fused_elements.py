@@ -20,13 +20,7 @@ Leaf = Callable[[Any, Sequence[Any]], Any]
 
 
 class FusedElements:
-    """Operators computing tensor elements.
-
-    Parameters
-    ----------
-    blocks : mapping of buffer to block
-        The block that makes each tensor.
-    """
+    """Operators computing tensor elements."""
 
     def __init__(self, blocks: Mapping[Any, Any]) -> None:
         self._blocks = blocks

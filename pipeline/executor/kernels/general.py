@@ -90,14 +90,6 @@ def optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
     """Schedule a stage of symbolic frame size generally.
 
     No extent is known to the kernels.
-
-    Parameters
-    ----------
-    module : tvm.IRModule
-    target : tvm.target.Target
-        An LLVM target.
-    cores : int
-        How many cores the stage may use.
     """
     cpu = microarchitecture.of_target(target)
     # Channels last make vectors whatever the extents are, which nobody knows here.

@@ -22,13 +22,7 @@ FORMATS = (*SHARED, "yuyv422")
 
 
 def library() -> Any:
-    """Return PyAV.
-
-    Raises
-    ------
-    MissingExtra
-        If it is not installed.
-    """
+    """Return PyAV, or raise `MissingExtra`."""
     return require("av", "video", "cameras and video")
 
 

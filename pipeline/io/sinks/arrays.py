@@ -22,12 +22,6 @@ from pipeline.system.files import open_replacement
 class StackedArrays(Sink):
     """Stacks all results of one shape into one .npz file at the end.
 
-    Parameters
-    ----------
-    path : Path
-    outputs : sequence of TensorSpec
-        The model's.
-
     Raises
     ------
     OSError

@@ -70,12 +70,7 @@ class Callback(Sink):
 
 
 class SinkGroup(Sink):
-    """Hands each result to several sinks.
-
-    Parameters
-    ----------
-    sinks : sequence of Sink
-    """
+    """Hands each result to several sinks."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = list(sinks)

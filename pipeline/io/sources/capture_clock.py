@@ -21,11 +21,6 @@ class CaptureClock:
     Drivers of cameras stamp pictures by this machine's clock, and these stamps stay.  Senders of streams begin
     anywhere: of the newest pictures, the one that came quickest is taken to have come at once, so that what others
     needed longer counts as their delay.
-
-    Parameters
-    ----------
-    read_clock : callable
-        Returns the time.
     """
 
     def __init__(self, read_clock: Callable[[], float] = time.time) -> None:

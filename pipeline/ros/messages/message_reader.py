@@ -21,10 +21,6 @@ READABLE = (IMAGE, COMPRESSED, TENSOR, *tensors.DTYPES)
 class MessageReader:
     """Reads messages of one type.
 
-    Parameters
-    ----------
-    kind : str
-
     Raises
     ------
     InputError

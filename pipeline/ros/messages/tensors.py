@@ -27,13 +27,7 @@ DTYPES = {kind: dtype for dtype, kind in TYPES.items()}
 
 
 def kind(dtype: str) -> str:
-    """Return the message type for arrays of `dtype`.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
+    """Return the message type for arrays of `dtype`, or raise `InputError`."""
     # std_msgs has neither; the next wider type holds the same values.
     carrier = {"float16": "float32", "bool": "uint8"}.get(dtype, dtype)
     if carrier not in TYPES:

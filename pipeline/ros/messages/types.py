@@ -74,13 +74,7 @@ class MessageField:
 
 @cache
 def fields(name: str) -> tuple[MessageField, ...]:
-    """Return the fields of a type.
-
-    Raises
-    ------
-    InputError
-        If the type is unknown.
-    """
+    """Return the fields of a type, or raise `InputError`."""
     if name not in DEFINITIONS:
         remedy = near(name, DEFINITIONS) or f"; there are {', '.join(sorted(DEFINITIONS))}"
         raise InputError(f"no message type {name!r} is known{remedy}")
@@ -96,13 +90,7 @@ def _field(kind: str, name: str) -> MessageField:
 
 @cache
 def message_store() -> Any:
-    """Return rosbags' types, for reading, writing and hashing messages.
-
-    Raises
-    ------
-    MissingExtra
-        If rosbags is not installed.
-    """
+    """Return rosbags' types for reading, writing and hashing, or raise `MissingExtra`."""
     # Not one of its stores for distributions: loading hundreds of types takes as long as all else that a node imports.
     store = require("rosbags.typesys.store", "ros2", "messages of ROS 2").Typestore()
     store.register({name: ([], [(field.name, _description(field)) for field in fields(name)]) for name in DEFINITIONS})

@@ -53,13 +53,7 @@ _domains_lock = threading.Lock()
 
 
 def library(part: str) -> ModuleType:
-    """Return a module of Cyclone DDS.
-
-    Raises
-    ------
-    MissingExtra
-        If it is not installed.
-    """
+    """Return a module of Cyclone DDS, or raise `MissingExtra`."""
     return require(f"cyclonedds.{part}", "ros2", "ROS 2 over DDS")
 
 
@@ -70,12 +64,6 @@ def describe_type(name: str, *, octets: bool = False) -> Any:
     Cyclone's own Python types make a list of a sequence of bytes, which takes 30 ms for a small picture.  So samples
     are only described by such a type, for receivers that compare types, and encoded and decoded by `cdr`.  Nodes of
     ROS 2 compare names; programs that use DDS itself compare types, and never match those that differ.
-
-    Parameters
-    ----------
-    name : str
-    octets : bool
-        Describe each number of 8 bits as an octet.
     """
     idl = library("idl")
     package, _, type_name = name.partition("/msg/")

@@ -22,10 +22,6 @@ class TypeWatch:
     DDS never matches endpoints whose types differ, and tells neither side: a camera that publishes compressed images
     looks like one that is switched off.  Cyclone's status "inconsistent topic" is none for types that peers have, so
     the built-in topics are read, where each endpoint of the network is listed with its topic and its type.
-
-    Parameters
-    ----------
-    participant : cyclonedds.domain.DomainParticipant
     """
 
     def __init__(self, participant: Any) -> None:

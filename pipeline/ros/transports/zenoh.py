@@ -34,13 +34,7 @@ ATTACHMENT = struct.Struct("<qqB16s")
 
 
 def library() -> ModuleType:
-    """Return Zenoh.
-
-    Raises
-    ------
-    MissingExtra
-        If it is not installed.
-    """
+    """Return Zenoh, or raise `MissingExtra`."""
     return require("zenoh", "zenoh", "ROS 2 over Zenoh")
 
 

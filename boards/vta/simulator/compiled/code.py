@@ -40,11 +40,6 @@ class Code:
     """Parameters of the interpreter, and the current instruction.
 
     Its methods append statements to the function that TVM's builder is at.
-
-    Parameters
-    ----------
-    config : Config
-        The accelerator.
     """
 
     def __init__(self, config: Config) -> None:

@@ -60,16 +60,7 @@ def lanes_of(value: Any) -> int:
 
 
 class ByteWindowLoops(WindowLoops):
-    """Writes the loops of a depthwise convolution of bytes.
-
-    Parameters
-    ----------
-    form : ByteWindow
-    cpu : Microarchitecture
-    data, weights : buffer
-    write : callable
-    tasks : int
-    """
+    """Writes the loops of a depthwise convolution of bytes."""
 
     # Four vectors of sums each: half of the registers.
     pixels: ClassVar[int] = 4
