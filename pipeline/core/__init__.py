@@ -1,1 +1,1 @@
-"""Values that are written to files: boards, plans, shapes, packed models."""
+"""Values of files: boards, plans, shapes, packed models."""

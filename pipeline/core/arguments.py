@@ -95,7 +95,11 @@ def names_keywords(function: str, kind: Any) -> Callable[[Callable[P, R]], Calla
             return inner(*args, **kwargs)
 
         signature = inspect.signature(inner)
-        explicit = {name: each for name, each in signature.parameters.items() if each.kind != each.VAR_KEYWORD}
+        explicit = {
+            name: parameter
+            for name, parameter in signature.parameters.items()
+            if parameter.kind != parameter.VAR_KEYWORD
+        }
         further = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=_text(annotation))
             for name, annotation in kind.__annotations__.items()

@@ -18,7 +18,7 @@ from pipeline.system.optional import is_installed
 
 
 class SourceRuntime(NamedTuple):
-    """Library that models of a format belong to: it computes packed models, and whole ones to compare with.
+    """Library of a format's models: computes packed and whole ones.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class SourceRuntime(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """End of a message on operators that it computes; empty where it is installed."""
+        """Advice on missing operators; empty once installed."""
         if self.is_installed:
             return ""
         return f"; {self.title} computes them where it is installed: {install_command(self.extra)}"

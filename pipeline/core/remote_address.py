@@ -138,9 +138,9 @@ def _parse_pool(text: str) -> Address:
     return Address("pool", device=members[0].device, timeout=timeout, patience=patience, members=tuple(members))
 
 
-def _parse_announced(text: str, rest: str) -> Address:
+def _parse_announced(text: str, location: str) -> Address:
     """Return the address of a pool announced under a key."""
-    parts = urlsplit(rest)
+    parts = urlsplit(location)
     key, _, device = parts.path.partition("/")
     if not re.fullmatch(_KEY, key) or "/" in device or not re.fullmatch(_KEY, device or "cpu"):
         raise BoardError(f"{text!r} is not a pool; write it like {EXAMPLES['pool']}")

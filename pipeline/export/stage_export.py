@@ -80,7 +80,7 @@ class StageExport:
         return self.part(formats.TFLITE)
 
     def part(self, model_format: Format) -> bytes:
-        """Return the stage as a file of a format, cut out of the model's.
+        """Return the stage as a file, cut out of the model's.
 
         Raises
         ------

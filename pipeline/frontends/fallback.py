@@ -1,4 +1,4 @@
-"""Conversion: the loop by which a model is imported, with more of its operators in islands after each failure."""
+"""Conversion: import in rounds, failed operators moving to islands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Error = TypeVar("Error", bound=Exception)
 
 
 class OperatorRefused(Exception):
-    """Raised when an operator cannot be imported, or would make another type than the model states.
+    """Raised when an operator cannot be imported with its stated type.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class OperatorRefused(Exception):
 
 
 class IslandRefused(Exception):
-    """Raised when the library does not take an island; the text says why.
+    """Raised when the library does not take an island; says why.
 
     Attributes
     ----------
@@ -93,26 +93,26 @@ class Conversion(ABC):
 
     @abstractmethod
     def form(self, operator: Any) -> tuple[Any, ...]:
-        """Return the kind of an operator, and what else those have in common that fail together."""
+        """Return an operator's kind and its common cause of failure."""
 
     @abstractmethod
     def describe(self, operator: Any, cause: str) -> str:
-        """Name an operator that is not supported, with the cause, which may be empty."""
+        """Name an unsupported operator with its cause, if any."""
 
     def seeds(self, reasons: Mapping[int, str]) -> Mapping[int, str]:
-        """Return the operators that have to be in islands, where some are known not to be imported."""
+        """Return the operators for islands, from the unimportable ones."""
         return reasons
 
     def is_hopeless(self, _cause: str) -> bool:
-        """Check whether the library is not asked either."""
+        """Check for a cause that excludes the library too."""
         return False
 
     def suspects(self, island: Island) -> Sequence[str]:
-        """Return the operators of an island that its library may not have."""
+        """Return an island's operators its library may lack."""
         return island.operators
 
     def check_islands(self, packed_models: Sequence[bytes]) -> None:  # noqa: B027 - a library may have all operators
-        """Raise `IslandRefused` if the library has not got an operator of an island either, such as a custom one."""
+        """Raise `IslandRefused` for an operator missing in the library. Such as a custom one."""
 
     def run(self, reasons: Mapping[int, str]) -> ImportedModel:
         """Import the model.
@@ -153,11 +153,11 @@ class Conversion(ABC):
         raise ModelError(f"{self.title}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
 
     def _alike(self, refusal: OperatorRefused) -> Collection[int]:
-        """Return the places of a refused operator, and of those that would fail as it did."""
+        """Return a refused operator's number and its equals'."""
         form = self.form(refusal.operator)
         return [
-            place
-            for place, operator in enumerate(self.operators)
+            index
+            for index, operator in enumerate(self.operators)
             if operator == refusal.operator or (not refusal.is_alone and self.form(operator) == form)
         ]
 
@@ -172,8 +172,8 @@ class Conversion(ABC):
 
     def _unsupported(self, reasons: Mapping[int, str]) -> ModelError:
         complaints: dict[Any, str] = {}
-        for place, cause in reasons.items():
-            operator = self.operators[place]
+        for index, cause in reasons.items():
+            operator = self.operators[index]
             text = self.describe(operator, "" if cause == UNKNOWN else cause)
             complaints.setdefault((self.form(operator)[0], cause), text)
         texts = "; ".join(complaints.values())
@@ -181,6 +181,9 @@ class Conversion(ABC):
 
 
 def without_frames(error: Error) -> Error:
-    """Return an error without what led to it: those frames hold TVM's builder, which warns when it dies unfinished."""
+    """Return an error without its traceback.
+
+    Those frames hold TVM's builder, which warns when it dies unfinished.
+    """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -70,7 +70,7 @@ def _is_onnx(head: bytes) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """A format that can be read, and all that can be done with models of it.
+    """A readable format with everything it can do.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Format:
 
     @property
     def required_library(self) -> SourceRuntime:
-        """Library that runs such models; raises `ModelError` if there is none."""
+        """Library for these models; `ModelError` without one."""
         if self.library is None:
             raise ModelError(f"{self} cannot be verified: no other library runs it")
         return self.library
@@ -137,7 +137,7 @@ def register(entry: Format) -> Format:
 
 
 def of_library(library: SourceRuntime) -> Format:
-    """Return the format whose models a library runs."""
+    """Return the format of a library's models."""
     return next(entry for entry in FORMATS if entry.library == library)
 
 

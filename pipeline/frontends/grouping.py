@@ -55,8 +55,8 @@ def replace_groups(  # noqa: PLR0913 - all but the first two by keyword
     groups = _join(all_links, _grow(all_links, seeds, is_open), is_open, ties)
     results = find_results(all_links, groups)
     islands = {group[0]: write(group, names) for group, names in zip(groups, results, strict=True)}
-    others = set(range(len(nodes))).difference(*groups)
-    parts = [islands.get(n, node) for n, node in enumerate(nodes) if n in others or islands.get(n) is not None]
+    outsiders = set(range(len(nodes))).difference(*groups)
+    parts = [islands.get(n, node) for n, node in enumerate(nodes) if n in outsiders or islands.get(n) is not None]
     return [parts[number] for number in sort_topologically([links(part) for part in parts])]
 
 

@@ -80,7 +80,7 @@ def check(model: Any) -> None:
 
 
 def _reference(model: Any) -> tuple[str, Any]:
-    """Return the name of a model's library, and the module of its frontend that runs models by it."""
+    """Return a model's library, and its runner in the frontend."""
     # Here and not above: the libraries are large, and most calls never verify anything.
     entry = frontends.kind(model)
     return entry.required_library.title, entry.module("reference")

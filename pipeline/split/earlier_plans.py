@@ -76,7 +76,7 @@ def _positions(graph: Graph, plan: Plan, owners: Mapping[str, str]) -> list[int]
 
 
 def _candidates(numbers: Mapping[str, int], unit: StagePlan, owners: Mapping[str, str]) -> list[int]:
-    """Return the positions that may stand for the end of a unit, the best one first."""
+    """Return the possible ends of a unit, the best first."""
     name = unit.operators[-1]
     operator = owners.get(name, name)
     if operator not in numbers:

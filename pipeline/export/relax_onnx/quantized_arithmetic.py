@@ -1,4 +1,6 @@
-"""Layers of integers as DequantizeLinear, a layer of real numbers, and QuantizeLinear, as vendors' compilers want them.
+"""Integer layers as DequantizeLinear, a real layer, and QuantizeLinear.
+
+Vendors' compilers want this form.
 
 The scale of all activations is 1, and weights have the ratios of the model's scales.  Halves are rounded to even here,
 and away from zero there, and sums are real numbers of 32 bits: a result may differ by one step.
@@ -27,7 +29,7 @@ _PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
 
 
 def write_layer(graph: GraphWriter, requantization: Requantization, source: Any) -> Tensor | None:
-    """Write the layer that a requantization ends with bytes; None if it is none that has a form."""
+    """Write the layer before a requantization to bytes, or return None."""
     if requantization.dtype not in _BYTES:
         return None
     if requantization.operator == "Softmax":
@@ -45,7 +47,7 @@ def write_layer(graph: GraphWriter, requantization: Requantization, source: Any)
 
 
 def _write_softmax(graph: GraphWriter, requantization: Requantization, source: Any) -> Tensor:
-    data = graph.tensor(graph.definitions.nearest(source, lambda each: dtype(each) in _BYTES))
+    data = graph.tensor(graph.definitions.nearest(source, lambda operand: dtype(operand) in _BYTES))
     operands = [data, constant(requantization.operand_scale, np.float32), constant(0, data.dtype)]
     real = graph.node("DequantizeLinear", operands, dtype="float32")
     shares = graph.node("Softmax", [real], axis=len(data.shape) - 1)
@@ -65,7 +67,7 @@ def _quantize(graph: GraphWriter, real: Tensor, form: Requantization) -> Tensor:
 
 
 class _RealNumbers:
-    """Writes expressions of integers as the real numbers that they approximate."""
+    """Writer of integer expressions as their real numbers."""
 
     def __init__(self, graph: GraphWriter) -> None:
         self._graph, self._definitions = graph, graph.definitions
@@ -83,8 +85,10 @@ class _RealNumbers:
         return self._graph.cast(self._graph.tensor(expression), "float32")
 
     def average(self, expression: Any) -> Tensor:
-        """Write an average over windows, whose sums are those of a convolution by ones."""
-        sums = self._definitions.nearest(expression, lambda each: self._definitions.call(each, "nn.conv2d") is not None)
+        """Write an average over windows: sums of a convolution by ones."""
+        sums = self._definitions.nearest(
+            expression, lambda operand: self._definitions.call(operand, "nn.conv2d") is not None
+        )
         call = self._definitions.value(sums)
         data = layouts.channels_first(self._graph, self.write(call.args[0]), "NHWC")
         pooled = self._graph.node(
@@ -95,7 +99,7 @@ class _RealNumbers:
         return layouts.channels_as(self._graph, pooled, "NHWC")
 
     def _moved(self, expression: Any) -> Tensor | None:
-        """Write integers that are only moved, or widened."""
+        """Write a move or a widening of integers."""
         call = self._definitions.call(expression, "reshape", "permute_dims", "astype")
         if call is None or not dtype(call.args[0]).startswith("int"):
             return None
@@ -105,7 +109,7 @@ class _RealNumbers:
         return self._graph.reshape(real, shape(call))
 
     def _combined(self, expression: Any) -> Tensor | None:
-        """Write a sum, a difference, a product, or a choice of integers."""
+        """Write a sum, difference, product or choice of integers."""
         call = self._definitions.call(expression, *_KINDS, *_PRODUCTS, "where")
         if call is None or not dtype(call).startswith("int"):
             return None
@@ -131,7 +135,7 @@ class _RealNumbers:
         return self._graph.node("DequantizeLinear", [data, constant(_ONE), constant(zero, data.dtype)], dtype="float32")
 
     def scale(self, source: Any, factor: np.ndarray) -> Tensor:
-        """Write a product with a factor, which is that of the weights where there are some."""
+        """Write a product with a factor, the weights' own if any."""
         graph = self._graph
         mean = find_mean(self._definitions, source)
         if mean is not None and not factor.ndim:
@@ -150,7 +154,10 @@ class _RealNumbers:
         return graph.elementwise("Mul", real, constant(factor, np.float32))
 
     def _product(self, call: Any, factor: np.ndarray, bias: np.ndarray | None) -> Tensor:
-        """Write a product with constant weights, of which each result has its factor, and its bias in front of that."""
+        """Write a product with constant weights.
+
+        Each result has its factor, and its bias before that.
+        """
         graph = self._graph
         weights, axis = _constant_weights(call)
         channels = shape(call)[-1]
@@ -176,7 +183,7 @@ class _RealNumbers:
 
 
 def _constant_weights(call: Any) -> tuple[np.ndarray, int]:
-    """Return weights in the order of ONNX, and the axis along which each place has results of its own."""
+    """Return weights in ONNX's order, with the axis of results."""
     values = array(call.args[1])
     assert values is not None  # noqa: S101 - asked before
     if calls(call, "matmul"):
@@ -188,7 +195,9 @@ def _dequantize_weights(graph: GraphWriter, values: np.ndarray, factor: np.ndarr
     """Write weights as bytes with their scales, where they fit."""
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     if high - low > np.iinfo(np.uint8).max:
-        column = factor.reshape([-1 if each == axis else 1 for each in range(values.ndim)]) if factor.ndim else factor
+        column = (
+            factor.reshape([-1 if number == axis else 1 for number in range(values.ndim)]) if factor.ndim else factor
+        )
         return constant(values * column, np.float32)
     kind, zero = ("int8", 0) if low >= -128 and high <= 127 else ("uint8", -low)
     zeros = np.full(factor.shape, zero, kind)

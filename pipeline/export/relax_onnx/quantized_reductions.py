@@ -1,4 +1,4 @@
-"""Means of bytes, which quantised models have as sums and a factor."""
+"""Means of bytes: sums and a factor in quantised models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BYTES = ("int8", "uint8")
 
 
 class Mean(NamedTuple):
-    """Sum over axes of a tensor of bytes, less their zero point.
+    """Sum of a tensor of bytes over axes, less zero points.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Mean(NamedTuple):
 
 
 def find_mean(definitions: Definitions, expression: Any) -> Mean | None:
-    """Return a sum over axes, of which a product with a factor makes a mean; None if it is none."""
+    """Return the sum over axes inside a mean, or None."""
     less = definitions.with_constant(expression, "subtract")
     total = definitions.call(expression if less is None else less[0], "sum")
     cast = None if total is None else definitions.call(total.args[0], "astype")
@@ -39,5 +39,5 @@ def find_mean(definitions: Definitions, expression: Any) -> Mean | None:
     extents = shape(cast.args[0])
     over = axes(total.attrs.axis, len(extents))
     count = math.prod(extents[axis] for axis in over)
-    zero, rest = divmod(0 if less is None else int(less[1]), count)
-    return None if rest else Mean(cast.args[0], zero, over, count)
+    zero, remainder = divmod(0 if less is None else int(less[1]), count)
+    return None if remainder else Mean(cast.args[0], zero, over, count)

@@ -1,4 +1,4 @@
-"""Requantization as the whole numbers that it is, node by node."""
+"""Requantization as integer nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.model.requantization import Requantization, spread
 
 
 def write_requantization(graph: GraphWriter, requantization: Requantization, operand: Any) -> Tensor:
-    """Write the arithmetic that a kernel has, so that results are equal to the bit."""
+    """Write a kernel's arithmetic, equal to the bit."""
     source = _Number(graph, graph.tensor(operand))
     number: _Number = requantization.compute(_Nodes(graph, requantization.axis), source)
     return number.tensor
@@ -30,7 +30,7 @@ class _Number:
         return _Number(self.graph, self.graph.cast(self.tensor, dtype))
 
     def write(self, kind: str, *others: Any, dtype: str | None = None) -> _Number:
-        """Write an operator of this number and others, which may be plain ones."""
+        """Write an operator on this number, others maybe plain."""
         return _Number(self.graph, self.graph.elementwise(kind, self.tensor, *map(self._tensor, others), dtype=dtype))
 
     def _tensor(self, other: Any) -> Tensor:
@@ -63,7 +63,9 @@ class _Nodes:
 
     def step(self, x: _Number, function: Callable[..., Any], *values: np.ndarray) -> Any:
         rank = len(x.tensor.shape)
-        return function(x, *(_Number(self._graph, constant(spread(each, rank, self._axis))) for each in values))
+        return function(
+            x, *(_Number(self._graph, constant(spread(channel_values, rank, self._axis))) for channel_values in values)
+        )
 
     def choose(self, condition: _Number, first: _Number, second: _Number) -> _Number:
         return condition.write("Where", first, second, dtype=second.tensor.dtype)

@@ -39,7 +39,7 @@ _LEFT_WHOLE = {"Bernoulli", "SequenceMap"}
 
 
 def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback: bool) -> ImportedModel:
-    """Return a model in Relax; what cannot be imported is in islands, if `fallback` says so.
+    """Return a model in Relax, with islands if `fallback` allows.
 
     Whether TVM can import a node shows only when it tries.  A model is first imported as it is; if that fails it is
     brought into plain terms, and then imported with more islands after each failure.
@@ -151,7 +151,7 @@ def simplify(path: Path, model: Any, kinds: Sequence[str] | None = None) -> Any:
 
 
 def _composite_kinds(model: Any) -> list[str]:
-    """Return the operators without a converter that ONNX defines by others, and those of the model in such a form."""
+    """Return the composite operators without a converter, the model's included."""
     schemas = onnx.defs.get_all_schemas()
     functions = {schema.name for schema in schemas if schema.domain == "" and _has_definition(schema)}
     forms = {model.graph.node[number].op_type for number in _find_unsupported(model.graph)}
@@ -188,6 +188,6 @@ def _import(
 
 
 def _find_unsupported(graph: Any) -> dict[int, str]:
-    """Return the numbers of the nodes that cannot be imported, with the reasons."""
+    """Return the numbers of unimportable nodes, with reasons."""
     read = {name for node in graph.node for name in tensors_read(node)} | {value.name for value in graph.output}
     return {number: cause for number, node in enumerate(graph.node) if (cause := why_unsupported(node, read))}

@@ -1,4 +1,7 @@
-"""Relax modules: read from memory or JSON, and written as JSON, which TVM's own tools read as well."""
+"""Relax modules: read from memory or JSON, written as JSON.
+
+TVM's own tools read it as well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFLite graph -> Relax module, with islands for what LiteRT has to compute."""
+"""TFLite graph -> Relax module, with islands for LiteRT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.model.imported_model import ImportedModel, Island
 
 
 def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
-    """Return a model in Relax; what is not converted to just what LiteRT computes is in islands, if `fallback`.
+    """Return a model in Relax, with islands for inexact operators.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class _TfliteConversion(Conversion):
 
 
 def _pack_ends(graph: TfliteGraph) -> list[str]:
-    """Let frames carry what no tensor of a fixed shape holds as bytes, and return what is so, and why."""
+    """Pack inputs and outputs without fixed shapes; return remarks."""
     notes = []
     for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for tensor in tensors:
@@ -99,10 +99,10 @@ def _pack_ends(graph: TfliteGraph) -> list[str]:
 
 
 def _at_packed_ends(live_operators: Sequence[TfliteOperator]) -> dict[int, str]:
-    """Return the places of operators that read or make what frames carry as bytes: LiteRT computes these."""
+    """Return operators on packed inputs and outputs: LiteRT's."""
     return {
-        place: f"{tensor.name!r} {tensor.packed_because}"
-        for place, operator in enumerate(live_operators)
+        number: f"{tensor.name!r} {tensor.packed_because}"
+        for number, operator in enumerate(live_operators)
         for tensor in (*operator.operands, *operator.outputs)
         if tensor.packed_because
     }
@@ -114,12 +114,12 @@ def _quantizations(graph: TfliteGraph) -> tuple[Quantization, ...]:
 
 
 def _live(graph: TfliteGraph) -> list[TfliteOperator]:
-    """Return the operators that an output depends on, or that keep something for the next frame."""
+    """Return the operators behind outputs and kept state."""
     needed = {tensor.number for tensor in graph.outputs}
     live_operators = []
     for operator in reversed(graph.operators):
-        made = {tensor.number for tensor in operator.outputs if not tensor.is_constant}
-        if made & needed or operator.kind in STATE_KINDS:
+        computed = {tensor.number for tensor in operator.outputs if not tensor.is_constant}
+        if computed & needed or operator.kind in STATE_KINDS:
             needed.update(tensor.number for tensor in operator.operands)
             live_operators.append(operator)
     return live_operators[::-1]
@@ -131,23 +131,23 @@ def _objections(
     *,
     approximate: bool,
 ) -> dict[int, str]:
-    """Return the places of the operators that no converter takes, with the reasons."""
+    """Return the positions of unconvertible operators, with reasons."""
     importer = TfliteImporter(graph)
     choices = [operators.choose(importer, operator, approximate=approximate) for operator in live_operators]
-    return {place: choice for place, choice in enumerate(choices) if isinstance(choice, str)}
+    return {number: choice for number, choice in enumerate(choices) if isinstance(choice, str)}
 
 
 def _before_rounding(live_operators: Sequence[TfliteOperator]) -> dict[int, str]:
-    """Return the places of operators before those that quantise real numbers anew for each frame.
+    """Return the operators before a quantisation of each frame.
 
     Their scale is that of the largest number, and their steps are coarse: what differs in its last bit makes a
     difference of percents.
     """
     needed: set[int] = set()
-    places = {}
-    for place, operator in reversed(list(enumerate(live_operators))):
+    reasons = {}
+    for number, operator in reversed(list(enumerate(live_operators))):
         if needed.intersection(tensor.number for tensor in operator.outputs):
-            places[place] = "what it makes is quantised anew for each frame"
-        if place in places or operator.quantizes_anew:
+            reasons[number] = "what it makes is quantised anew for each frame"
+        if number in reasons or operator.quantizes_anew:
             needed.update(tensor.number for tensor in operator.operands if not tensor.is_constant)
-    return places
+    return reasons

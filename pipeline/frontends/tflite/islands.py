@@ -40,11 +40,11 @@ def replace_by_islands(
     islands = []
 
     def write(group: list[int], results: set[int]) -> IslandNode | None:
-        members = [operators[place] for place in group]
+        members = [operators[number] for number in group]
         node = writer.write(members, outputs | results)
         if not node.outputs:
             return None
-        reason = next((reasons[place] for place in group if place in reasons), STATE)
+        reason = next((reasons[number] for number in group if number in reasons), STATE)
         kinds, keeps_state = tuple(map(_describe, members)), writer.keeps_state(members)
         islands.append(Island(node.outputs[0].name, kinds, reason, keeps_state=keeps_state))
         return node

@@ -20,7 +20,7 @@ LONGEST_S = 300
 
 
 class ProbeFailed(IslandRefused):
-    """Raised when LiteRT does not run a model; the text says why."""
+    """Raised when LiteRT does not run a model; says why."""
 
 
 def probe(

@@ -1,4 +1,4 @@
-"""Exported program -> Relax module, with islands where TVM's importer fails."""
+"""Exported program -> Relax module, with islands where TVM fails."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ class TorchConversion(Conversion):
         self._values: dict[Any, Any] = {}
 
     def seeds(self, reasons: Mapping[int, str]) -> Mapping[int, str]:
-        """Return the nodes that have to be in islands; what follows from constants is computed here."""
-        refused = {self.operators[place]: reason for place, reason in reasons.items()}
+        """Return the nodes for islands, once constants are folded."""
+        refused = {self.operators[number]: reason for number, reason in reasons.items()}
         self._values = fold(self.operators, self._tensors, self._symbols, refused)
         open_nodes = {
-            place: "its type or shape is none of a fixed tensor's"
-            for place, node in enumerate(self.operators)
+            number: "its type or shape is none of a fixed tensor's"
+            for number, node in enumerate(self.operators)
             if node.op == "call_function" and is_open(node, self._symbols) and not _has_parts(node)
         }
         seeds = open_nodes | dict(reasons)
-        return {place: reason for place, reason in seeds.items() if self.operators[place] not in self._values}
+        return {number: reason for number, reason in seeds.items() if self.operators[number] not in self._values}
 
     def is_hopeless(self, cause: str) -> bool:
-        """Check whether a node must not be computed at all."""
+        """Check for a node nobody may compute."""
         return cause in NEVER
 
     def form(self, node: Any) -> tuple[Any, ...]:
-        """Return the operator of a node, and its arguments but for tensors."""
-        plain = [each for each in (*node.args, *node.kwargs.items()) if not hasattr(each, "op")]
+        """Return a node's operator and non-tensor arguments."""
+        plain = [argument for argument in (*node.args, *node.kwargs.items()) if not hasattr(argument, "op")]
         return node.target, node.op, repr(plain)
 
     def describe(self, node: Any, cause: str) -> str:
@@ -67,25 +67,25 @@ class TorchConversion(Conversion):
         return f"{node.target.__name__} ({describe_place(node)}{cause and ', '}{cause})"
 
     def _needed_nodes(self, values: Mapping[Any, Any] | None = None) -> set[Any]:
-        """Return the nodes that outputs depend on but by way of `values`; neither guards nor a dropout's mask."""
+        """Return the nodes behind outputs, up to `values`. Neither guards nor a dropout's mask."""
         outputs = {spec.arg.name for spec in self._program.graph_signature.output_specs if _is_result(spec)}
         pending = [node for node in self._program.graph.nodes if node.op == "output"]
         needed: set[Any] = set()
         while pending:
             node = pending.pop()
-            for other in node.all_input_nodes:
-                is_needed = node.op != "output" or other.name in outputs
-                if is_needed and other not in needed and other not in (values or {}):
-                    needed.add(other)
-                    pending.append(other)
+            for operand in node.all_input_nodes:
+                is_needed = node.op != "output" or operand.name in outputs
+                if is_needed and operand not in needed and operand not in (values or {}):
+                    needed.add(operand)
+                    pending.append(operand)
         return needed
 
     def import_model(self, reasons: Mapping[int, str]) -> tuple[ImportedModel, Sequence[bytes]]:
-        """Import the program; PyTorch has all of its operators, so that nobody has to ask."""
+        """Import the program. PyTorch has all of its operators, so nobody has to ask."""
         values, needed = self._values, self._needed_nodes(self._values)
         nodes = [node for node in self.operators if node.op == "call_function" and node in needed]
         seeds = {
-            node: reasons[place] for place, node in enumerate(self.operators) if place in reasons and node in needed
+            node: reasons[number] for number, node in enumerate(self.operators) if number in reasons and node in needed
         }
         parts = units([node for node in nodes if not self._is_number(node)], seeds, values, self._symbols)
         if self.fallback:
@@ -125,10 +125,10 @@ class TorchConversion(Conversion):
 
 
 def _has_parts(node: Any) -> bool:
-    """Check whether a node makes several tensors, which are taken out of its result."""
+    """Check for a node with several tensors in its result."""
     return isinstance(node.meta.get("val"), list | tuple)
 
 
 def _is_result(spec: Any) -> bool:
-    """Check whether an output is one of the caller's; of effects, those that matter are refused."""
+    """Check for an output of the caller. Effects that matter are refused."""
     return bool(spec.kind.name == "USER_OUTPUT")

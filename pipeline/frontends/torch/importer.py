@@ -24,19 +24,19 @@ def find_unsupported(nodes: Iterable[Any]) -> dict[int, str]:
     """Return the unimportable nodes with reasons."""
     converter_names = TorchImporter().convert_map
     reasons: dict[int, str] = {}
-    for place, node in enumerate(nodes):
+    for number, node in enumerate(nodes):
         # Placeholders and outputs have no operator, and extents are numbers when it comes to importing.
         if node.op != "call_function" or signature.is_number(node) or is_promise(node):
             continue
         if cause := why_refused(node.target):
-            reasons[place] = cause
+            reasons[number] = cause
         elif node.target.__name__ not in converter_names:
-            reasons[place] = UNKNOWN
+            reasons[number] = UNKNOWN
     return reasons
 
 
 def describe_place(node: Any) -> str:
-    """Name a node, and the module of the program that it is in."""
+    """Name a node and its module in the program."""
     # From the outermost module to the innermost, which says most.
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     module = f" in module {stack[-1][0]!r}" if stack and stack[-1][0] else ""

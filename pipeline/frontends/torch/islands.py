@@ -75,9 +75,9 @@ def units(
 
     def links(part: Any) -> grouping.Links:
         members = part.nodes if isinstance(part, NodeIsland) else (part,)
-        read = dict.fromkeys(other for node in members for other in node.all_input_nodes if other not in members)
-        tensors = [other for other in read if other.op == "call_function" and other not in values]
-        return grouping.Links(tuple(other for other in tensors if not _is_fixed(other, symbols)), members)
+        read = dict.fromkeys(operand for node in members for operand in node.all_input_nodes if operand not in members)
+        tensors = [operand for operand in read if operand.op == "call_function" and operand not in values]
+        return grouping.Links(tuple(operand for operand in tensors if not _is_fixed(operand, symbols)), members)
 
     return grouping.replace_groups(
         nodes,

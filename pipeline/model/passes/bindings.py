@@ -85,7 +85,7 @@ def kernel(value: Any) -> Any:
 
 
 def with_form(call: Any, form: Mapping[str, Any]) -> Any:
-    """Return the call of a kernel with what it computes, for users with a better implementation.
+    """Return a kernel's call with its form, for better implementations.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def with_form(call: Any, form: Mapping[str, Any]) -> Any:
 
 
 def form_of(value: Any) -> dict[str, Any]:
-    """Return what a kernel's call computes; empty for anything else."""
+    """Return the form of a kernel's call, or {}."""
     attributes = value.attrs if kernel(value) is not None else None
     form: dict[str, Any] = json.loads(str(attributes[_FORM])) if attributes and _FORM in attributes else {}
     return form

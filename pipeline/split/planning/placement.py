@@ -1,4 +1,4 @@
-"""Placement: causes for the devices of a plan's stages, kept in the plan."""
+"""Placement: causes of each stage's device, kept in the plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BEST = {
 
 @dataclass(frozen=True)
 class Placement:
-    """A solution that became a plan, with the request behind it.
+    """A solution turned plan, with its request.
 
     Attributes
     ----------
@@ -47,21 +47,21 @@ class Placement:
         return replace(self.plan, stages=tuple(replace(stage, cause=self._cause(stage, part)) for stage, part in pairs))
 
     def _cause(self, stage: StagePlan, part: StageSolution) -> str:
-        """Return the first cause that holds, from the user's word to the whole plan's good."""
-        others = dict(self._others(stage, part))
+        """Return the first valid cause, from user to whole plan."""
+        alternatives = dict(self._others(stage, part))
         user_cause = "asked for" if self.has_devices else self._pin(part) or _borrowing(stage)
-        cause = user_cause or self._lone(stage, part, others)
+        cause = user_cause or self._lone(stage, part, alternatives)
         if not cause and self.has_cuts:
             cause = "the first device that runs it, since its cuts are given"
-        faster = {name: seconds for name, seconds in others.items() if seconds < part.compute}
-        return cause or (self._obstacle(stage, part, faster) if faster else self._fastest(part, others))
+        faster = {name: seconds for name, seconds in alternatives.items() if seconds < part.compute}
+        return cause or (self._obstacle(stage, part, faster) if faster else self._fastest(part, alternatives))
 
     def _pin(self, part: StageSolution) -> str:
         pins = [self.timed.pins[group] for group in range(part.begin, part.end) if group in self.timed.pins]
         return "; ".join(dict.fromkeys(pin.reason for pin in pins))
 
     def _others(self, stage: StagePlan, part: StageSolution) -> Iterator[tuple[str, float]]:
-        """Yield other devices and runtimes that run a stage, with its computing time on one core of them."""
+        """Yield other devices and runtimes with one core's seconds."""
         board = self.timed.board
         for device in board.devices:
             for name in self.timed.variants(device):
@@ -69,11 +69,11 @@ class Placement:
                 if name != stage.device and np.isfinite(seconds):
                     yield name, seconds
 
-    def _lone(self, stage: StagePlan, part: StageSolution, others: Mapping[str, float]) -> str:
-        """Return why no other device runs a stage, empty where one does."""
+    def _lone(self, stage: StagePlan, part: StageSolution, alternatives: Mapping[str, float]) -> str:
+        """Return why no other device runs a stage, or ""."""
         board = self.timed.board
         devices = [device for device in board.devices if not device.is_called(stage.device)]
-        if others:
+        if alternatives:
             return ""
         if not devices:
             return "the only device"
@@ -82,17 +82,17 @@ class Placement:
         if not len(nowhere):
             return "no other device runs all of it"
         group = part.begin + int(nowhere[0])
-        operator = next(each for each in self.timed.graph.operators if each.group == group)
+        operator = next(candidate for candidate in self.timed.graph.operators if candidate.group == group)
         return f"the only device that runs {operator.name!r} ({operator.kind})"
 
-    def _fastest(self, part: StageSolution, others: Mapping[str, float]) -> str:
+    def _fastest(self, part: StageSolution, alternatives: Mapping[str, float]) -> str:
         basis = "measured" if self.plan.measured else "estimated"
-        name, seconds = min(others.items(), key=lambda other: other[1])
+        name, seconds = min(alternatives.items(), key=lambda pair: pair[1])
         return f"{basis} fastest: {_ms(part.compute)}, {name} {_ms(seconds)}"
 
     def _obstacle(self, stage: StagePlan, part: StageSolution, faster: Mapping[str, float]) -> str:
-        """Return why a stage is not on the device that computes it the fastest."""
-        name, seconds = min(faster.items(), key=lambda other: other[1])
+        """Return why a stage is not on its fastest device."""
+        name, seconds = min(faster.items(), key=lambda pair: pair[1])
         device = self.timed.board.device(name)
         nbytes = float(Footprint.of(self.timed.graph).stage_bytes(part.begin, part.end, 1))
         if device.memory_bytes and nbytes > device.memory_bytes:
@@ -100,15 +100,15 @@ class Placement:
         own_s, other_s = part.compute + stage.transfer_s, seconds + self._transfer_s(stage, name)
         if own_s <= other_s:
             return f"fastest with its transfers: {_ms(own_s)}, {name} {_ms(other_s)}"
-        users = [each.name for each in self.plan.stages if each is not stage and device.is_called(each.device)]
+        users = [user.name for user in self.plan.stages if user is not stage and device.is_called(user.device)]
         if users and len(users) >= device.places:
             return f"{name}, which computes it in {_ms(seconds)}, has {' and '.join(users)}"
         return f"{_BEST[self.goal]}; {name} computes it in {_ms(seconds)}"
 
     def _transfer_s(self, stage: StagePlan, name: str) -> float:
-        """Return the seconds that a stage's tensors would take to another device and back."""
+        """Return the seconds of a stage's tensors there and back."""
         moved = replace(stage, device=name, cores=(), replicas=1, replica_devices=(), replica_seconds=(), steps=())
-        stages = tuple(moved if each is stage else each for each in self.plan.stages)
+        stages = tuple(moved if planned is stage else planned for planned in self.plan.stages)
         moves = find_moves(replace(self.plan, stages=stages))[self.plan.stages.index(stage)]
         return moves.enter_s + moves.leave_s
 

@@ -1,4 +1,4 @@
-"""Operators of ONNX in Relax: families of converters, each a file with its table ``CONVERTERS`` by kind.
+"""Operators of ONNX in Relax: families with ``CONVERTERS`` by kind.
 
 A `Converter` (see `node_call`) takes a `NodeCall` and returns the node's result as a Relax expression, a tuple of
 several, or None where TVM's own converter is right.  It raises `ValueError` with the reason where it cannot; then ONNX

@@ -1,4 +1,4 @@
-"""Operators of quantised tensors, in the form that the clean-up makes integer arithmetic of: real numbers in between.
+"""Quantised operators as real numbers, for the clean-up to make integer.
 
 Those of ``com.microsoft`` are what ONNX Runtime's quantiser writes in its QOperator format.
 """
@@ -17,7 +17,7 @@ from pipeline.model.passes.bindings import array, constant
 
 
 def _real(call: NodeCall, position: int, axis: int = 0) -> Any:
-    """Return the real numbers of a tensor whose scale and zero point are the next two operands."""
+    """Return a tensor's real numbers; scale and zero point follow it."""
     data, scale = call.inputs[position], _scale(call, position + 1)
     zero = call.input(position + 2)
     zero = relax.const(0, call.dtype(position)) if zero is None else _scalar_or_row(zero)
@@ -25,7 +25,7 @@ def _real(call: NodeCall, position: int, axis: int = 0) -> Any:
 
 
 def _quantized(call: NodeCall, value: Any, position: int) -> Any:
-    """Return a result quantised with the scale and zero point that are operands."""
+    """Return a result quantised with two of the operands."""
     zero = call.input(position + 1)
     zero = relax.const(0, call.dtype()) if zero is None else _scalar_or_row(zero)
     zero = call.normal(zero)
@@ -69,7 +69,7 @@ def _convolution(call: NodeCall) -> Any:
 
 
 def _product(call: NodeCall) -> Any:
-    """Return ``QLinearMatMul``; scales of several rows or columns are not known to TVM's operator."""
+    """Return ``QLinearMatMul``, also with scales per row or column."""
     last = len(call.shape(3)) - 1
     if any(np.prod(call.shape(position)) != 1 for position in (1, 2)):
         raise ValueError("with scales for each row")
@@ -118,7 +118,7 @@ def _softmax(call: NodeCall, data: Any) -> Any:
 
 
 def _dequantize_blocks(call: NodeCall) -> Any:
-    """Return ``DequantizeLinear`` with a scale for each block of an axis; weights become real numbers at once."""
+    """Return ``DequantizeLinear`` by blocks of an axis; weights fold at once."""
     block = int(call.attributes.get("block_size", 0))
     if not block:
         return None
@@ -134,7 +134,7 @@ def _dequantize_blocks(call: NodeCall) -> Any:
 
 
 def _quantize_blocks(call: NodeCall) -> Any:
-    """Return ``QuantizeLinear`` with a scale for each block of an axis."""
+    """Return ``QuantizeLinear`` by blocks of an axis."""
     block = int(call.attributes.get("block_size", 0))
     dtype = (call.results[0] or (None, None))[1]
     if not block or dtype not in ("int8", "uint8", "int16", "uint16"):

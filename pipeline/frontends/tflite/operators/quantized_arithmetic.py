@@ -1,4 +1,4 @@
-"""Sums, products and activations of quantised tensors, element by element, as LiteRT's reference kernels round."""
+"""Element-wise quantised operators, rounded as LiteRT's reference kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EXTRA_BITS = {"int8": 20, "uint8": 20, "int16": 15}
 
 
 def add(importer: Any, operator: TfliteOperator, combine: Callable[[Any, Any], Any]) -> Any:
-    """Return ``ADD`` or ``SUB``: both terms in a scale of their own, twice as large as the larger one's."""
+    """Return ``ADD`` or ``SUB`` in twice the larger scale."""
     bb, output = importer.bb, operator.outputs[0]
     if output.dtype == "int16" and _has_power_scales(operator):
         return _add_powers(importer, operator, combine)
@@ -56,10 +56,10 @@ def _shifted(importer: Any, tensor: TfliteTensor, bits: int) -> Any:
 
 
 def _has_power_scales(operator: TfliteOperator) -> bool:
-    """Return whether LiteRT shifts instead: all scales are powers of two, and the options allow it."""
+    """Check if LiteRT shifts instead: power-of-two scales, allowed by options."""
     if operator.options is not None and not operator.options.PotScaleInt16():
         return False
-    return all(math.frexp(float(scale_of(each)))[0] == 0.5 for each in (*operator.operands, operator.outputs[0]))
+    return all(math.frexp(float(scale_of(tensor)))[0] == 0.5 for tensor in (*operator.operands, operator.outputs[0]))
 
 
 def _add_powers(importer: Any, operator: TfliteOperator, combine: Callable[[Any, Any], Any]) -> Any:
@@ -87,7 +87,7 @@ def multiply(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def quantize(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``QUANTIZE``, also of a tensor that is quantised already."""
+    """Return ``QUANTIZE``, also of quantised tensors."""
     source, output = operator.operands[0], operator.outputs[0]
     if source.dtype == "float32":
         return _round(importer, source, output)
@@ -96,7 +96,7 @@ def quantize(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def _round(importer: Any, source: TfliteTensor, output: TfliteTensor) -> Any:
-    """Return real numbers as integers: halves are rounded away from zero."""
+    """Return real numbers as integers, halves away from zero."""
     zero, limits = zero_of(output), np.iinfo(output.dtype)
     quotient = op.divide(importer.value(source), relax.const(scale_of(output)))
     # Within bounds first: a conversion beyond int32's is not defined.
@@ -114,7 +114,7 @@ def dequantize(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def rectify(importer: Any, operator: TfliteOperator, activation: int) -> Any:
-    """Return an activation that only bounds values, in another scale."""
+    """Return a bounding activation in another scale."""
     source, output = operator.operands[0], operator.outputs[0]
     # In float32, as LiteRT computes the factor.
     factor = scale_of(source) / scale_of(output)
@@ -150,7 +150,7 @@ def extreme(importer: Any, operator: TfliteOperator, choose: Callable[[Any, Any]
 
 
 def concatenation(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``CONCATENATION``; unsigned bytes in other scales are rescaled by real numbers."""
+    """Return ``CONCATENATION``; foreign unsigned scales pass real numbers."""
     output = operator.outputs[0]
     parts = [_in_scale(importer, tensor, output) for tensor in operator.operands]
     return op.concat(parts, operator.options.Axis() % len(output.shape)) if len(parts) > 1 else parts[0]
@@ -168,7 +168,7 @@ def _in_scale(importer: Any, tensor: TfliteTensor, output: TfliteTensor) -> Any:
 
 
 def same_scale(first: TfliteTensor, second: TfliteTensor) -> bool:
-    """Return whether equal integers of two tensors stand for equal numbers."""
+    """Compare two tensors' scales and zero points."""
     if first.scale is None or second.scale is None:
         return first.scale is second.scale
     return np.array_equal(first.scale.scales, second.scale.scales) and np.array_equal(
@@ -177,21 +177,21 @@ def same_scale(first: TfliteTensor, second: TfliteTensor) -> bool:
 
 
 def _two(_importer: Any, operator: TfliteOperator) -> str:
-    return object_to(operator, places=(0, 1))
+    return object_to(operator, positions=(0, 1))
 
 
-def _one(_importer: Any, operator: TfliteOperator) -> str:
+def _object_to_unary(_importer: Any, operator: TfliteOperator) -> str:
     return object_to(operator)
 
 
 def _in_one_scale(_importer: Any, operator: TfliteOperator) -> str:
-    reason = object_to(operator, places=(0, 1))
+    reason = object_to(operator, positions=(0, 1))
     is_same = all(same_scale(tensor, operator.outputs[0]) for tensor in operator.operands)
     return reason or ("" if is_same else "its tensors have several scales")
 
 
 def _concatenated(_importer: Any, operator: TfliteOperator) -> str:
-    if reason := object_to(operator, places=tuple(range(len(operator.inputs)))):
+    if reason := object_to(operator, positions=tuple(range(len(operator.inputs)))):
         return reason
     output = operator.outputs[0]
     is_same = output.dtype == "uint8" or all(same_scale(tensor, output) for tensor in operator.operands)
@@ -218,10 +218,10 @@ CONVERTERS: dict[str, Converter] = {
     "ADD": Converter(functools.partial(add, combine=op.add), _two),
     "SUB": Converter(functools.partial(add, combine=op.subtract), _two),
     "MUL": Converter(multiply, _two),
-    "RELU": Converter(functools.partial(rectify, activation=1), _one),
-    "RELU_N1_TO_1": Converter(functools.partial(rectify, activation=2), _one),
-    "RELU6": Converter(functools.partial(rectify, activation=3), _one),
-    "LEAKY_RELU": Converter(leaky_relu, _one),
+    "RELU": Converter(functools.partial(rectify, activation=1), _object_to_unary),
+    "RELU_N1_TO_1": Converter(functools.partial(rectify, activation=2), _object_to_unary),
+    "RELU6": Converter(functools.partial(rectify, activation=3), _object_to_unary),
+    "LEAKY_RELU": Converter(leaky_relu, _object_to_unary),
     "PRELU": Converter(prelu, _two),
     "MAXIMUM": Converter(functools.partial(extreme, choose=op.maximum), _in_one_scale),
     "MINIMUM": Converter(functools.partial(extreme, choose=op.minimum), _in_one_scale),
@@ -229,4 +229,4 @@ CONVERTERS: dict[str, Converter] = {
     "DEQUANTIZE": Converter(dequantize, _to_real),
     "QUANTIZE": Converter(quantize, _to_integers),
 }
-"""By kind."""
+"""Converters by kind."""

@@ -1,4 +1,4 @@
-"""Operators that move integers as they are, whatever scale they have; TVM's own ones want real numbers."""
+"""Operators that move integers in any scale. TVM's want real numbers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pipeline.model.passes.bindings import constant
 op = relax.op
 
 
-def _numbers(operator: TfliteOperator, place: int) -> list[int]:
+def _numbers(operator: TfliteOperator, position: int) -> list[int]:
     """Return the values of a constant operand."""
-    return [int(value) for value in np.asarray(operator.operands[place].values).reshape(-1)]
+    return [int(value) for value in np.asarray(operator.operands[position].values).reshape(-1)]
 
 
 def reshape(importer: Any, operator: TfliteOperator, data: int = 0) -> Any:
-    """Return an operator that only states another shape."""
+    """Return an operator that only changes the shape."""
     return op.reshape(importer.value(operator.operands[data]), operator.outputs[0].shape)
 
 
@@ -33,7 +33,7 @@ def transpose(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def pad(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``PAD``, by the integer that stands for 0, or ``PADV2``."""
+    """Return ``PAD`` with the zero point, or ``PADV2``."""
     data, _, *value = operator.operands
     filler = int(np.asarray(value[0].values).reshape(())) if value else zero_of(operator.outputs[0])
     return op.nn.pad(importer.value(data), _numbers(operator, 1), "constant", filler)
@@ -52,19 +52,23 @@ def strided_slice(importer: Any, operator: TfliteOperator) -> Any:
     data, options = operator.operands[0], operator.options
     value, slices = importer.value(data), {}
     masks = options.BeginMask(), options.EndMask(), options.ShrinkAxisMask()
-    for axis, (begin, end, step) in enumerate(zip(*(_numbers(operator, place) for place in (1, 2, 3)), strict=True)):
-        places = _places(data.shape[axis], begin, end, step, [bool(mask >> axis & 1) for mask in masks])
-        if places.step > 0:
-            slices[axis] = places
+    for axis, (begin, end, step) in enumerate(
+        zip(*(_numbers(operator, position) for position in (1, 2, 3)), strict=True)
+    ):
+        positions = _axis_positions(data.shape[axis], begin, end, step, [bool(mask >> axis & 1) for mask in masks])
+        if positions.step > 0:
+            slices[axis] = positions
         else:
-            value = op.take(value, constant(np.array(places, np.int64)), axis=axis)
+            value = op.take(value, constant(np.array(positions, np.int64)), axis=axis)
     if slices:
-        first, last, steps = ([getattr(each, name) for each in slices.values()] for name in ("start", "stop", "step"))
+        first, last, steps = (
+            [getattr(axis_range, name) for axis_range in slices.values()] for name in ("start", "stop", "step")
+        )
         value = op.strided_slice(value, list(slices), first, last, steps)
     return op.reshape(value, operator.outputs[0].shape)
 
 
-def _places(extent: int, begin: int, end: int, step: int, masks: list[bool]) -> range:
+def _axis_positions(extent: int, begin: int, end: int, step: int, masks: list[bool]) -> range:
     if masks[2]:
         return range(begin % extent, begin % extent + 1)
     return range(extent)[slice(None if masks[0] else begin, None if masks[1] else end, step)]
@@ -92,8 +96,8 @@ def unpack(importer: Any, operator: TfliteOperator) -> Any:
     data = operator.operands[0]
     axis, value = operator.options.Axis() % len(data.shape), importer.value(data)
     parts = [
-        importer.bb.emit(op.reshape(op.strided_slice(value, [axis], [place], [place + 1]), output.shape))
-        for place, output in enumerate(operator.outputs)
+        importer.bb.emit(op.reshape(op.strided_slice(value, [axis], [position], [position + 1]), output.shape))
+        for position, output in enumerate(operator.outputs)
     ]
     return relax.Tuple(parts) if len(parts) > 1 else parts[0]
 
@@ -105,15 +109,15 @@ def tile(importer: Any, operator: TfliteOperator) -> Any:
 
 def gather(importer: Any, operator: TfliteOperator) -> Any:
     """Return ``GATHER`` without a batch."""
-    data, places = operator.operands
+    data, indices = operator.operands
     axis = operator.options.Axis() % len(data.shape)
-    return op.reshape(op.take(importer.value(data), importer.value(places), axis=axis), operator.outputs[0].shape)
+    return op.reshape(op.take(importer.value(data), importer.value(indices), axis=axis), operator.outputs[0].shape)
 
 
 def gather_nd(importer: Any, operator: TfliteOperator) -> Any:
     """Return ``GATHER_ND``."""
-    data, places = map(importer.value, operator.operands)
-    return op.gather_nd(data, importer.bb.emit(op.astype(places, "int64")))
+    data, indices = map(importer.value, operator.operands)
+    return op.gather_nd(data, importer.bb.emit(op.astype(indices, "int64")))
 
 
 def reverse(importer: Any, operator: TfliteOperator) -> Any:
@@ -143,7 +147,7 @@ def space_to_depth(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def space_to_batch(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``SPACE_TO_BATCH_ND`` of an image; it is widened by the integer that stands for 0."""
+    """Return ``SPACE_TO_BATCH_ND`` of an image, padded with the zero point."""
     data, output = operator.operands[0], operator.outputs[0]
     (rows, columns), widths = _numbers(operator, 1), _numbers(operator, 2)
     padded = op.nn.pad(importer.value(data), [0, 0, *widths, 0, 0], "constant", zero_of(output))
@@ -169,38 +173,38 @@ def nearest(importer: Any, operator: TfliteOperator) -> Any:
     data, output, options = operator.operands[0], operator.outputs[0], operator.options
     value = importer.value(data)
     for axis in (1, 2):
-        places = _nearest_places(
+        positions = _nearest_places(
             data.shape[axis], output.shape[axis], align=options.AlignCorners(), centers=options.HalfPixelCenters()
         )
-        value = op.take(value, constant(places), axis=axis)
+        value = op.take(value, constant(positions), axis=axis)
     return value
 
 
 def _nearest_places(extent: int, results: int, *, align: bool, centers: bool) -> np.ndarray:
-    """Return the places along an axis, in float32 as LiteRT computes them."""
+    """Return the positions along an axis in LiteRT's float32."""
     scale = np.float32(extent - 1) / np.float32(results - 1) if align and results > 1 else None
     scale = np.float32(extent) / np.float32(results) if scale is None else scale
     scaled = (np.arange(results).astype(np.float32) + np.float32(0.5 if centers else 0)) * scale
     rounded = np.floor(scaled + np.float32(0.5)) if align else np.floor(scaled)
-    places: np.ndarray = np.clip(rounded.astype(np.int64), 0, extent - 1)
-    return places
+    positions: np.ndarray = np.clip(rounded.astype(np.int64), 0, extent - 1)
+    return positions
 
 
 def extreme_place(importer: Any, operator: TfliteOperator, function: Callable[..., Any]) -> Any:
     """Return ``ARG_MAX`` or ``ARG_MIN``, the first place of equal ones."""
     value = op.astype(importer.value(operator.operands[0]), "int32")
-    places = function(value, _numbers(operator, 1)[0] % len(operator.operands[0].shape))
-    return op.reshape(op.astype(places, operator.outputs[0].dtype), operator.outputs[0].shape)
+    indices = function(value, _numbers(operator, 1)[0] % len(operator.operands[0].shape))
+    return op.reshape(op.astype(indices, operator.outputs[0].dtype), operator.outputs[0].shape)
 
 
-def _object(*places: int, data: int = 0) -> Callable[[Any, TfliteOperator], str]:
-    """Return the objection to other tensors than quantised ones, and to operands that are no constants."""
+def _object(*positions: int, data: int = 0) -> Callable[[Any, TfliteOperator], str]:
+    """Return the objection to unquantised tensors and computed operands."""
 
     def why_not(_importer: Any, operator: TfliteOperator) -> str:
         if not _is_integer(operator.operands[data]):
             return NOT_QUANTIZED
         open_operand = next(
-            (operator.operands[place] for place in places if operator.operands[place].values is None), None
+            (operator.operands[position] for position in positions if operator.operands[position].values is None), None
         )
         return f"its operand {open_operand.name!r} is no constant" if open_operand is not None else ""
 
@@ -260,4 +264,4 @@ CONVERTERS: dict[str, Converter] = {
     "TRANSPOSE": Converter(transpose, _object(1)),
     "UNPACK": Converter(unpack, _object()),
 }
-"""By kind."""
+"""Converters by kind."""

@@ -26,7 +26,7 @@ from pipeline.model.requantization import TWICE, Multiplier, Requantization
 op = relax.op
 
 _VALID = 1
-"""Of the schema's enumeration Padding."""
+"""VALID in the schema's enumeration Padding."""
 
 
 def _padding(operator: TfliteOperator) -> tuple[int, int, int, int]:
@@ -45,7 +45,7 @@ def _strides(operator: TfliteOperator) -> tuple[int, int]:
 
 
 def average_pool(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``AVERAGE_POOL_2D``: sums as of a convolution by ones, divided by the elements that count."""
+    """Return ``AVERAGE_POOL_2D``: sums by ones over the counted elements."""
     data, output = operator.operands[0], operator.outputs[0]
     channels = data.shape[3]
     ones = np.ones((*_window(operator), 1, channels), np.int16)
@@ -59,13 +59,13 @@ def average_pool(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def _counts(operator: TfliteOperator) -> np.ndarray:
-    """Return the elements of each window that lie inside of the data."""
+    """Return the elements of each window inside the data."""
     data, output = operator.operands[0], operator.outputs[0]
     counts = []
-    for extent, results, size, stride, before in zip(
+    for extent, results, size, stride, start in zip(
         data.shape[1:3], output.shape[1:3], _window(operator), _strides(operator), _padding(operator)[:2], strict=True
     ):
-        first = np.arange(results) * stride - before
+        first = np.arange(results) * stride - start
         counts.append(np.minimum(first + size, extent) - np.maximum(first, 0))
     product: np.ndarray = (counts[0][:, None] * counts[1][None, :])[None, :, :, None]
     # By one number it is divided faster than by many.
@@ -100,7 +100,7 @@ def max_pool(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def total(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``MEAN`` or ``SUM``; the number of elements is a part of a mean's factor."""
+    """Return ``MEAN`` or ``SUM``; a mean's factor includes the count."""
     data, axes = operator.operands
     output = operator.outputs[0]
     reduced_axes = _axes(data, axes)
@@ -120,7 +120,7 @@ def _axes(data: TfliteTensor, axes: TfliteTensor) -> list[int]:
 
 
 def _share(multiplier: Multiplier, count: int) -> Multiplier:
-    """Return a multiplier divided by a number of elements, with as many bits as there are."""
+    """Return a multiplier divided by a count, in as many bits."""
     mantissa, shift = int(multiplier.mantissa), int(multiplier.shift)
     bits = min(count.bit_length() - 1, 32, 31 + shift)
     return Multiplier(np.array((mantissa << bits) // count, np.int64), np.array(shift - bits, np.int64))
@@ -166,4 +166,4 @@ CONVERTERS: dict[str, Converter] = {
     "REDUCE_MIN": Converter(extreme_element, _reduced_as_is),
     "SUM": Converter(total, _reduced),
 }
-"""By kind."""
+"""Converters by kind."""

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products of quantised tensors: sums of whole numbers, rescaled as LiteRT does it.
+"""Quantised convolutions and products: integer sums rescaled as in LiteRT.
 
 The operands are 16-bit numbers without their zero points, as which the kernels find the bytes again; see
 `pipeline.executor.kernels.quantized.integer_operators`.
@@ -31,12 +31,12 @@ from pipeline.model.requantization import REAL, TWICE, UPWARD, Multiplier, Requa
 op = relax.op
 
 _VALID = 1
-"""Of the schema's enumeration Padding; 0 is SAME."""
+"""VALID in the schema's enumeration Padding; 0 is SAME."""
 
 _LARGEST_SHORT = 0x7FFF
 
 _INT32 = 2
-"""Of the schema's enumeration TensorType."""
+"""INT32 in the schema's enumeration TensorType."""
 
 
 def convolution(importer: Any, operator: TfliteOperator) -> Any:
@@ -48,7 +48,7 @@ def convolution(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def depthwise_convolution(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``DEPTHWISE_CONV_2D``, whose weights are (1, height, width, outputs)."""
+    """Return ``DEPTHWISE_CONV_2D``, weights (1, height, width, outputs)."""
     data, weights = operator.operands[:2]
     kernel = _kernel_values(data, weights).reshape(*weights.shape[1:3], 1, weights.shape[3])
     return _convolve(importer, operator, kernel, data.shape[3])
@@ -72,7 +72,10 @@ def _convolve(importer: Any, operator: TfliteOperator, kernel: np.ndarray, group
 def same_padding(
     extents: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> tuple[int, int, int, int]:
-    """Return the widths of SAME padding: top, left, bottom, right; where the sum is odd, the end has one more."""
+    """Return SAME padding as top, left, bottom, right.
+
+    Where the sum is odd, the end has one more.
+    """
     totals = [
         max((math.ceil(extent / stride) - 1) * stride + (size - 1) * step + 1 - extent, 0)
         for extent, size, stride, step in zip(extents, window, strides, dilation, strict=True)
@@ -86,14 +89,14 @@ def _kernel_values(data: TfliteTensor, weights: TfliteTensor) -> np.ndarray:
 
 
 def _sum_dtype(operator: TfliteOperator) -> str:
-    """Return the dtype in which LiteRT sums up: 64 bits for activations of 16, unless the options say 32."""
+    """Return LiteRT's sum dtype: 64 bits for 16-bit activations by default."""
     options = operator.options
     narrow = options is not None and getattr(options, "QuantizedBiasType", lambda: 0)() == _INT32
     return "int64" if operator.outputs[0].dtype == "int16" and not narrow else "int32"
 
 
 def _factors(operator: TfliteOperator, data: int = 0, weights: int = 1) -> Any:
-    """Return the factors of sums, float64, as LiteRT computes them for each dtype."""
+    """Return the factors of sums in LiteRT's float64."""
     source, kernel, output = operator.operands[data], operator.operands[weights], operator.outputs[0]
     scales = scales_of(kernel)
     if source.dtype == "uint8":
@@ -111,36 +114,39 @@ def _finish(importer: Any, operator: TfliteOperator, sums: Any, factors: Any, bi
 
 
 def _short(multiplier: Multiplier) -> Requantization:
-    """Return the scale of sums of 64 bits, whose mantissa has 15 bits, so that products fit into 64 again."""
+    """Return the scale of 64-bit sums, with a 15-bit mantissa.
+
+    Products then fit into 64 bits.
+    """
     mantissa = np.minimum((multiplier.mantissa + (1 << 15)) >> 16, _LARGEST_SHORT)
     shifts = (15 - multiplier.shift).reshape(-1).tolist()
     return Requantization(tuple(mantissa.reshape(-1).tolist()), (0,), tuple(shifts), UPWARD)
 
 
-def _add_bias(operator: TfliteOperator, sums: Any, place: int) -> Any:
-    tensor = operator.inputs[place] if place < len(operator.inputs) else None
+def _add_bias(operator: TfliteOperator, sums: Any, position: int) -> Any:
+    tensor = operator.inputs[position] if position < len(operator.inputs) else None
     if tensor is None:
         return sums
     return op.add(sums, constant(np.asarray(tensor.values).reshape(-1).astype(_sum_dtype(operator))))
 
 
 def transpose_convolution(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``TRANSPOSE_CONV`` with channels first, the only layout for which TVM has one."""
+    """Return ``TRANSPOSE_CONV`` with channels first, TVM's only layout."""
     _, weights, data = operator.operands[:3]
     output, options = operator.outputs[0], operator.options
     strides = options.StrideH(), options.StrideW()
     sizes = zip(data.shape[1:3], weights.shape[1:3], output.shape[1:3], strides, strict=True)
-    before, after, beyond = zip(*(transposed_padding(*size) for size in sizes), strict=True)
+    starts, ends, beyond = zip(*(transposed_padding(*size) for size in sizes), strict=True)
     kernel = _kernel_values(data, weights).transpose(3, 0, 1, 2).astype(np.int16)
     sums = op.nn.conv2d_transpose(
         op.permute_dims(center(importer, data, "int16"), (0, 3, 1, 2)), constant(kernel), strides=strides,
-        padding=(*before, *after), output_padding=beyond, out_dtype=_sum_dtype(operator),
+        padding=(*starts, *ends), output_padding=beyond, out_dtype=_sum_dtype(operator),
     )  # fmt: skip
     return _finish(importer, operator, op.permute_dims(sums, (0, 2, 3, 1)), _factors(operator, data=2), bias=3)
 
 
 def dense(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``FULLY_CONNECTED``; its factor is a real number of 64 bits, and there is one rounding."""
+    """Return ``FULLY_CONNECTED``: a 64-bit real factor, one rounding."""
     data, weights = operator.operands[:2]
     depth, output = weights.shape[-1], operator.outputs[0]
     matrix = constant(centered_values(weights).reshape(-1, depth).T.astype(np.int16))
@@ -153,7 +159,7 @@ def dense(importer: Any, operator: TfliteOperator) -> Any:
 
 def _object_to_product(data: int = 0, weights: int = 1, bias: int = 2) -> Any:
     def why_not(_importer: Any, operator: TfliteOperator) -> str:
-        if reason := object_to(operator, places=(data,)):
+        if reason := object_to(operator, positions=(data,)):
             return reason
         if any(tensor.values is None for tensor in (operator.operands[weights], *operator.operands[bias:])):
             return "its weights are no constants"
@@ -176,4 +182,4 @@ CONVERTERS: dict[str, Converter] = {
     "FULLY_CONNECTED": Converter(dense, _object_to_product()),
     "TRANSPOSE_CONV": Converter(transpose_convolution, _object_to_product(data=2, bias=3)),
 }
-"""By kind."""
+"""Converters by kind."""

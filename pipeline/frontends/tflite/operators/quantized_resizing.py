@@ -20,7 +20,7 @@ _BITS = 10
 
 
 class Neighbours(NamedTuple):
-    """Places between which each result lies, and its distance from the first of them."""
+    """Neighbours of each result, and its distance from the first."""
 
     first: np.ndarray
     second: np.ndarray
@@ -28,7 +28,7 @@ class Neighbours(NamedTuple):
 
 
 def bilinear(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``RESIZE_BILINEAR``: unsigned bytes by real numbers, signed integers by whole ones."""
+    """Return ``RESIZE_BILINEAR``: unsigned bytes in reals, signed in integers."""
     data, output = operator.operands[0], operator.outputs[0]
     is_unsigned = output.dtype == "uint8"
     find = _real_neighbours if is_unsigned else _whole_neighbours
@@ -45,8 +45,8 @@ def _real_neighbours(extent: int, results: int, *, align: bool, centers: bool) -
     scale = np.float32(extent) / np.float32(results)
     if align and results > 1:
         scale = np.float32(extent - 1) / np.float32(results - 1)
-    places = np.arange(results).astype(np.float32)
-    scaled = (places + np.float32(0.5)) * scale - np.float32(0.5) if centers else places * scale
+    positions = np.arange(results).astype(np.float32)
+    scaled = (positions + np.float32(0.5)) * scale - np.float32(0.5) if centers else positions * scale
     first = np.maximum(np.floor(scaled), 0).astype(np.int64)
     second = np.minimum(np.ceil(scaled), extent - 1).astype(np.int64)
     return Neighbours(first, second, (scaled - first.astype(np.float32)).astype(np.float32))
@@ -76,8 +76,8 @@ def _corners(image: Any, rows: Neighbours, columns: Neighbours) -> list[Any]:
 
 def _interpolate_reals(image: Any, rows: Neighbours, columns: Neighbours) -> Any:
     down, right = rows.distance[:, None, None], columns.distance[None, :, None]
-    up, left = np.float32(1) - down, np.float32(1) - right
-    factors = ((up, left), (down, left), (up, right), (down, right))
+    up, from_left = np.float32(1) - down, np.float32(1) - right
+    factors = ((up, from_left), (down, from_left), (up, right), (down, right))
     total: Any = None
     for corner, (vertical, horizontal) in zip(_corners(image, rows, columns), factors, strict=True):
         term = op.multiply(op.multiply(op.astype(corner, "float32"), constant(vertical)), constant(horizontal))
@@ -96,8 +96,8 @@ def _interpolate(bb: Any, image: Any, rows: Neighbours, columns: Neighbours) -> 
         second = line.distance.reshape(shape).astype(wide)
         value = bb.emit(value)
         parts = (
-            op.multiply(op.take(value, constant(places), axis=axis), constant(factors))
-            for places, factors in ((line.first, (1 << _BITS) - second), (line.second, second))
+            op.multiply(op.take(value, constant(positions), axis=axis), constant(factors))
+            for positions, factors in ((line.first, (1 << _BITS) - second), (line.second, second))
         )
         value = op.add(*parts)
     value = bb.emit(value)
@@ -113,4 +113,4 @@ def _why_not(_importer: Any, operator: TfliteOperator) -> str:
 
 
 CONVERTERS: dict[str, Converter] = {"RESIZE_BILINEAR": Converter(bilinear, _why_not)}
-"""By kind."""
+"""Converters by kind."""

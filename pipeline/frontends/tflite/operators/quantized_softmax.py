@@ -1,4 +1,4 @@
-"""Softmax of quantised tensors: exponentials from a table, and their sum's reciprocal, both in fixed point."""
+"""Quantised softmax: tabled exponentials and reciprocal sums in fixed point."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def softmax(importer: Any, operator: TfliteOperator) -> Any:
     """Return ``SOFTMAX`` of bytes over the last axis."""
     bb, source, output = importer.bb, operator.operands[0], operator.outputs[0]
     x = bb.emit(op.astype(importer.value(source), "int32"))
-    place = bb.emit(op.add(op.subtract(x, op.max(x, [-1], keepdims=True)), constant(np.int32(255))))
+    index = bb.emit(op.add(op.subtract(x, op.max(x, [-1], keepdims=True)), constant(np.int32(255))))
     table = exponentials(source, operator.options.Beta())
-    terms = op.take(constant(_divide(table, _SUM_BITS).astype(np.int32)), place, axis=0)
+    terms = op.take(constant(_divide(table, _SUM_BITS).astype(np.int32)), index, axis=0)
     total = bb.emit(op.astype(op.sum(terms, [-1], keepdims=True), "int64"))
     reciprocal, headroom = _reciprocal(bb, total)
     shift = op.subtract(constant(np.int64(_SUM_BITS + 31 - np.iinfo(output.dtype).bits)), headroom)
     shift = bb.emit(shift)
     half = op.right_shift(op.left_shift(constant(np.int64(1)), shift), constant(np.int64(1)))
-    exps = op.astype(op.take(constant(table.astype(np.int32)), place, axis=0), "int64")
+    exps = op.astype(op.take(constant(table.astype(np.int32)), index, axis=0), "int64")
     share = op.right_shift(op.add(_product(reciprocal, exps), half), shift)
     limits = np.iinfo(output.dtype)
     stored = Requantization(
@@ -51,32 +51,35 @@ def softmax(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def exponentials(source: TfliteTensor, beta: float) -> np.ndarray:
-    """Return the exponentials of the differences -255 to 0, with 31 bits behind the point."""
+    """Return exp of differences -255 to 0, in 31 fraction bits."""
     factor = min(float(np.float32(beta)) * float(scale_of(source)) * (1 << (31 - _SCALED_BITS)), 2.0**31 - 1)
     multiplier = Multiplier.of(factor)
     mantissa, shift = int(multiplier.mantissa), int(multiplier.shift)
     # Beyond this radius the exponential counts as 0.
     radius = np.floor(((1 << _SCALED_BITS) - 1) * (1 << (31 - _SCALED_BITS)) / 2**shift)
     differences = np.arange(-255, 1, dtype=np.int64)
-    inside = differences >= -radius
-    scaled = ((np.where(inside, differences, 0) << shift) * mantissa + (1 << 30)) >> 31
-    table: np.ndarray = np.where(inside, _exponential(scaled), 0)
+    is_in_range = differences >= -radius
+    scaled = ((np.where(is_in_range, differences, 0) << shift) * mantissa + (1 << 30)) >> 31
+    table: np.ndarray = np.where(is_in_range, _exponential(scaled), 0)
     return table
 
 
 def _exponential(x: np.ndarray) -> np.ndarray:
-    """Return exp(x) with 31 bits behind the point, for negative x with 26: a polynomial, and a factor for each bit."""
+    """Return exp(x) in 31 fraction bits for negative x in 26.
+
+    A polynomial, and a factor for each bit.
+    """
     quarter = 1 << (31 - _SCALED_BITS - 2)
-    rest = (x & (quarter - 1)) - quarter
-    result = _exponential_of_rest(rest << _SCALED_BITS)
+    remainder = (x & (quarter - 1)) - quarter
+    result = _exponential_of_rest(remainder << _SCALED_BITS)
     for number, factor in enumerate(_FACTORS):
         bit = 1 << (31 - _SCALED_BITS - 2 + number)
-        result = np.where((rest - x) & bit, _high(result, factor), result)
+        result = np.where((remainder - x) & bit, _high(result, factor), result)
     return np.where(x == 0, _ONE, result)
 
 
 def _exponential_of_rest(x: np.ndarray) -> np.ndarray:
-    """Return exp(x) between -1/4 and 0 by four terms of its series around -1/8."""
+    """Return exp(x) in [-1/4, 0] by four terms around -1/8."""
     x = x + (1 << 28)
     square = _high(x, x)
     cube, fourth = _high(square, x), _high(square, square)
@@ -96,25 +99,31 @@ def _divide(values: np.ndarray, exponent: int) -> np.ndarray:
 
 
 def _product(a: Any, b: Any) -> Any:
-    """Return the upper half of a product, rounded, as the expression of int64 numbers."""
+    """Return the rounded upper half of a product, as int64."""
     return op.right_shift(op.add(op.multiply(a, b), constant(np.int64(1 << 30))), constant(np.int64(31)))
 
 
 def _shift_left(x: Any, bits: int) -> Any:
-    """Return int64 numbers times a power of two within the bounds of int32."""
+    """Return int64 numbers shifted left within int32's bounds."""
     shifted = op.multiply(x, constant(np.int64(1 << bits)))
     return op.minimum(op.maximum(shifted, constant(np.int64(-(1 << 31)))), constant(np.int64(_ONE)))
 
 
 def headroom_of(bb: Any, total: Any) -> Any:
-    """Return how many of 32 bits are zero in front of positive int64 numbers, whose last axis has one place."""
+    """Return the leading zeros of 32-bit sums in int64.
+
+    The last axis has one element.
+    """
     powers = constant(np.left_shift(np.int64(1), np.arange(31, dtype=np.int64)))
     bits = op.sum(op.astype(op.greater_equal(total, powers), "int64"), [-1], keepdims=True)
     return bb.emit(op.subtract(constant(np.int64(32)), bits))
 
 
 def _reciprocal(bb: Any, total: Any) -> tuple[Any, Any]:
-    """Return 1 / total between 1/2 and 1, and the zero bits in front of the total: three steps of Newton's method."""
+    """Return 1 / total in (1/2, 1] and its leading zeros.
+
+    Three steps of Newton's method.
+    """
     headroom = headroom_of(bb, total)
     # The total as 1 + a, of which (1 + a) / 2 is needed.
     half = bb.emit(op.right_shift(op.left_shift(total, headroom), constant(np.int64(1))))
@@ -134,4 +143,4 @@ def _why_not(_importer: Any, operator: TfliteOperator) -> str:
 
 
 CONVERTERS: dict[str, Converter] = {"SOFTMAX": Converter(softmax, _why_not)}
-"""By kind."""
+"""Converters by kind."""

@@ -1,4 +1,4 @@
-"""Quantised tensors as whole numbers: less their zero points, and back into a tensor's own dtype and bounds."""
+"""Quantised tensors as centred integers, and back with dtype and bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scale_of(tensor: TfliteTensor) -> np.float32:
 
 
 def scales_of(tensor: TfliteTensor) -> np.ndarray:
-    """Return the scales of a tensor, one or one for each channel."""
+    """Return a tensor's scales, one or per channel."""
     return tensor.scale.scales  # type: ignore[union-attr]
 
 
@@ -40,7 +40,7 @@ def zero_of(tensor: TfliteTensor) -> int:
 
 
 def limits(tensor: TfliteTensor, activation: int = 0) -> tuple[int, int]:
-    """Return the lowest and the highest integer of a tensor, behind an activation."""
+    """Return a tensor's integer limits after an activation."""
     dtype = np.iinfo(tensor.dtype)
     low, high = _ACTIVATIONS[activation]
     return max(dtype.min, _quantize(low, tensor, dtype.min)), min(dtype.max, _quantize(high, tensor, dtype.max))
@@ -55,7 +55,7 @@ def _quantize(number: float, tensor: TfliteTensor, infinite: int) -> int:
 
 
 def center(importer: Any, tensor: TfliteTensor, dtype: str = "int32", shape: tuple[int, ...] | None = None) -> Any:
-    """Return a tensor's integers less their zero point, in a wider dtype, and in another shape if one is given."""
+    """Return a tensor's integers less its zero point, widened, maybe reshaped."""
     if tensor.values is not None:
         return constant(centered_values(tensor).astype(dtype).reshape(shape or tensor.shape))
     value, zero = importer.value(tensor), zero_of(tensor)
@@ -76,7 +76,7 @@ def centered_values(tensor: TfliteTensor) -> np.ndarray:
 
 
 def store(bb: Any, x: Any, tensor: TfliteTensor, activation: int = 0, scale: Requantization | None = None) -> Any:
-    """Return whole numbers, brought to a tensor's scale by `scale`, with its zero point and within its bounds."""
+    """Return integers in a tensor's scale, zero point and bounds."""
     low, high = limits(tensor, activation)
     stored = dataclasses.replace(
         scale or Requantization(), zero=zero_of(tensor), low=low, high=high, dtype=tensor.dtype
@@ -85,27 +85,31 @@ def store(bb: Any, x: Any, tensor: TfliteTensor, activation: int = 0, scale: Req
 
 
 def activation_of(operator: TfliteOperator) -> int:
-    """Return the number of the activation that is fused to an operator."""
+    """Return an operator's fused activation number."""
     options = operator.options
     return 0 if options is None else int(options.FusedActivationFunction())
 
 
 def object_to(
-    operator: TfliteOperator, dtypes: tuple[str, ...] = INTEGERS, places: tuple[int, ...] = (0,), *, same: bool = True
+    operator: TfliteOperator,
+    dtypes: tuple[str, ...] = INTEGERS,
+    positions: tuple[int, ...] = (0,),
+    *,
+    same: bool = True,
 ) -> str:
-    """Return why an operator is not one on quantised tensors as a converter takes them; empty if it is.
+    """Return the objection to unsuitable quantised tensors, else "".
 
     Parameters
     ----------
     operator : TfliteOperator
     dtypes : tuple of str
         Those that its first output may have.
-    places : tuple of int
+    positions : tuple of int
         Operands that have to be quantised, each with a single scale.
     same : bool
         Whether these operands have to have the dtype of the output.
     """
-    tensors = [*(operator.inputs[place] for place in places), operator.outputs[0]]
+    tensors = [*(operator.inputs[position] for position in positions), operator.outputs[0]]
     for tensor in tensors:
         if tensor is None or not tensor.is_quantized or tensor.dtype not in {*INTEGERS, *dtypes}:
             return NOT_QUANTIZED

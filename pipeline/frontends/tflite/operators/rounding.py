@@ -10,7 +10,7 @@ op = relax.op
 
 
 def round_from_zero(bb: Any, x: Any) -> Any:
-    """Return real numbers rounded to whole ones, halves away from zero, as C's round does."""
+    """Return reals rounded to integers, halves away from zero."""
     x = bb.emit(x)
     dtype = x.ty.dtype
     half, zero = relax.const(0.5, dtype), relax.const(0, dtype)
@@ -18,6 +18,6 @@ def round_from_zero(bb: Any, x: Any) -> Any:
 
 
 def rounded_product(x: Any) -> Any:
-    """Return a float32 product of small numbers so that it is rounded before something is added to it."""
+    """Return a float32 product rounded before any addition."""
     # They are all larger than this, which the compiler does not know: it would make one operation of product and sum.
     return op.maximum(x, relax.const(-1e30, "float32"))
