@@ -14,9 +14,7 @@ import numpy as np
 
 from pipeline.split.orders import GroupDag
 from pipeline.split.planning.problem.arrays import Array
-from pipeline.split.planning.problem.limits import ROUNDING
 from pipeline.split.planning.problem.problem import Problem
-from pipeline.split.planning.solver.bound import Relaxation, relax
 from pipeline.split.planning.solver.candidates import UNIT_SIZE
 
 
@@ -67,9 +65,7 @@ class PrefixBuilder:
     def __init__(self, problem: Problem, dag: GroupDag) -> None:
         self.problem, self._dag = problem, dag
         self._units = tuple(processor.units for processor in problem.processors)
-        self._all_groups = (1 << len(dag)) - 1
         self._work: dict[tuple[int, int], tuple[float, Array]] = {}
-        self._prices: dict[int, float] = {}
 
     @property
     def start(self) -> Prefix:
@@ -101,38 +97,7 @@ class PrefixBuilder:
         """Return the least interval of divisions with these stages."""
         stages = zip(prefix.choices, prefix.compute, strict=True)
         intervals = [compute / self.problem.choices[index].rate for index, compute in stages]
-        return max([self._relaxed(prefix), *prefix.loads, *intervals])
-
-    def _relaxed(self, prefix: Prefix) -> float:
-        """Return a bound on the interval from the remaining units and resources."""
-        prices = self._relaxation
-        left = 1 - sum(price * units for price, units in zip(prices.units.tolist(), prefix.use, strict=True))
-        taken = sum(price * load for price, load in zip(prices.resources.tolist(), prefix.loads, strict=True))
-        rest = self._price(self._all_groups & ~prefix.downset)
-        # Of prices that sum to 1, rounding may leave nothing.
-        return (taken + rest) / max(left, ROUNDING) * (1 - ROUNDING) if rest else 0.0
-
-    def _price(self, groups: int) -> float:
-        if groups not in self._prices:
-            self._prices[groups] = float(self._least_prices[list(_members(groups))].sum())
-        return self._prices[groups]
-
-    @cached_property
-    def _relaxation(self) -> Relaxation:
-        return relax(self.problem)
-
-    @cached_property
-    def _least_prices(self) -> Array:
-        """Least price of each group, by the relaxation."""
-        prices, costs = self._relaxation, []
-        for choice in self.problem.choices:
-            cost = np.where(
-                np.isfinite(choice.seconds), choice.seconds * (prices.units @ choice.use) / choice.rate, np.inf
-            )
-            for resource, load in choice.loads.items():
-                cost = cost + np.where(np.isfinite(load), load, 0.0) * prices.resources[resource]
-            costs.append(cost)
-        return np.asarray(np.min(costs, axis=0))
+        return max([*prefix.loads, *intervals])
 
     def latency(self, prefix: Prefix) -> float:
         """Return the least latency of divisions with these stages."""
