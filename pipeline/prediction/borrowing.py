@@ -63,10 +63,9 @@ def replica_parts(stage: StagePlan, parts: Sequence[StagePart], replica: int) ->
     """Return the parts of a stage for one replica, counted from 0."""
     if not stage.replica_seconds:
         return list(parts)
-    copy_s, compute_s = sum(part.moves.copy_s for part in parts), sum(part.compute_s for part in parts)
     if not stage.steps:
-        factor = max(stage.replica_seconds[replica] - copy_s, 0.0) / compute_s if compute_s else 1.0
-        return [replace(part, compute_s=part.compute_s * factor) for part in parts]
+        seconds = stage.replica_seconds[replica]
+        return [replace(part, compute_s=max(seconds - part.moves.copy_s, 0.0)) for part in parts]
     steps = stage.at_replica(replica).steps
     times = [max(step.seconds - part.moves.copy_s, 0.0) for step, part in zip(steps, parts, strict=True)]
     total_s = sum(times) or 1.0

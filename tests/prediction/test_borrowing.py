@@ -33,6 +33,8 @@ def plan(device: str, **options: Any) -> Plan:
         # What is copied takes as long in each replica.
         ("npu", {"replicas": 3, "replica_seconds": (6.0, 9.0, 5.0)}, [2.0, 5.0, 1.0]),
         ("npu", {"replicas": 2, "replica_seconds": (9.0, 3.0)}, [5.0, 0.0]),
+        # Also where their mean leaves nothing to compute.
+        ("npu", {"replicas": 2, "replica_seconds": (6.0, 3.0)}, [2.0, 0.0]),
     ],
 )
 def test_replicas_compute_what_is_not_copied(device: str, options: dict[str, Any], compute_s: list[float]) -> None:
