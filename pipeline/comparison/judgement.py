@@ -183,7 +183,7 @@ def _steps_apart(first: Array, second: Array, step: float) -> tuple[float, float
 
 
 def _decision_problem(output: Array, expected: Array, tie: float) -> str:
-    """Describe a chosen class with too low a reference value."""
+    """Describe a chosen class ranked lower by the reference, ties aside."""
     # Scores have one axis that is longer than 1; of maps, the axis of the classes is anybody's guess.
     scores, reference_scores = np.squeeze(output), np.asarray(np.squeeze(expected), np.float64)
     if scores.ndim != 1 or not scores.size or not np.isfinite(reference_scores).all():

@@ -84,7 +84,7 @@ def next_power(scale: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def even(weights: npt.NDArray[Any], scale: npt.NDArray[Any], axis: int) -> npt.NDArray[np.int8]:
-    """Return weights as even numbers of their units, maybe per axis."""
+    """Return weights as even numbers of one unit, or several."""
     shape = [1] * weights.ndim
     if scale.size > 1:
         shape[axis] = -1

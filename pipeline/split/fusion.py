@@ -86,7 +86,7 @@ def _patterns(kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_part
 def _begins_group(
     operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]
 ) -> bool:
-    """Return True if a part makes numbers of travelling bytes."""
+    """Return True if a part widens bytes: these travel instead."""
     if kinds[operator] == "dequantize":
         return operator_kind(kinds[consumers[operator][0]]).pattern != "elementwise"
     # All operators of whole numbers in a row would be one group, if they fused where the next one widens its bytes.
@@ -96,7 +96,7 @@ def _begins_group(
 def _leads_to_sums(
     operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]
 ) -> bool:
-    """Return True if an operator's part feeds its own sum."""
+    """Return True if a part leads to its operator's sums."""
     while are_parts[operator] and len(consumers[operator]) == 1:
         (operator,) = consumers[operator]
         if kinds[operator] not in ("astype", "pad", "subtract"):
@@ -105,14 +105,12 @@ def _leads_to_sums(
 
 
 def _leaves_bytes(operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]]) -> bool:
-    """Return True if foreign work follows a quantisation.
+    """Return True if readers need more than byte arithmetic.
 
     An accelerator for bytes may lack it.
     """
-    readers = [consumers[reader] for reader in consumers[operator] if kinds[reader] == "dequantize"]
-    return any(
-        not kinds_read or not _WITH_BYTES.issuperset(kinds[reader] for reader in kinds_read) for kinds_read in readers
-    )
+    groups = [consumers[reader] for reader in consumers[operator] if kinds[reader] == "dequantize"]
+    return any(not group or not _WITH_BYTES.issuperset(kinds[reader] for reader in group) for group in groups)
 
 
 def post_dominators(consumers: Sequence[Sequence[int]], escapes: Sequence[bool]) -> list[int | None]:

@@ -111,5 +111,5 @@ def replicas_on(device: Device, replicas: int = 1) -> int:
 
 
 def own_cores(device: Device, cores: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a stage's planned cores."""
+    """Return a stage's planned cores; a server divides its own."""
     return cores if device.capabilities.assigns_cores else ()

@@ -152,7 +152,7 @@ def _shares(segments: Sequence[Segment], limits: Sequence[SumLimit]) -> Array:
 
 
 def _least_pace(weights: Array, least_sum: float, limits: Sequence[SumLimit]) -> float:
-    """Return the least pace share from a least weighted sum."""
+    """Return the smallest share of the pace within reach."""
     paced = float(sum(weight for weight, limit in zip(weights, limits, strict=True) if limit.paced))
     return (least_sum - (1 - paced)) / paced if paced else 0.0
 
@@ -165,7 +165,7 @@ def _single(shares: Array) -> Array:
 
 
 def _balance(shares: Array) -> Array:
-    """Return weights for nearly the largest least weighted sum.
+    """Return weights nearly maximising the divisions' least weighted sum.
 
     Only limits weigh anything that some of these divisions exceed.
     """

@@ -26,13 +26,13 @@ POSITIONS = 120
 
 
 def longest_prompt(fastest: float) -> float:
-    """Return the longest interval worth a plan of little latency."""
+    """Return the longest interval of an acceptable prompt plan."""
     # Just below, by more than the solver rounds: a gain of exactly that much is enough.
     return fastest * LEAST_GAIN * (1 - 1e-6)
 
 
 def most_latency(least_latency: float) -> float:
-    """Return the largest little latency, by the least."""
+    """Return the latency limit of prompt plans."""
     return least_latency * MOST_LATENCY
 
 
