@@ -37,11 +37,11 @@ class Bounds:
     Attributes
     ----------
     share : float
-        Of floats, the largest error as a share of the largest value.
+        Largest error of floats, as a share of the largest value.
     steps : float
-        Of quantised numbers, the largest error in steps.
+        Largest error of quantised numbers, in steps.
     remote : float
-        Of quantised numbers, the share of elements that may be further away than one step.
+        Share of quantised elements that may be further away than one step.
     any_share : bool
         Whether `share` is enough for integers, too, since a user said so.
     """
@@ -73,8 +73,8 @@ class ReferenceOutput:
     reference : str
         The name of what made it.
     opinions : sequence of array
-        What the reference computes otherwise: with other kernels, or of an input that is rounded differently.  What
-        these scatter by is no error.
+        Other results of the reference: by other kernels, or of an input that is rounded differently. Their scatter is
+        no error.
     real : array, optional
         The output of a quantised model in real numbers.  Two results that are equally near to it differ by rounding.
     """
@@ -94,9 +94,9 @@ class Judgement:
     ----------
     difference : OutputDifference
     steps : float, optional
-        Of a quantised output, the largest error in steps.
+        Largest error of a quantised output, in steps.
     problem : str
-        What is more than allowed, such as ``"by 7 steps; allowed are 2"``; empty if nothing is.
+        Error above the allowed one, such as ``"by 7 steps; allowed are 2"``; empty without any.
     allowed : float
         The largest error that was accepted: in steps where there are `steps`, else as a share of the largest value.
     """

@@ -21,9 +21,9 @@ class Tolerance:
     Attributes
     ----------
     share : float, optional
-        Of floats, as a share of the output's largest value.
+        Allowed error of floats, as a share of the output's largest value.
     steps : int, optional
-        Of quantised integers, in steps of their scale.
+        Allowed error of quantised integers, in steps of their scale.
     """
 
     share: float | None = None

@@ -25,7 +25,7 @@ class TrialFrame:
     ----------
     arrays : mapping of str to numpy.ndarray
     description : str
-        How they differ from the usual random frame; empty if they are that.
+        Difference from the usual random frame; empty for that one.
     """
 
     arrays: Mapping[str, np.ndarray]

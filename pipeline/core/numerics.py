@@ -47,13 +47,13 @@ class Numerics:
         Rounding errors of products then weigh 1.7 or 7.5 times as much as in direct sums (tiles of 2 x 2 or 4 x 4
         results): up to 3e-6 of a layer's largest value were measured with 512 channels, where direct sums have 2e-6.
     weights : str
-        What weights of convolutions, also transposed ones, and of dense layers are stored as: ``"float32"``,
-        ``"float16"`` or ``"bfloat16"``; those of one kernel for each channel, which are few, stay float32.
-        Sums stay float32; half as many bytes are read.
+        Storage format of weights of convolutions, also transposed ones, and of dense layers: ``"float32"``,
+        ``"float16"`` or ``"bfloat16"``. Weights of one kernel per channel, which are few, stay float32. Sums stay
+        float32; half as many bytes are read.
     arithmetic : str
-        What numbers are multiplied as in these operators: ``"float32"``, or ``"float16"``, which processors that have
-        it do twice as fast.  Weights are then stored as float16; data are rounded to it, and what exceeds 65,504
-        becomes infinite.  Up to 64 products are added up in float16, and sums of these in float32.
+        Number format of multiplications in these operators: ``"float32"``, or ``"float16"``, which processors that have
+        it do twice as fast. Weights are then stored as float16; data are rounded to it, and numbers above 65,504 become
+        infinite. Up to 64 products are added up in float16, and sums of these in float32.
 
     Raises
     ------

@@ -41,7 +41,7 @@ class Address:
         ``"remote"`` (a server of ``soc-pipeline serve``), ``"rpc"`` (TVM's own server), ``"pool"`` (servers that share
         the frames) or ``"local"``.
     host, port : str, int
-        Of the server, or of TVM's tracker.
+        Host and port of the server, or of TVM's tracker.
     device : str
         Kind of the device there, such as ``"cpu"``.
     timeout : float
@@ -52,11 +52,11 @@ class Address:
     tracker : bool
         Whether `host` and `port` are those of a TVM tracker, which is asked for any server with `key`.
     key : str
-        What TVM's server or tracker knows the board by; of a pool, the name under which members announce themselves.
+        Name of the board at TVM's server or tracker; for a pool, the name under which members announce themselves.
     tls : str
         Folder of the server's certificate and of what this client shows; empty without encryption.
     members : tuple of Address
-        Of a pool that lists them.
+        Members of a pool that lists them.
     limit : float
         Seconds that a frame may take there, however often the server says that it is alive.
     via : str

@@ -25,7 +25,7 @@ class ScaleLimits:
     factor : int
         Bits that a tensor can be shifted left by where it is added to another one.
     sum_bits : int
-        Of a sum of products, sign included.
+        Bits of a sum of products, sign included.
     """
 
     shift: int = 15

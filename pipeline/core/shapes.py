@@ -36,11 +36,11 @@ class Build:
     ----------
     plan : Plan
     codes : tuple
-        What the device of each of the plan's units loads, in order.
+        Code of each of the plan's units for its device, in order.
     symbolic : bool
         True if the code takes any extents where the model's shapes vary; the plan has those of one example.
     checksum : str
-        Of the manifest of its bundle, by which versions are told apart; empty if it was never saved.
+        Checksum of its bundle's manifest, which tells versions apart; empty if it was never saved.
     """
 
     plan: Plan
@@ -150,7 +150,7 @@ def extent_multiples(
     Parameters
     ----------
     shape, other_shape : sequence of int
-        Of the tensor at `size` and at `other_size`.
+        Shapes of the tensor at `size` and at `other_size`.
     """
     # Two sizes tell a multiple from a sum: 2 N and N + 4 are both 8 at N = 4, but differ at N = 3.
     factors: list[Multiple | None] = []

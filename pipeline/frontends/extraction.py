@@ -19,7 +19,7 @@ class Region:
     Attributes
     ----------
     inputs, outputs : mapping of str to TensorSpec
-        From tensors of the model to what they are in the graph, in the stage's order.
+        Specification in the graph of each tensor of the model, in the stage's order.
     outside : collection of str
         Tensors of the model that operators of other stages make.
     open_ends : bool

@@ -47,7 +47,7 @@ class IslandRefused(Exception):
     Attributes
     ----------
     number : int
-        That of the island.
+        Number of the island.
     """
 
     def __init__(self, cause: str, number: int = 0) -> None:
@@ -67,7 +67,7 @@ class Conversion(ABC):
     operators : sequence
         Operators that outputs depend on, in order; others know them by their places in it.
     library : SourceRuntime
-        What computes islands.
+        Library that computes islands.
     fallback : bool
         Put into islands what cannot be imported.
     """
@@ -83,7 +83,7 @@ class Conversion(ABC):
         -------
         model : ImportedModel
         packed_models : sequence of bytes
-            What the library gets of each of its islands, as far as `check_islands` needs it.
+            Models of the islands, as far as `check_islands` needs them.
 
         Raises
         ------

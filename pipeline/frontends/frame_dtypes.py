@@ -16,9 +16,9 @@ def check_dtype(model: str, name: str, dtype: str) -> None:
     Parameters
     ----------
     model : str
-        What the message calls it.
+        Name of the model in messages.
     name : str
-        Of the input or output.
+        Name of the input or output.
     dtype : str
     """
     if not _FRAMES.fullmatch(dtype):

@@ -33,9 +33,9 @@ class InputShapes:
     Attributes
     ----------
     shapes : mapping of str to tuple of (int or str)
-        By input; names are those that the caller gave to extents that vary.
+        Shapes by input; names are those that the caller gave to extents that vary.
     notes : tuple of str
-        What was assumed, one line each.
+        Assumptions, one line each.
     """
 
     shapes: Mapping[str, tuple[int | str, ...]]
@@ -54,7 +54,7 @@ def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) 
     declared : mapping of str to sequence
         Extents by input; None for an input whose number of dimensions is unknown.
     shapes : mapping
-        What the caller says: extents by input, or one extent by the model's name for it.
+        Shapes from the caller: extents by input, or one extent by the model's name for it.
 
     Raises
     ------

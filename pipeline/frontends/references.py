@@ -27,7 +27,7 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
         Take the library's other kernels for the same operators, if it has some.  What their results differ by is
         rounding, and says nothing of a model.
     runs : int
-        How often, one after the other; random numbers, and what remains of earlier frames, differ in the last one.
+        Number of runs; random numbers, and what remains of earlier frames, differ in the last one.
 
     Returns
     -------

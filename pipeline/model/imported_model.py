@@ -64,19 +64,19 @@ class ImportedModel:
     outputs : tuple of str
         The model's names for its outputs, in order.
     names : mapping
-        From a variable of the module to the tensor it holds; a variable without an entry is an intermediate.
+        Tensor of each variable of the module; a variable without an entry is an intermediate.
     operators : mapping of str to str
-        From a tensor to the model's name of the operator that makes it.
+        Model's name of the operator that makes a tensor.
     aliases : mapping of str to str
-        From a tensor of the model that has no variable of its own to the one that holds its value.
+        Tensor that holds the value of a tensor without a variable of its own.
     inner_names : frozenset of str
         Variables that stand inside one of the model's operators, which was taken apart.
     annotations : tuple of Annotation
         Where the model says that tensors are computed.
     islands : tuple of Island
-        What the model's own runtime computes.
+        Operators that the model's own runtime computes.
     notes : tuple of str
-        What was assumed of the model while it was read, one line each.
+        Assumptions made while the model was read, one line each.
     quantizations : tuple of Quantization
         The numbers that outputs stand for, where the model states them.
     parameters : Parameters, optional

@@ -15,11 +15,11 @@ class ModelSource:
     Attributes
     ----------
     model : str, Path or object
-        What was read.
+        Original that was read.
     inputs, outputs : tuple of str
         Their names in the model, in its order.
     names : mapping of str to str
-        From tensors of the model to those of the graph; the others are called the same.
+        Graph's names of the model's tensors, where they differ.
     written : tuple of int, optional
         Time and size of the model's file when it was read.
     """

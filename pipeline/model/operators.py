@@ -20,9 +20,8 @@ class OperatorKind:
     Attributes
     ----------
     pattern : str
-        How it takes part in fusion: ``"elementwise"``, ``"broadcast"``, ``"injective"``, ``"reduction"``, ``"anchor"``
-        (each of its results is computed from many values, and what follows it element by element joins it) or
-        ``"opaque"``.
+        Part in fusion: ``"elementwise"``, ``"broadcast"``, ``"injective"``, ``"reduction"``, ``"anchor"`` (each of its
+        results is computed from many values, and what follows it element by element joins it) or ``"opaque"``.
     family : str
         One of `pipeline.core.board.board_checks.FAMILIES`: operators that reach a similar share of a device's rates,
         and that devices can run or not.
@@ -156,7 +155,7 @@ def operations(call: Any, name: str, elements: int) -> int:
     name : str
         Kind of the operator.
     elements : int
-        Of the result.
+        Elements of the result.
     """
     kind = operator_kind(name)
     if kernel(call) is None:

@@ -27,7 +27,7 @@ class StagePart:
     compute_s : float
         Seconds without what is copied.
     share : float
-        Of what the stage computes, 0 to 1.
+        Share of the stage's work, 0 to 1.
     """
 
     device: str

@@ -23,15 +23,15 @@ class Phase:
     ----------
     seconds : float
     resource : str
-        What it needs one of meanwhile, which the oldest frame gets first; empty for nothing that others use.
+        Resource of which it needs one unit meanwhile, the oldest frame first; empty for unshared ones.
     waking_s : float
         Seconds until it goes on that others may not use either, if it had to wait.
     memory : str
-        What serves all who compute at the same time in equal parts; empty for nothing that limits anyone.
+        Memory that serves all at the same time in equal parts; empty for one that limits nobody.
     memory_s : float
         Seconds of it, if nobody else computes; the phase is no shorter than that.
     units : int
-        How many there are of the resource.
+        Units of the resource.
     """
 
     seconds: float
@@ -49,9 +49,9 @@ class WorkerGroup:
     Attributes
     ----------
     workers : tuple of tuple of Phase
-        What each of them does for a frame, in order.
+        Phases of each worker for a frame, in order.
     queue_depth : int
-        How many frames may wait in front of it.
+        Number of frames that may wait in front of it.
     predecessors : tuple of int
         Numbers of the groups that a frame comes from; of none, if it begins here.
     """
@@ -135,7 +135,7 @@ class FrameFlow:
         Parameters
         ----------
         frames : int
-            At most so many leave; others come behind them.
+            Most frames to leave; others come behind them.
         tick_s : float
             Times that differ by less are the same.
         """

@@ -14,10 +14,10 @@ class MemoryPool:
     Attributes
     ----------
     name : str
-        Of the first one.
+        Name of the first one.
     memories : frozenset of str
     bytes_per_s : float
-        Of all readers together; 0 if unknown.
+        Bytes per second of all readers together; 0 if unknown.
     """
 
     name: str

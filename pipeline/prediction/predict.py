@@ -46,7 +46,7 @@ class StagePrediction:
     interval_s : float
         Between two frames, all replicas together.
     seconds : float
-        Of one frame, in the slowest replica.
+        Seconds of one frame, in the slowest replica.
     """
 
     name: str
@@ -63,9 +63,9 @@ class Prediction:
     interval_s : float
         Between two frames.
     latency_s : float
-        Of one frame when nothing waits, at most: where replicas differ, in the slowest one.
+        Longest latency of one frame when nothing waits: where replicas differ, in the slowest one.
     queued_latency_s : float
-        Of one frame where more come than are taken, so that as many as may be are inside (Little's law).
+        Latency of one frame where more come than are taken, so that as many as may be are inside (Little's law).
     joules : float or None
         Energy of one frame above rest; None where a device's power is unknown.
     stages : tuple of StagePrediction

@@ -15,7 +15,7 @@ class SharedRate(Generic[Item]):
     Parameters
     ----------
     per_s : float
-        Of all together.
+        Rate of all items together.
 
     Attributes
     ----------

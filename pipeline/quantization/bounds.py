@@ -78,7 +78,7 @@ class Bounds:
         Parameters
         ----------
         exponents : mapping of str to numpy.ndarray
-            Of all scales but those of biases, as calibrated.
+            Exponents of all scales but those of biases, as calibrated.
         biases : mapping of str to numpy.ndarray
             In real numbers, by the name of their whole ones.
         limits : ScaleLimits

@@ -42,9 +42,9 @@ def _restore_numbers(graph: Any) -> tuple[dict[str, str], list[str]]:
     Returns
     -------
     sources : dict of str to str
-        By the name of what was dequantised: the name of what was quantised.
+        Name of the quantised tensor, by that of the dequantised one.
     rectified_tensors : list of str
-        What was quantised to bytes that stand for no negative number.
+        Tensors quantised to bytes that stand for no negative number.
     """
     from onnx import numpy_helper
 

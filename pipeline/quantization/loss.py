@@ -22,7 +22,7 @@ class Loss:
     Attributes
     ----------
     frames : int
-        That were compared.
+        Number of compared frames.
     signal_to_noise_db : float
         Power of the original's first output over that of the difference.
     agreement : float

@@ -37,7 +37,7 @@ def restrict(model: Any, original: Any, limits: ScaleLimits) -> None:
     original : onnx.ModelProto
         The model that was quantised.
     limits : ScaleLimits
-        Of the accelerator.
+        Limits of the accelerator.
 
     Raises
     ------

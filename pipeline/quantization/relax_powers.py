@@ -44,7 +44,7 @@ def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
     model : ImportedModel
         With quantised tensors between operators on real numbers; is cleaned up.
     limits : ScaleLimits
-        Of the accelerator: the scales of weights keep to them.
+        Limits of the accelerator: the scales of weights keep to them.
 
     Raises
     ------

@@ -37,7 +37,7 @@ def round_scales(
     shapes, params
         As for `pipeline.read`.
     limits : ScaleLimits, optional
-        Of the accelerator; VTA's by default.
+        Limits of the accelerator; VTA's by default.
 
     Raises
     ------

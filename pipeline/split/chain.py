@@ -29,10 +29,10 @@ def join(
     Parameters
     ----------
     models : mapping of str to Graph
-        By the name of each, in order: a model reads outputs of earlier ones only.
+        Models by name, in order: a model reads outputs of earlier ones only.
     connect : mapping of str to str, optional
-        From inputs to outputs that they read, both as ``"model.tensor"``.  Inputs that are not in it read an earlier
-        model's output of the same name, the latest one; those without one are inputs of the chain.
+        Outputs that inputs read, both as ``"model.tensor"``. Inputs that are not in it read an earlier model's output
+        of the same name, the latest one; those without one are inputs of the chain.
     outputs : sequence of str, optional
         Tensors that the caller gets, as ``"model.tensor"``; by default all outputs that no model reads.
 
@@ -84,11 +84,11 @@ class _RenamedModel:
     ----------
     model : Graph
     names, operators : mapping of str to str
-        From its tensors' and its operators' names to those in the chain.
+        Chain's names of its tensors and operators.
     kernels : mapping
-        From its kernels' global variables to those in the chain.
+        Chain's global variables of its kernels.
     variables : dict
-        Those of the chain by their names, to which the model's are added.
+        Variables of the chain by their names, to which the model's are added.
     """
 
     def __init__(

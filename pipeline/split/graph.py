@@ -70,19 +70,19 @@ class Graph:
         All tensors but constants.
     inputs, outputs : tuple of TensorSpec
     aliases : mapping of str to str
-        From names of the model that were folded away to the tensor that took their place.
+        Tensor in place of each folded name of the model.
     kernels : mapping
         Functions that operators call, by their global variables.
     constant_files : tuple of ConstantFile
         The files in which large constants lie.
     model_ends : tuple of int
-        Of several models that were joined, the number of operators up to the end of each.
+        Number of operators up to the end of each of several joined models.
     annotations : tuple of Annotation
         Where the model says that tensors are computed.
     islands : tuple of Island
         Operators that the model's own runtime computes.
     notes : tuple of str
-        What was assumed of the model while it was read, one line each.
+        Assumptions made while the model was read, one line each.
     quantizations : tuple of Quantization
         The numbers that outputs stand for, where the model states them.
     unfused : tuple of int

@@ -26,7 +26,7 @@ def merge_islands(lines: Sequence[Binding], outputs: Sequence[Any]) -> list[Bind
     ----------
     lines : sequence of Binding
     outputs : sequence of tvm.relax.Var
-        What the stage returns.
+        Variables that the stage returns.
     """
     merged_lines = list(lines)
     for runtime in RUNTIMES.values():

@@ -28,7 +28,7 @@ class Verdict:
     Attributes
     ----------
     seconds : float
-        By its own estimate; infinite if it cannot run the group.
+        Seconds by its own estimate; infinite if it cannot run the group.
     reason : str
         Why it cannot; empty if it can.
     """

@@ -29,7 +29,7 @@ class GroupDag:
     predecessors, successors : tuple of tuple of int
         For each group, in ascending order.
     tensors : tuple of (int, int, tuple of int)
-        Of each tensor that crosses borders between groups: its maker, its bytes, and its readers.
+        Maker, bytes and readers of each tensor that crosses borders between groups.
     """
 
     predecessors: tuple[tuple[int, ...], ...]

@@ -28,11 +28,11 @@ class OpenModel:
     Attributes
     ----------
     model : object
-        What it is read from, each time anew.
+        Original, which is read anew each time.
     shapes : OpenShapes
-        Of the inputs that have such extents.
+        Shapes of the inputs that have such extents.
     extents : mapping
-        What else the caller says of extents: shapes without names in them, and numbers for the model's own names.
+        Other extents from the caller: shapes without names in them, and numbers for the model's own names.
     params : mapping, str or Path, optional
         As for `pipeline.read`.
     """

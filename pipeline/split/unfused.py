@@ -21,11 +21,11 @@ class DividedGroup:
     cuts : tuple of str
         Operators behind which it is cut.
     operators : int
-        How many it has.
+        Number of its operators.
     kernels : int
-        How many more kernels run for each frame.
+        Number of further kernels for each frame.
     nbytes : int
-        How many more bytes per frame the kernels write to memory and read again.
+        Number of further bytes per frame that the kernels write to memory and read again.
     """
 
     cuts: tuple[str, ...]

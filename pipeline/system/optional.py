@@ -39,11 +39,11 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     Parameters
     ----------
     module : str
-        What to import, such as ``"sklearn.datasets"``.
+        Module to import, such as ``"sklearn.datasets"``.
     extra : str
         The extra of this distribution that brings it.
     purpose : str
-        What it is needed for; begins the message, such as ``"the demo's images"``.
+        Purpose of the import, the message's beginning, such as ``"the demo's images"``.
 
     Raises
     ------

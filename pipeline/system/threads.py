@@ -38,11 +38,11 @@ class Lease:
     Parameters
     ----------
     work : callable
-        What to do; returns whether the thread may be used again afterwards.
+        Work to do; returns whether the thread may be used again afterwards.
     name : str
-        Of the thread meanwhile.
+        Name of the thread meanwhile.
     kind : hashable, optional
-        Which resting threads will do.  With None it is a thread of its own, which ends with the work.
+        Kind of resting threads to use. None is a thread of its own, which ends with the work.
     """
 
     def __init__(self, work: Callable[[], bool], name: str, kind: Hashable = None) -> None:
@@ -83,11 +83,11 @@ def run_in_thread(work: Callable[[], Result], name: str, kind: Hashable = None) 
     Parameters
     ----------
     work : callable
-        What it raises is raised again here.
+        Work to do; its errors are raised again here.
     name : str
-        Of the thread meanwhile.
+        Name of the thread meanwhile.
     kind : hashable, optional
-        What `work` leaves in the thread, as `DeviceRuntime.thread_kind` says; the thread is used again then.
+        State that `work` leaves in the thread, see `DeviceRuntime.thread_kind`; the thread is used again then.
     """
     lease, outcome = _lease_work(work, name, kind)
     lease.start()
@@ -116,9 +116,9 @@ def call_in_time(
     Parameters
     ----------
     work : callable
-        What it raises is raised again here.
+        Work to do; its errors are raised again here.
     name : str
-        Of the thread meanwhile.
+        Name of the thread meanwhile.
     limit_s : float
         Seconds to wait.
     ends : callable

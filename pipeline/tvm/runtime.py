@@ -132,7 +132,7 @@ def virtual_machine(module: Any, devices: Sequence[Any]) -> Any:
     module : tvm_ffi.Module
         A stage's code.
     devices : sequence of tvm_ffi.Device
-        What it runs on; the CPU comes last.
+        Devices of the run; the CPU comes last.
     """
     numbers = [number for device in devices for number in (device.dlpack_device_type(), device.index, POOLED_ALLOCATOR)]
     with registry_lock:

@@ -31,7 +31,7 @@ class Board:
     devices : tuple of Device
     links : tuple of Link
     about : str
-        What it is, for people.
+        Description for people.
 
     Raises
     ------

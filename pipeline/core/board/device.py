@@ -27,7 +27,7 @@ class Cluster:
     cores : tuple of int
         Their kernel's numbers.
     speed : float
-        How fast one of them is, as a multiple of the device's `flops` and `bytes_per_s`.
+        Speed of one core, as a multiple of the device's `flops` and `bytes_per_s`.
     target : mapping or None
         Keys of the device's target that are others on these cores, such as ``mcpu``; None if they are the same.
     """
@@ -45,9 +45,9 @@ class Device:
     Attributes
     ----------
     name : str
-        How plans call it, such as ``"cpu"`` or ``"gpu0"``.
+        Name in plans, such as ``"cpu"`` or ``"gpu0"``.
     kind : str
-        Which adapter drives it, such as ``"cpu"`` or ``"simulated"``; `pipeline.core.board.device_kinds` has all.
+        Adapter that drives it, such as ``"cpu"`` or ``"simulated"``; `pipeline.core.board.device_kinds` has all.
     index : int
         Number among the devices of its kind on the machine.
     cores : tuple of int
@@ -69,7 +69,7 @@ class Device:
         Families of operators that it can run (of `pipeline.core.board.board_checks.FAMILIES`), and element types of the
         tensors that they take and make; empty for all.
     at_once : int
-        How many stages may run on it at the same time; 0 stands for one on each core, or one without cores.
+        Number of stages on it at the same time; 0 stands for one on each core, or one without cores.
     flops : float
         Attainable floating-point operations per second of one core, for estimates.
     int8_flops : float
@@ -83,8 +83,8 @@ class Device:
     watts_idle, watts_busy : float
         Power of the whole device at rest, and with all that it has at work; 0 if unknown.
     runtimes : tuple of str
-        What may execute its stages, each another kind of device that runs models on these cores, or ``"tvm"``;
-        empty for TVM alone.  A stage names another one as in ``"cpu/onnxruntime"``.
+        Runtimes of its stages, each another kind of device that runs models on these cores, or ``"tvm"``; empty for TVM
+        alone. A stage names another one as in ``"cpu/onnxruntime"``.
     slots : int
         Frames that a server computes at once, each on an even share of its cores; 0 stands for what the server says,
         or one on each of `cores`.

@@ -33,7 +33,7 @@ class DeviceKind:
     Attributes
     ----------
     name : str
-        How boards and addresses call it.
+        Name in boards and addresses.
     adapter : str
         ``"module:Class"`` of its `DeviceRuntime`, imported when a device is first used; empty for a kind that only the
         caller's own ``create`` makes.
@@ -59,12 +59,12 @@ class DeviceKind:
     detectable : bool
         This machine can be searched for it; see `DeviceRuntime.detect`.
     target_kind : str
-        What its targets call themselves, where that is not the kind's name.
+        Name of its targets, where that is not the kind's.
     efficiency : mapping of str to float
         Share of its rates that each family of operators usually reaches.
     model_format : str
-        What its stages are handed over in, ``"onnx"`` or ``"tflite"``, where a runtime of others runs them; empty if
-        they are compiled from Relax.
+        Format of its stages, ``"onnx"`` or ``"tflite"``, where a foreign runtime runs them; empty if they are compiled
+        from Relax.
     is_cpu_runtime : bool
         It may execute stages of a CPU's device, which names it as one of its ``runtimes``.
     command_keys : tuple of str
@@ -73,7 +73,7 @@ class DeviceKind:
         Module whose ``verdict(inputs, bindings, outputs, target)`` returns the seconds that the kind's own compiler
         estimates for a fused group, and why it cannot run it; empty if TVM compiles.
     cluster_resource : str
-        What nodes of a cluster call it among their resources, where that is not ``device:`` and its name.
+        Name among the resources of a cluster's nodes, by default ``device:`` and its name.
     """
 
     name: str

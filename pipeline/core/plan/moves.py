@@ -66,7 +66,7 @@ class Move:
     is_copied : bool
         Whether it changes its memory; else its layout is changed, or caches fetch it, as a part of computing.
     ends : tuple of str
-        Of the link that it occupies meanwhile; empty for one that several may use at once.
+        Ends of the occupied link; empty for one that several may use at once.
     """
 
     seconds: float

@@ -38,12 +38,12 @@ class Plan:
     board : Board
         The devices in use.
     inputs, outputs : tuple of TensorSpec
-        Of the whole pipeline.
+        Tensors of the whole pipeline.
     stages : tuple of StagePlan
         In order: a stage reads model inputs and outputs of earlier stages only.
     in_flight : int
-        How many frames may be inside at once; 0 chooses one per replica of each stage and one per place in its queue,
-        and where replicas differ also those that must wait for the slowest one, since results leave in order.
+        Upper bound on frames inside. 0 chooses one per replica of each stage and one per place in its queue, and where
+        replicas differ also those that must wait for the slowest one, since results leave in order.
     unsplit_seconds : float
         Predicted time of one frame in the unsplit model on one core of the first stage's device.
     measured : bool
@@ -51,7 +51,7 @@ class Plan:
     unfused : tuple of str
         Operators behind which it cuts although the compiler would fuse what follows.
     quantization : tuple of Quantization
-        Of those outputs whose integers stand for other numbers; known once the plan is built.
+        Quantisation of outputs whose integers stand for other numbers; known once the plan is built.
     order : tuple of str
         Operators' names in the topological order that was cut; empty for the graph's own.
 
@@ -113,7 +113,7 @@ class Plan:
         ----------
         stage : str
         **options
-            Those of `StageOptions`: ``winograd``, ``weights``, ``arithmetic``, ``tolerance`` and ``target``.
+            Fields of `StageOptions`: ``winograd``, ``weights``, ``arithmetic``, ``tolerance`` and ``target``.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Plan:
         cores : sequence of int, optional
             Host cores of its workers, shared out evenly; by default those that the stages on its own device had.
         replicas : int
-            How many workers run it, each on another frame; they take turns with what they borrow.
+            Number of workers, each on another frame; they take turns with borrowed devices.
 
         Raises
         ------

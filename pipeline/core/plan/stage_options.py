@@ -24,13 +24,13 @@ class StageOptions:
     winograd : bool, optional
         Whether 3x3 convolutions may be computed by Winograd's transforms.
     weights : str, optional
-        What weights are stored as, one of `WEIGHTS`.
+        Storage format of weights, one of `WEIGHTS`.
     tolerance : float, optional
         Largest allowed error of the stage's outputs against the unsplit model, as a share of the largest value.
     target : mapping, optional
         Keys of its device's target that are otherwise for this stage.
     arithmetic : str, optional
-        What numbers are multiplied as, one of `ARITHMETIC`.
+        Number format of multiplications, one of `ARITHMETIC`.
 
     Raises
     ------

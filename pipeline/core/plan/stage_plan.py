@@ -50,11 +50,11 @@ class StepPlan:
     operators : tuple of str
         Names of the first and the last operator.
     inputs, outputs : tuple of TensorSpec
-        What it reads (of the stage, or of earlier steps) and what later steps or the stage's readers need.
+        Tensors read (of the stage, or of earlier steps), and tensors for later steps or the stage's readers.
     seconds : float
         Predicted time of one frame in this step, transfers included, the mean over frames where replicas differ.
     transfer_s : float
-        How much of it is spent on transfers.
+        Seconds of it spent on transfers.
     """
 
     device: str
@@ -80,7 +80,7 @@ class StagePlan:
     device : str
         Name of a device of the plan's board.
     inputs, outputs : tuple of TensorSpec
-        What it reads (model inputs, or outputs of earlier stages) and what later stages or the caller read.
+        Tensors read (model inputs, or outputs of earlier stages), and tensors for later stages or the caller.
     operators : tuple of str
         Names of the first and the last operator; empty when the stage is not part of a model.
     cores : tuple of int
@@ -89,21 +89,21 @@ class StagePlan:
         Predicted time of one frame in this stage, transfers included, the mean over frames where replicas differ; on a
         simulated device, the time it takes.
     transfer_s : float
-        How much of it is spent on transfers; a device that overlaps computes another frame meanwhile.
+        Seconds of it spent on transfers; a device that overlaps computes another frame meanwhile.
     queue_depth : int
-        How many frames may wait in front of it, at least 1.
+        Number of frames that may wait in front of it, at least 1.
     replicas : int
-        How many workers run it, each on another frame, at least 1.
+        Number of workers, each on another frame, at least 1.
     replica_devices : tuple of str
         A device for each replica, all of the kind of `device`; empty if all of them use `device`.
     options : StageOptions
-        How it is built, where that differs from the other stages.
+        Build options, where they differ from the other stages'.
     replica_seconds : tuple of float
         Seconds of one frame in each replica, transfers included, where these differ; empty if all take `seconds`.
     memory_traffic : float
         Bytes that one frame moves between the processor and its device's memory, 0 if unknown.
     steps : tuple of StepPlan
-        Of a heterogeneous stage, in order; empty if all of it runs on `device`.
+        Steps of a heterogeneous stage, in order; empty if all of it runs on `device`.
     cause : str
         Reason for its device, such as ``"measured fastest: 1.2 ms, gpu 3.4 ms"``; empty if nobody planned it.
     """

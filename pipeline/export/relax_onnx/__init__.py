@@ -25,7 +25,7 @@ def write(module: Any, name: str, opset: int | None = None, *, exact: bool = Fal
     module : tvm.IRModule
         As `pipeline.split.extract.module` makes it: ``main`` is one dataflow block, parameters are constants.
     name : str
-        Of the model's graph.
+        Name of the model's graph.
     opset : int, optional
         Version of ONNX's operators; by default the lowest from 13 on that has all that are needed.
     exact : bool

@@ -23,7 +23,7 @@ class GraphWriter:
     Parameters
     ----------
     module : tvm.IRModule
-        What is written, with the kernels that it calls.
+        Module to write, with the kernels that it calls.
     exact : bool
         Whether layers of integers are written as the integer arithmetic that they are.
 
@@ -35,7 +35,7 @@ class GraphWriter:
         In topological order.
     makers : dict of Tensor to Node
     transposed : dict
-        From a tensor and an order of its axes to the tensor with that order.
+        Transposed tensor, by tensor and order of axes.
     """
 
     def __init__(self, module: Any, *, exact: bool = False) -> None:

@@ -32,7 +32,7 @@ class Form(NamedTuple):
     ----------
     dtype : str
     axis : int
-        Of the weights, along which each place has sums of its own.
+        Axis of the weights along which each index has sums of its own.
     """
 
     dtype: str

@@ -20,7 +20,7 @@ class Mean(NamedTuple):
     zero : int
     axes : tuple of int
     elements : int
-        Of each sum.
+        Number of elements in each sum.
     """
 
     data: Any

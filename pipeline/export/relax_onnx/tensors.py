@@ -23,7 +23,7 @@ class Tensor:
     name : str
         Empty until it has one.
     values : numpy.ndarray or None
-        Of a constant.
+        Values of a constant.
     """
 
     shape: tuple[int, ...]
@@ -44,9 +44,9 @@ class Node:
     outputs : list of Tensor
     attributes : dict of str to Any
     axes : tuple of int or None
-        Of a reduction, which are an attribute or an input, by the version of the operator.
+        Axes of a reduction, an attribute or an input by the version of the operator.
     model : onnx.ModelProto or None
-        Of an island, whose nodes stand in its place.
+        Model of an island, whose nodes stand in its place.
     """
 
     kind: str

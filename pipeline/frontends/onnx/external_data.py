@@ -61,7 +61,7 @@ def load(path: Path) -> tuple[Any, ExternalData]:
     OSError
         If the model cannot be read.
     Exception
-        What the onnx package raises of a model that is not valid.
+        Error of the onnx package on an invalid model.
     """
     try:
         # The outline is a few kilobytes also of a model of gigabytes, over 2 of which protobuf cannot parse.
@@ -91,7 +91,7 @@ def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
     ModelError
         If its tensors lie in data files, or it is too large for one protobuf.
     Exception
-        What the onnx package raises of a model that is not valid.
+        Error of the onnx package on an invalid model.
     """
     if tensor := next(external_tensors(model), None):
         # onnx.load(..., load_external_data=False) leaves them there, and the object does not say in which folder.

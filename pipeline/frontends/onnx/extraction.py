@@ -31,7 +31,7 @@ class Extractor:
     ----------
     model : str, Path or onnx.ModelProto
     shapes : mapping of str to sequence of int
-        Of its inputs.
+        Shapes of its inputs.
     """
 
     def __init__(self, model: Any, shapes: Mapping[str, Sequence[int]]) -> None:

@@ -29,7 +29,7 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     model : onnx.ModelProto
         With the types of its tensors.
     reasons : mapping of int to str
-        From the numbers of the nodes that have to be in one to the reason.
+        Reasons of the nodes that have to be in an island, by number.
     """
     graph = model.graph
     types = tensor_types(graph)

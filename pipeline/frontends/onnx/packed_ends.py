@@ -61,9 +61,9 @@ def pack(graph: Any, inputs: Iterable[Any], open_outputs: Iterable[str]) -> list
     graph : onnx.GraphProto
         Only islands read and make its packed values.
     inputs : iterable of onnx.ValueInfoProto
-        Those of the model, parts of the graph.
+        Inputs of the model, parts of the graph.
     open_outputs : iterable of str
-        Those whose shape depends on values.
+        Outputs whose shape depends on values.
     """
     notes = []
     for role, values in (("input", inputs), ("output", graph.output)):

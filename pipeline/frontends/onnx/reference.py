@@ -31,7 +31,7 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool =
     alternative : bool
         Let it fuse operators, whose kernels round otherwise.
     runs : int
-        How often; the outputs are those of the last time.
+        Number of runs; the outputs are those of the last one.
     """
     session = open_session(model, _quiet_options() if alternative else literal_options())
     return [_run(session, frame) for _ in range(runs)][-1]

@@ -94,7 +94,7 @@ def from_object(
     params : mapping, str or Path, optional
         Values for parameters of the function by name, as for Relay; what has none is an input of the model.
     name, file : str
-        Of the model, and what messages call it.
+        Name of the model, and its name in messages.
 
     Raises
     ------

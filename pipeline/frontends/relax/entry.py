@@ -134,9 +134,9 @@ def bind(
     function : relax.Function
         With its extents fixed.
     values : mapping
-        From the parameters that are constants to these.
+        Values of the parameters that are constants.
     notes : tuple of str
-        What was assumed of the inputs.
+        Assumptions on the inputs.
 
     Raises
     ------

@@ -31,7 +31,7 @@ def load(
     Parameters
     ----------
     path : Path
-        What ``mod.astext(show_meta_data=True)`` or ``tvm.ir.save_json(mod)`` has written.
+        File of ``mod.astext(show_meta_data=True)`` or ``tvm.ir.save_json(mod)``.
     shapes : mapping of str to sequence of int, optional
         Extents for inputs that the program leaves open, or names with which they stay open.
     params : mapping, str, Path, optional
@@ -70,7 +70,7 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
     ----------
     text : str
     file, name : str
-        Of the file, for messages, and of the model.
+        Name of the file in messages, and name of the model.
     shapes : mapping of str to sequence of int
     constants : mapping of str to numpy.ndarray
     real_arithmetic : bool

@@ -31,7 +31,7 @@ class BindingBuilder:
     Parameters
     ----------
     most_bindings : int
-        How many operators a program may unfold to.
+        Bound on operators that a program may unfold to.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class BindingBuilder:
     kernels : dict
         Functions that bindings call, by their global variables.
     placements : list of (relax.Var, str)
-        What the program wants to be computed on which device.
+        Devices that the program wants for its tensors.
     """
 
     def __init__(self, most_bindings: int = MOST_BINDINGS) -> None:

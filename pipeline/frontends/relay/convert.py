@@ -56,11 +56,11 @@ def convert(  # noqa: PLR0913 - all but the first four by keyword
     constants : mapping of str to numpy.ndarray
         The other ones.
     name : str
-        Of the model.
+        Name of the model.
     real_arithmetic : bool
         Whether quantised operators compute in real numbers between bytes, instead of in whole ones.
     most_operators : int
-        How many operators the program may unfold to.
+        Bound on operators that the program may unfold to.
 
     Raises
     ------

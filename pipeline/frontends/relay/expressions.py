@@ -34,7 +34,7 @@ class Expressions:
     ----------
     cursor : Cursor
     metadata : mapping
-        What ``meta[key][index]`` stands for.
+        Values of ``meta[key][index]``.
     """
 
     def __init__(self, cursor: Cursor, metadata: Metadata) -> None:

@@ -43,7 +43,7 @@ class Lexeme(NamedTuple):
     offset : int
         Where it begins.
     type : str
-        What the comment behind a number says; empty otherwise.
+        Comment behind a number; empty otherwise.
     """
 
     kind: str

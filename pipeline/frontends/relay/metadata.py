@@ -56,9 +56,9 @@ class JsonNode:
         Its class, such as ``relay.Call``; empty for None.
     attributes : mapping of str to str
     text : str
-        Of a string or an operator's name.
+        Text of a string or an operator's name.
     keys : tuple of str
-        Of a map with strings as keys.
+        Keys of a map with strings as keys.
     data : tuple of int
         The nodes in a list or a map.
     """
@@ -77,7 +77,7 @@ class JsonObjects:
     ----------
     text : str
     source : str
-        What the text is, for messages.
+        Description of the text, for messages.
 
     Raises
     ------

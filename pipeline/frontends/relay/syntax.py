@@ -162,7 +162,7 @@ class RelayProgram:
         Where it comes from, for messages.
     functions : mapping of str to RelayFunction
     locate : callable
-        From a position to words such as ``"line 3, column 7"``.
+        Function from a position to words such as ``"line 3, column 7"``.
     """
 
     file: str

@@ -22,7 +22,7 @@ class Extractor:
     ----------
     model : str or Path
     shapes : mapping of str to sequence of int
-        Of its inputs.
+        Shapes of its inputs.
     """
 
     def __init__(self, model: str | Path, shapes: Mapping[str, Sequence[int]]) -> None:

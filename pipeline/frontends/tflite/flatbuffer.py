@@ -81,7 +81,7 @@ class TfliteTensor:
         As NumPy names it; others, such as ``"string"``, are `in_frames` of no stage.
     scale : TensorScale or None
     values : numpy.ndarray or None
-        Of a constant whose dtype NumPy has; in the file's memory, or folded.
+        Values of a constant whose dtype NumPy has; in the file's memory, or folded.
     is_constant : bool
         Whether the file has its values, or it was folded.
     is_variable : bool
@@ -216,7 +216,7 @@ class TfliteGraph:
     Raises
     ------
     Exception
-        Of `struct`, NumPy or flatbuffers, if the file is damaged: each field may point beside the buffer.
+        Error of `struct`, NumPy or flatbuffers on a damaged file: each field may point beside the buffer.
     """
 
     def __init__(self, content: bytes) -> None:

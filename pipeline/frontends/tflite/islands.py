@@ -32,7 +32,7 @@ def replace_by_islands(
     operators : sequence of TfliteOperator
         All that an output depends on.
     reasons : mapping of int to str
-        From places in `operators` to the reason, of those that have to be in an island.
+        Reasons of the operators that have to be in an island, by their position in `operators`.
     """
     ties = list(find_ties(operators))
     outputs = {tensor.number for tensor in graph.outputs}

@@ -33,11 +33,11 @@ def probe(
     content : bytes
         The model.
     shapes : sequence of sequence of int
-        Of its inputs, in order; those of the file by default.
+        Shapes of its inputs, in order; those of the file by default.
     values : sequence of int
         Numbers of tensors whose values are wanted.
     frames : int
-        How many to compute; without any, only its memory is laid out.
+        Number of frames to compute; without any, only its memory is laid out.
 
     Raises
     ------

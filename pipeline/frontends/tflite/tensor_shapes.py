@@ -51,7 +51,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
     graph : TfliteGraph
         With what it holds itself folded.
     shapes : sequence of sequence of int
-        Of the inputs, in order.
+        Shapes of the inputs, in order.
 
     Raises
     ------

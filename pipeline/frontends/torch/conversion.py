@@ -21,10 +21,10 @@ class TorchConversion(Conversion):
     Parameters
     ----------
     name : str
-        Of the model.
+        Name of the model.
     program : torch.export.ExportedProgram
     inputs : mapping of str to tvm.relax.Var
-        By the names of placeholders.
+        Inputs by the names of placeholders.
     symbols : mapping
         The extents that symbols stand for.
     fallback : bool

@@ -31,7 +31,7 @@ def fold(
     symbols : mapping
         The extents that symbols stand for.
     refused : mapping of torch.fx.Node to str
-        Those that cannot be imported, of any size therefore.
+        Nodes that cannot be imported, of any size therefore.
     """
     values: dict[Any, Any] = {}
     for node in nodes:

@@ -51,7 +51,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
     names, aliases : dict
         As in `ImportedModel`.
     tensors : dict of str to str
-        From nodes of the program to the tensors that hold their values.
+        Tensors that hold the values of the program's nodes.
     tvm_converters : dict
         TVM's own converters by the names of operators.
     current_node : str
@@ -90,13 +90,13 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         ----------
         program : torch.export.ExportedProgram
         inputs : mapping of str to tvm.relax.Var
-            By the names of placeholders.
+            Inputs by the names of placeholders.
         constants : mapping of torch.fx.Node to tvm.relax.Constant
             Values of nodes that no input changes.
         symbols : mapping
             The extents that symbols stand for.
         units : sequence of torch.fx.Node or NodeIsland
-            What is to be computed, in order.
+            Nodes and islands to compute, in order.
 
         Raises
         ------

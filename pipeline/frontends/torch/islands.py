@@ -63,9 +63,9 @@ def units(
     Parameters
     ----------
     nodes : sequence of torch.fx.Node
-        What is to be computed, in order.
+        Nodes to compute, in order.
     reasons : mapping of torch.fx.Node to str
-        Those that have to be in islands.
+        Reasons of the nodes that have to be in islands.
     values : mapping
         Its keys are the nodes whose values are there already.
     symbols : mapping

@@ -30,7 +30,7 @@ def evaluate(
     alternative : bool
         Has no meaning here: there is one set of kernels.
     runs : int
-        How often; the tensors are those of the last time.
+        Number of runs; the tensors are those of the last one.
     """
     del alternative
     program, positional, keywords = _arguments(model, frame)

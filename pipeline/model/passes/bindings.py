@@ -114,7 +114,7 @@ def call_island(runtime: SourceRuntime, model: bytes, operands: Sequence[Any], t
         The operators, in the runtime's form.
     operands : sequence of tvm.relax.Expr
     types : sequence of tvm.relax.Type
-        Of the results.
+        Types of the results.
     """
     packed_operands = [constant(packed_model.pack(model)), *operands]
     result_types = list(types) if len(types) > 1 else types[0]
@@ -143,7 +143,7 @@ def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
     ----------
     main : tvm.relax.Function
     kernels : mapping
-        From the global variables of kernels, these and maybe others, to their functions.
+        Functions of kernels, these and maybe others, by their global variables.
     """
     result = tvm.IRModule({"main": main})
     for block in main.body.blocks:

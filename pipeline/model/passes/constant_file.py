@@ -28,7 +28,7 @@ class ConstantFile:
     Parameters
     ----------
     expressions : iterable
-        Of Relax, among them the constants.
+        Expressions of Relax, among them the constants.
     """
 
     def __init__(self, expressions: Iterable[Any]) -> None:

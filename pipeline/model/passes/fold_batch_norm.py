@@ -41,7 +41,7 @@ def fold_affine(
     ----------
     bindings : sequence of Binding
     outputs : sequence of relax.Expr
-        What leaves the function.
+        Expressions that leave the function.
     reserved_names : iterable of str
         Names that no new binding may have.
 
@@ -49,7 +49,7 @@ def fold_affine(
     -------
     bindings : list of Binding
     successors : dict of str to str
-        From the name of each binding that has gone to the name of its successor, which may have gone too.
+        Name of each removed binding's successor, which may be removed too.
     """
     # An output counts as a reader, so that what the caller gets is never absorbed.
     uses = Counter(

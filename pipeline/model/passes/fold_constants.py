@@ -31,18 +31,18 @@ def fold(
     ----------
     relax_bindings : iterable of relax.VarBinding
     names : mapping
-        From each binding's variable to its binding's name.
+        Name of each binding, by its variable.
     kernels : mapping
         The module's functions beside the one that is folded, by their global variables.
     keep : collection of relax.Var
-        What stays a binding of its own though it is constant.
+        Variables that keep a binding of their own though they are constant.
 
     Returns
     -------
     bindings : list of Binding
-        What remains; no binding holds a bare variable, a constant, or a part of a known tuple.
+        Remaining bindings; none holds a bare variable, a constant, or a part of a known tuple.
     replacement : callable
-        From a variable of the function to the expression that now stands for it.
+        Function from a variable to the expression that now stands for it.
     """
     replacements: dict[Any, Any] = {}
     bindings = []

@@ -50,13 +50,13 @@ def name_bindings(
         The model's outputs.
     model : ImportedModel
     equal_names, successors : mapping of str to str
-        From a name that has no binding to one, which may have none either, of the same value, or of a value
-        that comes after it.
+        Substitutes of names without a binding, which may have none either: of the same value, or of a value that comes
+        after it.
 
     Returns
     -------
     dict of str to str
-        From each name that has gone to the binding, or the model input, that took its place.
+        Substitute of each removed name: a binding or a model input.
     """
     bindings_by_name = {binding.name: binding for binding in bindings}
     model_names = tensor_names(model)

@@ -85,7 +85,7 @@ def arrange(
     ----------
     bindings : sequence of Binding
     outputs : sequence of relax.Expr
-        What leaves the function.
+        Expressions that leave the function.
     reserved_names : iterable of str
         Names that no new binding may have.
 
@@ -93,7 +93,7 @@ def arrange(
     -------
     bindings : list of Binding
     heirs : dict of str to str
-        From the name of each binding that has gone to that of the binding in its place.
+        Name of the binding in place of each removed one.
     """
     # Most models are not quantised.
     if not any(calls(binding.value, "dequantize") for binding in bindings):

@@ -45,7 +45,7 @@ class GoalSearch:
     fps : float or None
         Frames per second that have to be kept.
     request : PlanRequest
-        What of the division is fixed.
+        Fixed parts of the division.
     replicas : bool
         Whether a stage may run on several frames at once.
     """

@@ -50,7 +50,7 @@ def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) 
     traffic : array of float, shape (groups,)
         Bytes that each fused group moves.
     spans : sequence of pairs of int
-        Of each stage, the first group, and the one behind the last.
+        First group of each stage, and the one behind its last.
     """
     stages = []
     for stage, moves, (begin, end) in zip(plan.stages, find_moves(plan), spans, strict=True):

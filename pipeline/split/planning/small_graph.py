@@ -38,9 +38,9 @@ class SmallGraph:
     Attributes
     ----------
     search : GoalSearch
-        Of the graph's own order.
+        Search in the graph's own order.
     problem : Problem
-        Of that order, without stages that borrow.
+        Problem of that order, without stages that borrow.
     dag : GroupDag
     is_free : bool
         Whether other orders may be taken.

@@ -45,20 +45,20 @@ class TimedGraph:
         Measured seconds of each fused group on one core while the others rest: of the first device, or by the device's
         name; estimates where there are none.
     queue_depth : int or "auto"
-        How many frames may wait in front of each stage.  ``"auto"`` chooses as many as `cv` asks for, as far as
+        Number of frames that may wait in front of each stage. ``"auto"`` chooses as many as `cv` asks for, as far as
         there is memory; cuts are chosen with room for one.
     cv : float
         Coefficient of variation of a stage's time: its standard deviation, as a share of it.
     contended : mapping of str to sequence of float
-        By the device's name, the seconds on one core while its other cores are busy; `isolated` where it is not in it.
+        Seconds on one core while its other cores are busy, by the device's name; `isolated` where it is not in it.
     pins : mapping of int to Pin
-        By the fused group, which devices may run it; groups without one run anywhere.
+        Devices that may run a fused group; groups without a pin run anywhere.
     spans : mapping of str to SpanTimes
-        By the name of a device with its runtime, measured times of spans, where these are not sums.
+        Measured times of spans, where these are not sums, by the name of a device with its runtime.
     refusals : mapping of str to mapping of int to str
-        By the name of a device with its runtime, the fused groups that it does not run, by its own word, and why.
+        Fused groups that a device does not run by its own word, with reasons, by the name of a device with its runtime.
     estimates : mapping of str to sequence of float, optional
-        By the name of a device with its runtime, estimated seconds of each fused group, if they are known already.
+        Estimated seconds of each fused group, if they are known already, by the name of a device with its runtime.
     """
 
     graph: Graph

@@ -22,7 +22,7 @@ def copy_nodes(graph: Any, names: Mapping[str, str], prefix: str) -> Generator[A
     names : mapping of str to str
         New names of tensors that others make, such as the graph's inputs; those not in it stay.
     prefix : str
-        Of the names of what the copies make.
+        Prefix of the copies' tensor names.
     """
     scope = dict(names)
     for node in graph.node:

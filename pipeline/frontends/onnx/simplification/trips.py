@@ -26,10 +26,10 @@ def count_trips(node: Any, constants: Mapping[str, np.ndarray], most_trips: int,
     ----------
     node : onnx.NodeProto
     constants : mapping of str to numpy.ndarray
-        Those outside of the loop.
+        Constants outside the loop.
     most_trips : int
     version : int
-        Of the opset.
+        Version of the opset.
     """
     if any(name and name not in constants for name in node.input[:2]):
         return None

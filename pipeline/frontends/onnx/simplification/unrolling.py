@@ -37,7 +37,7 @@ class Unroller:
         node : onnx.NodeProto
         constants : mapping of str to numpy.ndarray
         types : mapping of str to onnx.TypeProto
-            Of the graph's tensors.
+            Types of the graph's tensors.
         """
         if node.domain not in ("", "ai.onnx") or node.op_type not in ("Loop", "Scan"):
             return None

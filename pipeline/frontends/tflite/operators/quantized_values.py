@@ -103,7 +103,7 @@ def object_to(
     ----------
     operator : TfliteOperator
     dtypes : tuple of str
-        Those that its first output may have.
+        Dtypes allowed for its first output.
     positions : tuple of int
         Operands that have to be quantised, each with a single scale.
     same : bool

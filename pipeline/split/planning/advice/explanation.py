@@ -39,9 +39,9 @@ class StepForecast:
     operators : tuple of str
         The first and the last one.
     compute_s, transfer_s : float
-        Of one frame: computing, and its tensors coming in and going out.
+        Seconds of one frame: computing, and its tensors coming in and going out.
     weight_bytes : int
-        Of all workers, each of which has a copy of its weights.
+        Bytes of all workers' weights; each worker has a copy.
     """
 
     device: str
@@ -63,7 +63,7 @@ class StageForecast:
     operators : tuple of str
         The first and the last one.
     compute_s, enter_s, leave_s : float
-        Of one frame: computing, and its tensors coming in and going out.
+        Seconds of one frame: computing, and its tensors coming in and going out.
     interval_s : float
         Between two frames.
     memory_bytes : int
@@ -73,13 +73,13 @@ class StageForecast:
     slowest_operator : str
         First of the fused group that takes the longest.
     slowest_share : float
-        That group's share of the computing.
+        Share of that group in the computing.
     queue_depth : int
-        How many frames may wait in front of it.
+        Number of frames that may wait in front of it.
     queue_cost : float
         Share of the frame rate that this queue is expected to cost, as stages' times vary, 0 to 1.
     steps : tuple of StepForecast
-        Of a heterogeneous stage, whose workers borrow other devices.
+        Steps of a heterogeneous stage, whose workers borrow other devices.
     cause : str
         Reason for its device, as the plan has it; empty if it has none.
     """
@@ -118,7 +118,7 @@ class Explanation:
     interval_s : float
         Between two frames.
     latency_s : float
-        Of one frame when nothing waits, at most: where replicas differ, in the slowest one.
+        Longest latency of one frame when nothing waits: where replicas differ, in the slowest one.
     joules : float or None
         Energy of one frame above rest; None where the board's power is unknown.
     bound_s : float
@@ -130,7 +130,7 @@ class Explanation:
     relaxed_s : float
         One that none could beat even if work could be cut anywhere and nothing had to be moved.
     bottleneck : str
-        What sets the pace, as `pipeline.prediction.predict.Prediction` calls it: a stage, or what several share.
+        Limit of the pace, as `pipeline.prediction.predict.Prediction` calls it: a stage, or a shared resource.
     loads : mapping of str to float
         Seconds per frame for which all stages together use what they share, by its name.
     alternatives : tuple of Alternative
@@ -140,7 +140,7 @@ class Explanation:
     reason : str
         The verdict as a sentence.
     help : tuple of str
-        What would gain most.
+        Changes that would gain most.
     measured : bool
         Whether the times rest on measurements.
     cv : float

@@ -109,7 +109,7 @@ class SpanPaths:
     prices : array of float, shape (prices, resources) or (prices, resources + 1)
         The last number, if there is one, is by which share the prices of items differ, by their `ranks`.
     seconds : array of float, shape (prices, items + 1, items + 1)
-        Of a frame on the path of the items ``[i, j)``, as entry ``[j, i]``; infinite where there is none.
+        Seconds of a frame on the path of the items ``[i, j)``, as entry ``[j, i]``; infinite where there is none.
     uses : array of float, shape (prices, resources, items + 1, items + 1)
         For how many of them each resource is used.
     """
@@ -236,7 +236,7 @@ def waiting_seconds(seconds: Array, uses: Sequence[Array], workers: int) -> Arra
     Parameters
     ----------
     seconds : array of float
-        Of a frame when nothing waits.
+        Seconds of a frame when nothing waits.
     uses : sequence of array of float
         For how many of them each resource is used; of the shape of `seconds`.
     workers : int

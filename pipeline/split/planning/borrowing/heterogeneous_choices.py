@@ -51,7 +51,7 @@ class Borrowing:
     devices : tuple of int
         Indices of the processors that they borrow.
     name : str
-        How requests call it, such as ``"cpu+vta"``.
+        Name in requests, such as ``"cpu+vta"``.
     most_units : int
         Units of their own that the workers of a stage may have.
     others : tuple of int

@@ -225,7 +225,7 @@ def compare(
     Raises
     ------
     PlanError
-        That of the first problem, if there is none of any.
+        Error of the first problem, if there is none of any.
     """
     candidates, errors = list[Candidate](), list[PlanError]()
     for problem in problems:

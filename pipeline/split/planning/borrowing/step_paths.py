@@ -84,7 +84,7 @@ class StepPaths(_CostedPaths):
     ----------
     prices : array of float, shape (prices, resources)
     rows : array of int, shape (items + 1, items + 1)
-        Which of the prices the path of the items ``[i, j)`` is the shortest for, as entry ``[j, i]``.
+        Number of the prices for which the path of the items ``[i, j)`` is the shortest, as entry ``[j, i]``.
     """
 
     prices: Array

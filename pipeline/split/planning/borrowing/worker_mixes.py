@@ -65,7 +65,7 @@ def worker_mixes(problem: Problem, worker: Choice, processors: Sequence[int], mo
     processors : sequence of int
         Processors whose cores may be other workers' own.
     most_units : int
-        That all workers together may take.
+        Bound on the units of all workers together.
     """
     slower = list(_slower_workers(problem, worker, processors))
     counts = [

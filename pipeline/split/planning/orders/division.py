@@ -42,9 +42,9 @@ class Division:
     problem : Problem
     solver : ChainSolver
     least_latency : float
-        Of divisions in any order, infinite where only this one is looked at.
+        Least latency of divisions in any order, infinite where only this one is looked at.
     solutions : dict of (str, float or None) to tuple of Solution
-        What was chosen for a goal at a rate, as it becomes known.
+        Solution chosen for a goal at a rate, as it becomes known.
     """
 
     problem: Problem

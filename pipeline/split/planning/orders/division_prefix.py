@@ -25,11 +25,11 @@ class Prefix:
     Attributes
     ----------
     ends : tuple of int
-        Of each stage, the downset that it completes, as bits.
+        Downset that each stage completes, as bits.
     choices : tuple of int
-        Of each stage, the index of its choice.
+        Index of each stage's choice.
     compute : tuple of float
-        Of each stage, the seconds of one frame.
+        Seconds of one frame in each stage.
     use : tuple of int
         Units in use.
     loads : tuple of float

@@ -33,7 +33,7 @@ def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Seq
     Parameters
     ----------
     problem : Problem
-        Of the graph in its own order.
+        Problem of the graph in its own order.
     dag : GroupDag
     board : Board
     downsets : sequence of int

@@ -75,7 +75,7 @@ class Enumeration:
     fits : callable
         Returns whether there is memory for some stages.
     steps : int
-        How many choices may be looked at in each search.
+        Bound on choices looked at in each search.
 
     Attributes
     ----------

@@ -15,9 +15,9 @@ class BoardProcessor:
     ----------
     device : Device
     cores : tuple of int
-        Those of the cluster; empty for a device without cores, and for a server, which shares out its own.
+        Cores of the cluster; empty for a device without cores, and for a server, which shares out its own.
     speed : float
-        Of one of them.
+        Speed of one core.
     """
 
     device: Device

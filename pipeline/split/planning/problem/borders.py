@@ -25,7 +25,7 @@ class BoardBorders:
     enter, leave : array of float
         As of `pipeline.split.planning.problem.problem.Problem`.
     enter_links, leave_links : mapping of tuple of str to array of float
-        By a link's ends, for how many of these seconds it is in use.
+        Seconds of these for which a link is in use, by its ends.
     enter_bytes, leave_bytes : array of float
         Bytes that are copied, of the same shapes.
     """

@@ -57,7 +57,7 @@ class Choice:
     spans : array of float, shape (items + 1, items + 1), optional
         Time of the items ``[i, j)`` as entry ``[j, i]``, where that is not the sum of their `seconds`, but never less.
     device : str
-        How plans call the device with its runtime; empty for the processor's own name.
+        Plans' name of the device with its runtime; empty for the processor's own name.
     replicas : int
     threads : int
         Cores of each replica; 0 on a device without cores.
@@ -67,14 +67,14 @@ class Choice:
         Time that each replica computes, as a multiple of `seconds`, where they are not alike.  Each takes as
         many frames as it can.
     loads : mapping of int to array of float
-        By the index of a resource, for how many seconds a frame uses it: of each item, shape (items,), or of the
-        items ``[i, j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
+        Seconds for which a frame uses a resource, by its index: of each item, shape (items,), or of the items ``[i,
+        j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
     waits : array of float, shape (items + 1, items + 1), optional
         For how long a frame waits for what its stage's replicas share, while all of them work.
     paths : Paths, optional
-        Of heterogeneous stages: where their items are computed.
+        Paths of heterogeneous stages: the devices of their items.
     common : array of float, shape (items + 1, items + 1), optional
-        How much of `spans` takes as long on each replica, where these are not alike: what they borrow and move.
+        Seconds of `spans` that are the same on each of several unlike replicas: borrowed devices and moves.
     """
 
     processor: int

@@ -72,9 +72,9 @@ class Footprint:
     Attributes
     ----------
     parameters, workspace : array of float, shape (groups,)
-        Of each fused group: its constants, and all tensors that are alive while it runs, whoever reads them.
+        Bytes of each fused group: its constants, and all tensors that are alive while it runs, whoever reads them.
     border_bytes : array of float, shape (groups + 1,)
-        Of a frame at each position between groups, the ends included.
+        Bytes of a frame at each position between groups, the ends included.
     tensors : TensorUse
     """
 

@@ -30,11 +30,11 @@ class GroupWork:
     traffic : int
         Bytes that it reads and writes; what stays inside it does not count.
     families : frozenset of str
-        Of all its operators.
+        Families of all its operators.
     family : str
-        Of its heaviest operator, whose loops the others join.
+        Family of its heaviest operator, whose loops the others join.
     dtypes : frozenset of str
-        Of what crosses its borders.
+        Dtypes of the tensors across its borders.
     reads_bytes : bool
         Whether all that it reads is bytes: whatever is inside, sums of their products take the time.
     has_islands : bool

@@ -55,7 +55,7 @@ class Limits:
     problem : Problem
     borders : Borders
     keys : sequence of Key
-        Those of the stages there could be.
+        Keys of all possible stages.
     """
 
     def __init__(self, problem: Problem, borders: Borders, keys: Sequence[Key]) -> None:

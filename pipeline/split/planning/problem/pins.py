@@ -39,8 +39,8 @@ def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = Non
     graph : Graph
     board : Board
     pin : mapping of str to str, optional
-        From an operator, a tensor, a module, or a device that the model's annotations name, such as ``"cuda:0"``, to a
-        device of the board.
+        Device of the board for an operator, a tensor, a module, or a device that the model's annotations name, such as
+        ``"cuda:0"``.
 
     Raises
     ------

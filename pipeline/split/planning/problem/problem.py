@@ -21,7 +21,7 @@ class Processor:
     ----------
     name : str
     units : int
-        How much of it there is to give away: cores; stages on a device without cores.
+        Units to give away: cores; stages on a device without cores.
     overlaps : bool
         Whether it computes while it brings tensors in and out.
     """
@@ -85,10 +85,9 @@ class Problem:
     queue_bytes : array of float, shape (items + 1,)
         Bytes of the frames that wait in front of a stage which begins at each position.
     resources : tuple of Resource
-        What stages share; in the time between two frames, each is used for one frame by all stages together.
+        Resources that stages share; in the time between two frames, each is used for one frame by all stages together.
     enter_loads, leave_loads : mapping of int to array of float
-        By the index of a resource, for how many of the seconds of `enter` and `leave` a border uses it; of the same
-        shapes.
+        Seconds of `enter` and `leave` for which a border uses a resource, by its index; of the same shapes.
     stages : tuple of tuple of int
         For each stage the processors that may run it, which fixes their number; empty for any number anywhere.
     runtimes : tuple of set of str

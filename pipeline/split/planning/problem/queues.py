@@ -49,11 +49,11 @@ class StageQueue:
     interval : float
         Seconds between two frames of the stage.
     replicas : int
-        Of the stage.
+        Replicas of the stage.
     memory : str
         Name of the memory where its frames wait.
     nbytes : float
-        Of one frame that waits.
+        Bytes of one waiting frame.
     """
 
     interval: float

@@ -20,7 +20,7 @@ class SpanTimes:
     positions : tuple of int
         Between groups, where stages may begin and end; the ends of the chain are the first and the last one.
     seconds : array of float, shape (positions, positions)
-        Of the span from the second position to the first one, alone on one core; infinite where it cannot run.
+        Seconds of the span from the second position to the first one, alone on one core; infinite where it cannot run.
     threads : mapping of int to float
         The whole model's time with so many threads, as a share of that with one.
     contention : float
@@ -58,7 +58,7 @@ class SpanTimes:
         Parameters
         ----------
         weights : sequence of float
-            By which the time between two positions is divided among the groups there.
+            Weights that divide the time between two positions among the groups there.
         """
         shares = np.maximum(np.where(np.isfinite(weights), weights, 0.0), 1e-12)
         starts = list(self.positions[:-1])

@@ -42,7 +42,7 @@ class Candidate:
     solution : Solution
     prediction : Prediction
     order : tuple of int
-        Of the graph's groups, where it may be any; empty for the one that the solution is of.
+        Order of the graph's groups, where it may be any; empty for the solution's own.
     """
 
     solution: Solution

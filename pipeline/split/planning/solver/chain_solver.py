@@ -152,7 +152,7 @@ def approach(
     low, high : float
         Intervals that no division beats, and that one is known to reach.
     step : float
-        By which share of `high` to go down at first; it doubles as long as there are divisions.
+        Share of `high` by which to go down at first; it doubles as long as there are divisions.
     precision : float
         Share by which the two may differ in the end.
     """

@@ -30,7 +30,7 @@ class Obstacle:
     seconds : callable
         Returns the seconds of each fused group on a device, infinite where it cannot run.
     refusals : mapping of str to mapping of int to str
-        By device, the groups that it does not run by its own word, and why.
+        Groups that a device does not run by its own word, with reasons, by device.
     variants : callable
         Returns the names of a device with those of its runtimes that stages may have.
     """

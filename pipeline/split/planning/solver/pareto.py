@@ -24,7 +24,7 @@ def pareto_rows(rows: Array, limit: float = np.inf) -> tuple[NDArray[np.int_], i
     -------
     numbers : array of int
     comparisons : int
-        How many it took; above `limit` if it gave up.
+        Number of comparisons; above `limit` if it gave up.
     """
     # A row that is as good as another one in everything has no larger sum, and so comes before it.
     waiting = np.lexsort((np.arange(len(rows)), rows.sum(axis=1)))

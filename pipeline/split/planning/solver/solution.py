@@ -29,9 +29,9 @@ class StageSolution:
     nbytes : float
         Bytes that it keeps in its memory.
     common : float
-        How much of `compute` takes as long on each replica, where these are not alike.
+        Seconds of `compute` that are the same on each of several unlike replicas.
     loads : mapping of int to float
-        By the index of a resource, for how many seconds a frame uses it.
+        Seconds for which a frame uses a resource, by its index.
     """
 
     begin: int
