@@ -21,8 +21,8 @@ def extents(value: Any) -> list[int]:
     return [int(extent) for extent in value.ty.shape]
 
 
-def pair(value: Any) -> list[int]:
-    """Return one number for each of two axes."""
+def by_axis(value: Any, axes: int) -> list[int]:
+    """Return one number for each axis."""
     numbers = [int(number) for number in value] if isinstance(value, list | tuple) else [int(value)]
-    # PyTorch's schemas let one number stand for both, and export keeps that.
-    return numbers * 2 if len(numbers) == 1 else numbers
+    # PyTorch's schemas let one number stand for all, and export keeps that.
+    return numbers * axes if len(numbers) == 1 else numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import torch
 from tvm import relax
 
 from pipeline.errors import ModelError
+from pipeline.frontends.operators.pooling import adaptive_pool
 from pipeline.frontends.torch import arithmetic, attention, indexing, resizing
-from pipeline.frontends.torch.arguments import arguments, extents, pair
+from pipeline.frontends.torch.arguments import arguments, by_axis, extents
 from pipeline.frontends.torch.decompose import RECURRENT_LAYERS
 
 _RANDOM = "random numbers"
@@ -122,22 +123,17 @@ def _max_pool(importer: Any, node: Any) -> Any:
     return importer.tvm_converters[node.target.__name__](node)
 
 
-def _adaptive_pool2d(pool: Callable[..., Any], importer: Any, node: Any) -> Any:
+def _adaptive_pool(kind: str, axes: int, importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
-    data = operands["self"]
-    extents_in, extents_out = extents(data)[-2:], pair(operands["output_size"])
-    if any(extent_in % extent_out for extent_in, extent_out in zip(extents_in, extents_out, strict=True)):
-        if pool is relax.op.nn.avg_pool2d:
-            return _average_windows(importer, data, extents_in, extents_out)
-        raise ModelError(
-            f"{importer.current_node} divides {extents_in} into {extents_out}, which is not supported; choose a divisor"
-        )
-    window = [extent_in // extent_out for extent_in, extent_out in zip(extents_in, extents_out, strict=True)]
-    emit = importer.block_builder.emit
-    # An image without a batch, for which Relax has no pooling.
-    if data.ty.ndim == 3:
-        return relax.op.squeeze(emit(pool(emit(relax.op.expand_dims(data, 0)), window, window)), [0])
-    return pool(data, window, window)
+    sizes = by_axis(operands["output_size"], axes)
+    return adaptive_pool(importer.block_builder.emit, operands["self"], sizes, kind)
+
+
+def _adaptive_max_pool(axes: int, importer: Any, node: Any) -> Any:
+    _refuse_places(importer, node)
+    values = importer.block_builder.emit(_adaptive_pool("max", axes, importer, node))
+    # The second field stands for the places, which nobody reads.
+    return importer.block_builder.emit(relax.Tuple([values, values]))
 
 
 def _exp2(importer: Any, node: Any) -> Any:
@@ -152,33 +148,6 @@ def _erfc(importer: Any, node: Any) -> Any:
 
 def _skip_assertion(_: Any, __: Any) -> Any:
     return None
-
-
-def _average_windows(importer: Any, data: Any, extents_in: Sequence[int], extents_out: Sequence[int]) -> Any:
-    """Return averages over unequal windows, as two products with shares."""
-    # A mean over rectangles is a product of a mean over rows and one over columns.
-    rows, columns = (
-        relax.const(_shares(extent_in, extent_out).astype(str(data.ty.dtype)))
-        for extent_in, extent_out in zip(extents_in, extents_out, strict=True)
-    )
-    emit = importer.block_builder.emit
-    return relax.op.matmul(rows, emit(relax.op.matmul(data, emit(relax.op.permute_dims(columns)))))
-
-
-def _shares(extent_in: int, extent_out: int) -> np.ndarray:
-    shares = np.zeros((extent_out, extent_in))
-    for window in range(extent_out):
-        # As in PyTorch: from the floor to the ceiling, so that neighbouring windows may share a row.
-        start, stop = window * extent_in // extent_out, -(-(window + 1) * extent_in // extent_out)
-        shares[window, start:stop] = 1 / (stop - start)
-    return shares
-
-
-def _adaptive_max_pool2d(importer: Any, node: Any) -> Any:
-    _refuse_places(importer, node)
-    values = importer.block_builder.emit(_adaptive_pool2d(relax.op.nn.max_pool2d, importer, node))
-    # The second field stands for the places, which nobody reads.
-    return importer.block_builder.emit(relax.Tuple([values, values]))
 
 
 def _extreme(operator: Callable[..., Any], importer: Any, node: Any) -> Any:
@@ -236,8 +205,10 @@ _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     **arithmetic.CONVERTERS,
     "_assert_async.default": _skip_assertion,
     "_assert_async.msg": _skip_assertion,
-    "_adaptive_avg_pool2d.default": functools.partial(_adaptive_pool2d, relax.op.nn.avg_pool2d),
-    "adaptive_max_pool2d.default": _adaptive_max_pool2d,
+    "_adaptive_avg_pool2d.default": functools.partial(_adaptive_pool, "avg", 2),
+    "_adaptive_avg_pool3d.default": functools.partial(_adaptive_pool, "avg", 3),
+    "adaptive_max_pool2d.default": functools.partial(_adaptive_max_pool, 2),
+    "adaptive_max_pool3d.default": functools.partial(_adaptive_max_pool, 3),
     "amax.default": functools.partial(_extreme, relax.op.max),
     "amin.default": functools.partial(_extreme, relax.op.min),
     "any.default": _reduce_any,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from pipeline.errors import ModelError
+from pipeline.frontends.operators.resizing import ResizedAxis, Resizing, resize
 from pipeline.frontends.torch.arguments import arguments, extents
 
 
@@ -41,34 +41,22 @@ def bicubic(importer: Any, node: Any) -> Any:
     return _smooth(importer, node, "cubic")
 
 
-def _smooth(importer: Any, node: Any, method: str) -> Any:
+def _smooth(importer: Any, node: Any, mode: str) -> Any:
     operands = arguments(importer, node)
-    extents_in = extents(operands["input"])[2:]
-    extents_out = [int(extent) for extent in node.meta["val"].shape[2:]]
-    for extent_in, extent_out, scale in zip(extents_in, extents_out, operands["scale_factors"] or [], strict=False):
-        # PyTorch uses the stated factor for coordinates, TVM the ratio of the sizes.
-        if not operands["align_corners"] and abs(extent_in * scale - extent_out) > 1e-6:
-            raise ModelError(
-                f"{importer.current_node} scales {extent_in} by {scale:g}, which is not {extent_out}; give interpolate "
-                "a size, or recompute_scale_factor=True"
-            )
-    data, emit = operands["input"], importer.block_builder.emit
-    if not operands["align_corners"]:
-        return _resize(data, extents_out, method, "half_pixel")
-    # Aligned corners of a single row or column are those of the first one, where TVM divides by zero: two equal ones
-    # are made two, of which one is kept.
-    single_axes = [axis for axis, extent in enumerate(extents_out, 2) if extent == 1]
-    for axis in single_axes:
-        line = emit(relax.op.strided_slice(data, [axis], [0], [1]))
-        data = emit(relax.op.concat([line, line], axis))
-    value = _resize(data, [max(extent, 2) for extent in extents_out], method, "align_corners")
-    for axis in single_axes:
-        value = relax.op.strided_slice(emit(value), [axis], [0], [1])
-    return value
-
-
-def _resize(data: Any, size: list[int], method: str, coordinates: str) -> Any:
-    # The alpha of PyTorch's cubic kernel; TVM's default is -0.5.
-    return relax.op.image.resize2d(
-        data, size, layout="NCHW", method=method, coordinate_transformation_mode=coordinates, cubic_alpha=-0.75
-    )
+    data, coordinates = operands["input"], "align_corners" if operands["align_corners"] else "half_pixel"
+    sizes = list(zip(extents(data)[2:], (int(extent) for extent in node.meta["val"].shape[2:]), strict=True))
+    # PyTorch uses the stated factor for coordinates, TVM the ratio of the sizes.
+    scales = operands["scale_factors"] or [after / before for before, after in sizes]
+    has_ratios = all(abs(before * scale - after) <= 1e-6 for (before, after), scale in zip(sizes, scales, strict=True))
+    # Of a single row or column, TVM divides by zero where corners are aligned.
+    if all(after > 1 for _, after in sizes) if operands["align_corners"] else has_ratios:
+        return relax.op.image.resize2d(
+            data, [after for _, after in sizes], layout="NCHW", method=mode,
+            # The alpha of PyTorch's cubic kernel; TVM's default is -0.5.
+            coordinate_transformation_mode=coordinates, cubic_alpha=-0.75,
+        )  # fmt: skip
+    axes = [
+        ResizedAxis(axis, before, after, np.float32(scale))
+        for axis, ((before, after), scale) in enumerate(zip(sizes, scales, strict=True), 2)
+    ]
+    return resize(importer.block_builder.emit, data, axes, Resizing(coordinates, mode))

@@ -143,6 +143,24 @@ def test_operators(tmp_path: Path, kind: str, target_shape: Any, extra: list[Any
     assert largest_share(tmp_path, build) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("kind", "target_shape", "extra", "options"),
+    [
+        ("PRELU", (1, 6, 6, 8), weights(6, 6, 8), {}),
+        ("RESIZE_BILINEAR", (1, 1, 5, 8), i32(1, 5), {"options": "ResizeBilinearOptions", "alignCorners": True}),
+    ],
+)  # fmt: skip
+def test_what_tvm_has_in_some_forms_is_compiled_in_all(
+    tmp_path: Path, kind: str, target_shape: Any, extra: np.ndarray, options: dict[str, Any]
+) -> None:
+    writer = Writer(1, 6, 6, 8)
+    result = writer.add(kind, [0, writer.constant("c", extra)], writer.tensor("y", target_shape), **options)
+    path = writer.save(tmp_path / "m.tflite", result)
+    graph = pipeline.read(path)
+    assert not graph.islands
+    assert pipeline.verify(graph, path).relative < 1e-5
+
+
 def test_lengths_that_litert_does_not_take(tmp_path: Path) -> None:
     """Of negative ones it moves foreign memory, and ends the process."""
     writer = Writer(3, 5)

@@ -183,7 +183,6 @@ def test_what_cannot_be_read(function: Any, message: str) -> None:
     [
         (lambda _, x: x[x > 0].sum(), "its type or shape is none of a fixed tensor's"),
         (lambda _, x: torch.nn.functional.max_pool2d(x, 2, return_indices=True), "places of the largest values"),
-        (lambda _, x: torch.nn.functional.interpolate(x, scale_factor=1.3, mode="bilinear"), "recompute_scale_factor"),
         (lambda _, x: torch.nn.functional.avg_pool2d(x, 2, divisor_override=3), "divides by a number of its own"),
     ],
 )

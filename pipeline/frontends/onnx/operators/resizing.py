@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 
 from pipeline.frontends.onnx.operators.node_call import NodeCall, integers
+from pipeline.frontends.operators import resizing as shared
+from pipeline.frontends.operators.resizing import BY_CORNERS, ResizedAxis, Resizing
 from pipeline.model.passes.bindings import array, constant
 
-# In these modes TVM divides by the size less one, also where that is zero.
-_BY_CORNERS = ("align_corners", "tf_crop_and_resize")
 # In these TVM takes the ratio of the extents for the scale, whatever scale the model states.
 _BY_SCALE = ("half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn")
-
-Normalize = Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class _ResizedAxis:
-    """One resized axis.
-
-    `region` is the part read by ``tf_crop_and_resize``, as shares of the extent, 0 if that is symbolic.
-    """
-
-    number: int
-    extent: int
-    size: int
-    scale: np.float32
-    region: tuple[float, float]
-
-    @property
-    def changes(self) -> bool:
-        return self.extent != self.size or self.scale != 1 or self.region != (0.0, 1.0)
 
 
 def resize(call: NodeCall) -> Any:
@@ -55,7 +34,7 @@ def resize(call: NodeCall) -> Any:
         raise ValueError("its scales depend on values")
     if any(axis.changes and not axis.extent for axis in axes):
         return None
-    return _resize_axes(call.normal, inputs[0], mode, axes, attributes)
+    return shared.resize(call.normal, inputs[0], axes, _attributes(mode, attributes))
 
 
 def _stated_sizes(call: NodeCall, mode: str, inputs: list[Any]) -> list[Any]:
@@ -63,7 +42,7 @@ def _stated_sizes(call: NodeCall, mode: str, inputs: list[Any]) -> list[Any]:
     if mode == "tf_crop_and_resize" and call.is_computed(1):
         raise ValueError("its region depends on values")
     # Where corners are aligned, scales say nothing but the sizes.
-    has_scales = mode in _BY_CORNERS and call.is_computed(2) and inputs[2] is not None
+    has_scales = mode in BY_CORNERS and call.is_computed(2) and inputs[2] is not None
     if not has_scales and not call.is_computed(3):
         return inputs
     shape, axes = call.shape(), call.attributes.get("axes", range(len(call.shape())))
@@ -103,7 +82,7 @@ def upsample(call: NodeCall) -> Any:
     if not axes or any(axis.changes and not axis.extent for axis in axes):
         raise ValueError("its scales, or the extents that they change, are not known before the model runs")
     if len(axes) != 4 or not _is_right_in_tvm(mode, axes, attributes):
-        return _resize_axes(call.normal, data, mode, axes, attributes)
+        return shared.resize(call.normal, data, axes, _attributes(mode, attributes))
     method = {"nearest": "nearest_neighbor"}.get(kind := _text(attributes, "mode", "nearest"), kind)
     return relax.op.image.resize2d(
         data, tuple(axis.size for axis in axes[2:]), layout="NCHW", method=method,
@@ -111,24 +90,15 @@ def upsample(call: NodeCall) -> Any:
     )  # fmt: skip
 
 
-def _resize_axes(
-    normal: Normalize, data: Any, mode: str, axes: Sequence[_ResizedAxis], attributes: Mapping[str, Any]
-) -> Any:
-    dtype = str(data.ty.dtype)
-    # Weights are real numbers even if pixels are bytes; ONNX Runtime cuts off the fraction of the result as well.
-    if _text(attributes, "mode", "nearest") != "nearest" and dtype != "float32":
-        data = normal(relax.op.astype(data, "float32"))
-    # Interpolation is a product of one function per axis, so that one axis after the other gives the same sums.
-    for axis in axes:
-        if axis.changes:
-            coordinates = _coordinates(mode, axis)
-            data = _interpolate(normal, data, axis.number, _taps(coordinates, axis.extent, attributes))
-            if mode == "tf_crop_and_resize":
-                # An axis after this one reads filled rows, whose weights add up to one, so that the fill stays what it
-                # is.
-                is_outside = (coordinates < 0) | (coordinates > axis.extent - 1)
-                data = _fill(normal, data, axis.number, is_outside, attributes.get("extrapolation_value", 0.0))
-    return data if str(data.ty.dtype) == dtype else relax.op.astype(data, dtype)
+def _attributes(mode: str, attributes: Mapping[str, Any]) -> Resizing:
+    return Resizing(
+        mode,
+        _text(attributes, "mode", "nearest"),
+        _text(attributes, "nearest_mode", "round_prefer_floor"),
+        float(attributes.get("cubic_coeff_a", -0.75)),
+        bool(attributes.get("exclude_outside", 0)),
+        attributes.get("extrapolation_value", 0.0),
+    )
 
 
 def drop_empty(inputs: Sequence[Any]) -> list[Any]:
@@ -143,7 +113,7 @@ def _text(attributes: Mapping[str, Any], name: str, default: str) -> str:
     return str(attributes.get(name, default.encode()).decode())
 
 
-def _axes(mode: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[_ResizedAxis]:
+def _axes(mode: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[ResizedAxis]:
     """Return the node's axes, by default all; none if values decide."""
     shape = inputs[0].ty.shape
     numbers = [int(number) % len(shape) for number in attributes.get("axes", range(len(shape)))]
@@ -168,7 +138,7 @@ def _axes(mode: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> li
         region = [0.0] * len(numbers) + [1.0] * len(numbers)
     regions = zip(region[: len(numbers)], region[len(numbers) :], strict=True)
     return [
-        _ResizedAxis(number, int(extent), int(target), ratio, bounds)
+        ResizedAxis(number, int(extent), int(target), ratio, bounds)
         for number, extent, target, ratio, bounds in zip(numbers, extents, targets, ratios, regions, strict=True)
     ]
 
@@ -183,7 +153,7 @@ def _values(inputs: Sequence[Any], position: int) -> list[float] | None:
     return None if numbers is None else [float(number) for number in numbers.reshape(-1)]
 
 
-def _is_right_in_tvm(mode: str, axes: Sequence[_ResizedAxis], attributes: Mapping[str, Any]) -> bool:
+def _is_right_in_tvm(mode: str, axes: Sequence[ResizedAxis], attributes: Mapping[str, Any]) -> bool:
     # Sizes that depend on values: TVM's own message says so.
     if not axes:
         return True
@@ -192,99 +162,9 @@ def _is_right_in_tvm(mode: str, axes: Sequence[_ResizedAxis], attributes: Mappin
     if not is_stretched or len(axes) not in (3, 4, 5) or any(axis.changes for axis in axes[:2]):
         return False
     # Also an axis that does not change divides by zero there if its extent is 1.
-    if mode in _BY_CORNERS:
+    if mode in BY_CORNERS:
         return all(axis.size > 1 for axis in axes[2:])
     return mode in _BY_SCALE and all(axis.scale * np.float32(axis.extent) == axis.size for axis in axes)
-
-
-def _coordinates(mode: str, axis: _ResizedAxis) -> Any:
-    """Return the input positions of output elements, by ONNX's table.
-
-    They are computed in 32 bits, as in ONNX Runtime: which neighbour is the nearest depends on the last bit.
-    """
-    position, half = np.arange(axis.size, dtype=np.float32), np.float32(0.5)
-    last, scale = np.float32(axis.extent - 1), axis.scale
-    if mode == "asymmetric":
-        return position / scale
-    if mode == "tf_half_pixel_for_nn":
-        return (position + half) / scale
-    if mode in _BY_CORNERS:
-        start, end = map(np.float32, axis.region)
-        if axis.size > 1:
-            return start * last + position * (end - start) * last / np.float32(axis.size - 1)
-        return np.zeros_like(position) if mode == "align_corners" else half * (start + end) * last + position
-    # PyTorch reads the first pixel, not the one in the middle, if it makes just one.
-    if mode == "pytorch_half_pixel" and axis.size == 1:
-        return np.zeros_like(position)
-    if mode not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
-        raise ValueError(f"coordinate_transformation_mode={mode!r} is not supported")
-    coordinates = (position + half) / scale - half
-    if mode == "half_pixel_symmetric":
-        # Where the size was rounded, half of what was cut off goes to each side.
-        coordinates += np.float32(axis.extent / 2) * (1 - np.float32(axis.size) / (scale * np.float32(axis.extent)))
-    return coordinates
-
-
-def _taps(
-    coordinates: np.ndarray, extent: int, attributes: Mapping[str, Any]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the neighbours' indices and weights, inside the input."""
-    mode = _text(attributes, "mode", "nearest")
-    if mode == "nearest":
-        rounding = _text(attributes, "nearest_mode", "round_prefer_floor")
-        index = {
-            "round_prefer_floor": np.ceil(coordinates - np.float32(0.5)),
-            "round_prefer_ceil": np.floor(coordinates + np.float32(0.5)),
-            "floor": np.floor(coordinates),
-            "ceil": np.ceil(coordinates),
-        }[rounding]
-        yield np.clip(index, 0, extent - 1), np.ones_like(coordinates)
-        return
-    if mode == "linear":
-        # Beyond the border the border itself counts, while a cubic curve goes on through its clamped neighbours.
-        coordinates = np.clip(coordinates, 0, extent - 1)
-    indices = [np.floor(coordinates) + offset for offset in ((0, 1) if mode == "linear" else (-1, 0, 1, 2))]
-    distances = np.abs(coordinates - np.stack(indices))
-    alpha = float(attributes.get("cubic_coeff_a", -0.75))
-    weights = 1 - distances if mode == "linear" else _cubic_weight(distances, alpha)
-    if mode == "cubic" and attributes.get("exclude_outside", 0):
-        weights *= np.stack([(index >= 0) & (index < extent) for index in indices])
-        weights /= weights.sum(axis=0)
-    yield from zip((np.clip(index, 0, extent - 1) for index in indices), weights, strict=True)
-
-
-def _cubic_weight(distance: np.ndarray, alpha: float) -> np.ndarray:
-    """Return Keys' cubic kernel.
-
-    "Cubic Convolution Interpolation for Digital Image Processing" (1981), equation 4.
-    """
-    first_piece = ((alpha + 2) * distance - (alpha + 3)) * distance**2 + 1
-    second_piece = alpha * (((distance - 5) * distance + 8) * distance - 4)
-    return np.asarray(np.where(distance <= 1, first_piece, second_piece))
-
-
-def _align(values: np.ndarray, axis: int, rank: int) -> Any:
-    return constant(values.reshape(-1, *[1] * (rank - axis - 1)))
-
-
-def _interpolate(normal: Normalize, data: Any, axis: int, taps: Iterator[tuple[np.ndarray, np.ndarray]]) -> Any:
-    total = None
-    for indices, weights in taps:
-        # Aligned corners, and whole factors, leave neighbours out: no operator for what is multiplied by zero.
-        if not weights.any():
-            continue
-        term = normal(relax.op.take(data, constant(indices.astype(np.int64)), axis))
-        if (weights != 1).any():
-            term = normal(relax.op.multiply(term, _align(weights.astype(np.float32), axis, data.ty.ndim)))
-        total = term if total is None else normal(relax.op.add(total, term))
-    return total
-
-
-def _fill(normal: Normalize, data: Any, axis: int, is_filled: np.ndarray, value: float) -> Any:
-    if not is_filled.any():
-        return data
-    fill = relax.const(value, str(data.ty.dtype))
-    return normal(relax.op.where(_align(is_filled, axis, data.ty.ndim), fill, data))
 
 
 CONVERTERS = {"Resize": resize, "Upsample": upsample}

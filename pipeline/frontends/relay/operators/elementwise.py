@@ -133,9 +133,8 @@ def _prelu(builder: BindingBuilder, attrs: Attributes, x: Any, slopes: Any) -> A
     number = axis(x, attrs.integer("axis", 1))
     if shape(slopes) != (shape(x)[number],):
         raise ModelError(f"expected {shape(x)[number]} slopes, found the shape {shape(slopes)}")
-    zero = builder.constant(0, dtype(x))
-    below = builder.emit(op.multiply(x, align_with_axis(builder, slopes, x, number)))
-    return builder.emit(op.where(builder.emit(op.greater(x, zero)), x, below))
+    # As an operator, for which there is a kernel.
+    return builder.emit(op.nn.prelu(x, slopes, axis=number))
 
 
 def _bias_add(builder: BindingBuilder, attrs: Attributes, x: Any, bias: Any) -> Any:

@@ -8,17 +8,15 @@ from typing import Any
 from tvm import relax
 
 from pipeline.errors import ModelError
+from pipeline.frontends.operators.pooling import adaptive_pool
 from pipeline.frontends.relay.attributes import Attributes
 from pipeline.frontends.relay.builder import BindingBuilder, shape
 from pipeline.frontends.relay.operators.common import Converter, change_layout
 from pipeline.frontends.relay.operators.convolution import check_layout
-from pipeline.frontends.relay.operators.indexing import slice_axis
 
 op = relax.op
 
 _SPACE = {1: "W", 2: "HW", 3: "DHW"}
-# Each unequal window is a slice and a maximum of its own.
-_MOST_WINDOWS = 256
 
 
 def _layout(attrs: Attributes, x: Any, axes: int) -> str:
@@ -67,35 +65,10 @@ def _adaptive(kind: str, axes: int) -> Converter:
         have = shape(x)[2:]
         # Without a size the extents stay, which Relay takes for its default.
         want = tuple(attrs.positive("output_size", axes)) if attrs.get("output_size") else have
-        fits = all(extent % target == 0 for extent, target in zip(have, want, strict=True))
-        pool = _equal_windows if fits else _unequal_windows
-        return change_layout(builder, pool(builder, x, want, kind), channels_first, layout)
+        result = builder.emit(adaptive_pool(builder.emit, x, want, kind))
+        return change_layout(builder, result, channels_first, layout)
 
     return convert
-
-
-def _equal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind: str) -> Any:
-    if set(want) == {1}:
-        reduce = {"avg": op.mean, "max": op.max}[kind]
-        return builder.emit(reduce(x, axis=list(range(2, len(shape(x)))), keepdims=True))
-    windows = [extent // target for extent, target in zip(shape(x)[2:], want, strict=True)]
-    operator = getattr(op.nn, f"{kind}_pool{len(want)}d")
-    return builder.emit(operator(x, pool_size=windows, strides=windows))
-
-
-def _unequal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind: str) -> Any:
-    # Relax has this for averages only.
-    if kind == "avg":
-        return builder.emit(getattr(op.nn, f"adaptive_avg_pool{len(want)}d")(x, list(want)))
-    if max(want) > _MOST_WINDOWS:
-        raise ModelError(f"pooling to the size {want} is not supported; {_MOST_WINDOWS} per axis are")
-    for axis, count in enumerate(want, start=2):
-        extent = shape(x)[axis]
-        # Windows begin at the floor and end at the ceiling, so that they may overlap, as in PyTorch.
-        ranges = [(extent * window // count, -(-extent * (window + 1) // count)) for window in range(count)]
-        parts = [slice_axis(builder, x, axis, start, end) for start, end in ranges]
-        x = builder.emit(op.concat([builder.emit(op.max(part, axis=axis, keepdims=True)) for part in parts], axis=axis))
-    return x
 
 
 TABLE: dict[str, Converter] = {
