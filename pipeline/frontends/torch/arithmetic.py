@@ -9,93 +9,92 @@ from typing import Any
 import torch
 from tvm import relax
 
-from pipeline.frontends.torch.arguments import arguments
+from pipeline.frontends.torch.torch_call import Converter, TorchCall
 
 Binary = Callable[[Any, Any], Any]
 
 
-def promote(importer: Any, node: Any, *values: Any) -> list[Any]:
+def promote(call: TorchCall, *values: Any) -> list[Any]:
     """Return the operands as tensors of the result's dtype."""
     # PyTorch has inferred it on export; its rules of promotion, also for bare numbers, need not be written again.
-    dtype = _name(node.meta["val"].dtype)
-    return [_cast(importer, operand, dtype) for operand in values]
+    dtype = _name(call.result.dtype)
+    return [_cast(call, operand, dtype) for operand in values]
 
 
 def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _cast(importer: Any, value: Any, dtype: str) -> Any:
+def _cast(call: TorchCall, value: Any, dtype: str) -> Any:
     # A number has no dtype of its own: 1.5 added to float16 stays float16.
     if not isinstance(value, relax.Expr):
         return relax.const(value, dtype)
-    return value if str(value.ty.dtype) == dtype else importer.block_builder.emit(relax.op.astype(value, dtype))
+    return value if str(value.ty.dtype) == dtype else call.emit(relax.op.astype(value, dtype))
 
 
-def _binary(operator: Binary, importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
-    return operator(*promote(importer, node, *list(operands.values())[:2]))
+def _binary(operator: Binary, call: TorchCall) -> Any:
+    return operator(*promote(call, *list(call.operands.values())[:2]))
 
 
-def _compare(operator: Binary, importer: Any, node: Any) -> Any:
+def _compare(operator: Binary, call: TorchCall) -> Any:
     """Return a comparison in its operands' promoted dtype."""
     dtype = _name(
-        torch.result_type(*(getattr(argument, "meta", {}).get("val", argument) for argument in node.args[:2]))
+        torch.result_type(*(getattr(argument, "meta", {}).get("val", argument) for argument in call.node.args[:2]))
     )
-    operands = list(arguments(importer, node).values())[:2]
-    return operator(*(_cast(importer, operand, dtype) for operand in operands))
+    operands = list(call.operands.values())[:2]
+    return operator(*(_cast(call, operand, dtype) for operand in operands))
 
 
-def _sum(operator: Binary, importer: Any, node: Any) -> Any:
+def _sum(operator: Binary, call: TorchCall) -> Any:
     """Return a sum with its factor, missing in TVM."""
-    operands = arguments(importer, node)
-    first, second = promote(importer, node, operands["self"], operands["other"])
+    operands = call.operands
+    first, second = promote(call, operands["self"], operands["other"])
     # TVM's converter of add and sub reads two operands only.
     if operands["alpha"] != 1:
         factor = relax.const(operands["alpha"], str(second.ty.dtype))
-        second = importer.block_builder.emit(relax.op.multiply(second, factor))
+        second = call.emit(relax.op.multiply(second, factor))
     return operator(first, second)
 
 
-def _divide(importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
-    first, second = promote(importer, node, operands["self"], operands["other"])
+def _divide(call: TorchCall) -> Any:
+    operands = call.operands
+    first, second = promote(call, operands["self"], operands["other"])
     if operands["rounding_mode"] == "floor":
         return relax.op.floor_divide(first, second)
     quotient = relax.op.divide(first, second)
     # Relax's division of whole numbers truncates, which is the mode "trunc".
     if operands["rounding_mode"] is None or "int" in str(first.ty.dtype):
         return quotient
-    return relax.op.trunc(importer.block_builder.emit(quotient))
+    return relax.op.trunc(call.emit(quotient))
 
 
-def _power(importer: Any, node: Any) -> Any:
-    if node.meta["val"].dtype.is_floating_point:
-        return _binary(relax.op.power, importer, node)
-    return importer.tvm_converters[node.target.__name__](node)
+def _power(call: TorchCall) -> Any:
+    if call.result.dtype.is_floating_point:
+        return _binary(relax.op.power, call)
+    return call.convert_by_tvm()
 
 
-def _clamp(importer: Any, node: Any) -> Any:
+def _clamp(call: TorchCall) -> Any:
     """Return ``clamp`` with an integer's own limits for infinities."""
-    operands = arguments(importer, node)
-    (data,) = promote(importer, node, operands["self"])
+    (data,) = promote(call, call.operands["self"])
     # The lower bound first: where it is above the upper one, PyTorch returns the upper one.
     for name, operator in (("min", relax.op.maximum), ("max", relax.op.minimum)):
-        if operands.get(name) is not None:
-            (limit,) = promote(importer, node, operands[name])
-            data = importer.block_builder.emit(operator(data, limit))
+        if call.operands.get(name) is not None:
+            (limit,) = promote(call, call.operands[name])
+            data = call.emit(operator(data, limit))
     return data
 
 
-def _unary(importer: Any, node: Any) -> Any:
+def _unary(call: TorchCall) -> Any:
     """Return a function in fractions, also of integers. TVM computes it in integers."""
     # TVM's converter reads its operand from the table of values, where it is exchanged for the moment.
-    argument, operand = node.args[0], importer.env[node.args[0]]
-    importer.env[argument] = promote(importer, node, operand)[0]
+    argument, env = call.node.args[0], call.importer.env
+    operand = env[argument]
+    env[argument] = promote(call, operand)[0]
     try:
-        return importer.tvm_converters[node.target.__name__](node)
+        return call.convert_by_tvm()
     finally:
-        importer.env[argument] = operand
+        env[argument] = operand
 
 
 _FRACTIONS = (
@@ -104,11 +103,11 @@ _FRACTIONS = (
 )
 
 
-def _overloads(names: str, operator: Binary, convert: Callable[..., Any]) -> dict[str, Callable[[Any, Any], Any]]:
+def _overloads(names: str, operator: Binary, convert: Callable[..., Any]) -> dict[str, Converter]:
     return dict.fromkeys(names.split(), functools.partial(convert, operator))
 
 
-CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
+CONVERTERS: dict[str, Converter] = {
     **_overloads("add.Tensor add.Scalar", relax.op.add, _sum),
     **_overloads("sub.Tensor sub.Scalar", relax.op.subtract, _sum),
     **_overloads("rsub.Tensor rsub.Scalar", lambda first, second: relax.op.subtract(second, first), _sum),

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from pipeline.frontends.torch.arguments import arguments, extents
+from pipeline.frontends.torch.torch_call import TorchCall, extents
 
 
-def attention(importer: Any, node: Any) -> Any:
+def attention(call: TorchCall) -> Any:
     """Return ``scaled_dot_product_attention``."""
-    operands = arguments(importer, node)
+    operands = call.operands
     query, key, value = operands["query"], operands["key"], operands["value"]
-    emit = importer.block_builder.emit
+    emit = call.emit
     # Grouped queries: several heads of the query share one of key and value, which is repeated for them.
     if operands["enable_gqa"]:
         key, value = (_repeat_heads(emit, heads, extents(query)[-3]) for heads in (key, value))

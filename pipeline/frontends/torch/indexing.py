@@ -8,20 +8,17 @@ import numpy as np
 from tvm import relax
 
 from pipeline.errors import ModelError
-from pipeline.frontends.torch.arguments import arguments, extents
+from pipeline.frontends.torch.torch_call import TorchCall, extents
 
 
-def index(importer: Any, node: Any) -> Any:
+def index(call: TorchCall) -> Any:
     """Return ``index.Tensor``: ``gather_nd`` with the indexed axes in front."""
-    operands = arguments(importer, node)
-    data, emit = operands["self"], importer.block_builder.emit
+    data, emit = call.operands["self"], call.emit
     # None stands for an axis that is not indexed, as ":" in NumPy.
-    axes = [axis for axis, axis_index in enumerate(operands["indices"]) if axis_index is not None]
-    indices = [operands["indices"][axis] for axis in axes]
+    axes = [axis for axis, axis_index in enumerate(call.operands["indices"]) if axis_index is not None]
+    indices = [call.operands["indices"][axis] for axis in axes]
     if any(str(axis_index.ty.dtype) in ("bool", "uint8") for axis_index in indices):
-        raise ModelError(
-            f"{importer.current_node} selects by a mask, so that its shape depends on values; not supported"
-        )
+        raise ModelError(f"{call} selects by a mask, so that its shape depends on values; not supported")
     shape = extents(data)
     remaining_axes = [axis for axis in range(len(shape)) if axis not in axes]
     if axes + remaining_axes != list(range(len(shape))):
@@ -38,20 +35,20 @@ def index(importer: Any, node: Any) -> Any:
     return _move_axes(elements, width, axes[0]) if adjacent and axes[0] else elements
 
 
-def take(importer: Any, node: Any) -> Any:
+def take(call: TorchCall) -> Any:
     """Return ``take``: elements by their number in all axes together."""
-    operands, emit = arguments(importer, node), importer.block_builder.emit
+    operands, emit = call.operands, call.emit
     data = emit(relax.op.reshape(operands["self"], (-1,)))
     (positions,) = _from_start(emit, [operands["index"]], extents(data))
     return relax.op.take(data, positions, axis=0)
 
 
-def scatter(importer: Any, node: Any) -> Any:
+def scatter(call: TorchCall) -> Any:
     """Return ``scatter``, checked for negative indices.
 
     PyTorch refuses them, TVM would count from the end.
     """
-    operands, emit = arguments(importer, node), importer.block_builder.emit
+    operands, emit = call.operands, call.emit
     data, index = operands["self"], emit(relax.op.astype(operands["index"], "int64"))
     axis = operands["dim"] % data.ty.ndim
     outside_index = relax.const(extents(data)[axis], "int64")

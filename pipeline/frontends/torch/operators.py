@@ -14,8 +14,8 @@ from tvm import relax
 from pipeline.errors import ModelError
 from pipeline.frontends.operators.pooling import adaptive_pool
 from pipeline.frontends.torch import arithmetic, attention, indexing, resizing
-from pipeline.frontends.torch.arguments import arguments, by_axis, extents
 from pipeline.frontends.torch.decompose import RECURRENT_LAYERS
+from pipeline.frontends.torch.torch_call import Converter, TorchCall, by_axis, extents
 
 _RANDOM = "random numbers"
 _TRAINING = "only in training: call module.eval() before torch.export.export"
@@ -68,17 +68,21 @@ def check_operands(node: Any) -> None:
 
 
 def converters(importer: Any) -> dict[str, Callable[[Any], Any]]:
-    """Return our converters by the names of operators."""
-    return {name: functools.partial(convert, importer) for name, convert in _CONVERTERS.items()}
+    """Return our converters by the names of operators, of an importer's nodes."""
+    return {name: functools.partial(_convert, convert, importer) for name, convert in _CONVERTERS.items()}
 
 
-def _elu(importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
-    data, emit = operands["self"], importer.block_builder.emit
+def _convert(convert: Converter, importer: Any, node: Any) -> Any:
+    return convert(TorchCall(importer, node))
+
+
+def _elu(call: TorchCall) -> Any:
+    operands = call.operands
+    data, emit = operands["self"], call.emit
     # SELU is exported as elu with both scales, of which TVM reads neither.
     input_scale, scale = operands.get("input_scale", 1), operands.get("scale", 1)
     dtype = str(data.ty.dtype)
-    if node.target.__name__ == "celu.default":
+    if call.node.target.__name__ == "celu.default":
         input_scale = 1 / operands["alpha"]
     below = emit(relax.op.minimum(data, relax.const(0, dtype)))
     exponentials = emit(relax.op.exp(emit(relax.op.multiply(below, relax.const(input_scale, dtype)))))
@@ -91,8 +95,8 @@ def _elu(importer: Any, node: Any) -> Any:
     return relax.op.multiply(result, relax.const(scale, dtype)) if scale != 1 else result
 
 
-def _group_norm(importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
+def _group_norm(call: TorchCall) -> Any:
+    operands = call.operands
     data = operands["input"]
     # TVM looks up an absent weight as if it were a node.
     default_scale = relax.const(np.ones(int(operands["C"]), str(data.ty.dtype)))
@@ -106,102 +110,94 @@ def _group_norm(importer: Any, node: Any) -> Any:
     return relax.op.nn.group_norm(data, scale, shift, int(operands["group"]), 1, axes, operands["eps"])
 
 
-def _avg_pool2d(importer: Any, node: Any) -> Any:
-    if arguments(importer, node)["divisor_override"]:
-        raise ModelError(f"{importer.current_node} divides by a number of its own, which is not supported")
-    return importer.tvm_converters[node.target.__name__](node)
+def _avg_pool2d(call: TorchCall) -> Any:
+    if call.operands["divisor_override"]:
+        raise ModelError(f"{call} divides by a number of its own, which is not supported")
+    return call.convert_by_tvm()
 
 
-def _refuse_places(importer: Any, node: Any) -> None:
+def _refuse_places(call: TorchCall) -> None:
     # TVM returns zeros for the places; they may be there as long as nobody reads them.
-    if any(user.args[1] == 1 and user.users for user in node.users):
-        raise ModelError(f"{importer.current_node} returns the places of the largest values, which is not supported")
+    if any(user.args[1] == 1 and user.users for user in call.node.users):
+        raise ModelError(f"{call} returns the places of the largest values, which is not supported")
 
 
-def _max_pool(importer: Any, node: Any) -> Any:
-    _refuse_places(importer, node)
-    return importer.tvm_converters[node.target.__name__](node)
+def _max_pool(call: TorchCall) -> Any:
+    _refuse_places(call)
+    return call.convert_by_tvm()
 
 
-def _adaptive_pool(kind: str, axes: int, importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
-    sizes = by_axis(operands["output_size"], axes)
-    return adaptive_pool(importer.block_builder.emit, operands["self"], sizes, kind)
+def _adaptive_pool(kind: str, axes: int, call: TorchCall) -> Any:
+    sizes = by_axis(call.operands["output_size"], axes)
+    return adaptive_pool(call.emit, call.operands["self"], sizes, kind)
 
 
-def _adaptive_max_pool(axes: int, importer: Any, node: Any) -> Any:
-    _refuse_places(importer, node)
-    values = importer.block_builder.emit(_adaptive_pool("max", axes, importer, node))
+def _adaptive_max_pool(axes: int, call: TorchCall) -> Any:
+    _refuse_places(call)
+    values = call.emit(_adaptive_pool("max", axes, call))
     # The second field stands for the places, which nobody reads.
-    return importer.block_builder.emit(relax.Tuple([values, values]))
+    return call.emit(relax.Tuple([values, values]))
 
 
-def _exp2(importer: Any, node: Any) -> Any:
-    data = arguments(importer, node)["self"]
-    return relax.op.exp(importer.block_builder.emit(relax.op.multiply(data, relax.const(math.log(2), data.ty.dtype))))
+def _exp2(call: TorchCall) -> Any:
+    data = call.operands["self"]
+    return relax.op.exp(call.emit(relax.op.multiply(data, relax.const(math.log(2), data.ty.dtype))))
 
 
-def _erfc(importer: Any, node: Any) -> Any:
-    data = arguments(importer, node)["self"]
-    return relax.op.subtract(relax.const(1.0, data.ty.dtype), importer.block_builder.emit(relax.op.erf(data)))
+def _erfc(call: TorchCall) -> Any:
+    data = call.operands["self"]
+    return relax.op.subtract(relax.const(1.0, data.ty.dtype), call.emit(relax.op.erf(data)))
 
 
-def _skip_assertion(_: Any, __: Any) -> Any:
+def _skip_assertion(_: TorchCall) -> Any:
     return None
 
 
-def _extreme(operator: Callable[..., Any], importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
+def _extreme(operator: Callable[..., Any], call: TorchCall) -> Any:
     # An empty list stands for all axes.
-    return operator(operands["self"], list(operands["dim"]) or None, operands["keepdim"])
+    return operator(call.operands["self"], list(call.operands["dim"]) or None, call.operands["keepdim"])
 
 
-def _smallest(importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
-    data, axis, keep = operands["self"], operands["dim"], operands["keepdim"]
-    emit = importer.block_builder.emit
-    positions = emit(relax.op.argmin(data, axis, keep))
-    return emit(relax.Tuple([emit(relax.op.min(data, axis, keep)), positions]))
+def _smallest(call: TorchCall) -> Any:
+    data, axis, keep = call.operands["self"], call.operands["dim"], call.operands["keepdim"]
+    positions = call.emit(relax.op.argmin(data, axis, keep))
+    return call.emit(relax.Tuple([call.emit(relax.op.min(data, axis, keep)), positions]))
 
 
-def _product(importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
-    return relax.op.prod(operands["self"], operands["dim"], operands["keepdim"])
+def _product(call: TorchCall) -> Any:
+    return relax.op.prod(call.operands["self"], call.operands["dim"], call.operands["keepdim"])
 
 
-def _reduce_any(importer: Any, node: Any) -> Any:
-    emit = importer.block_builder.emit
+def _reduce_any(call: TorchCall) -> Any:
     # By way of small numbers: Relax does not reduce truth values, and TVM returned numbers for numbers.
-    truth = emit(relax.op.astype(arguments(importer, node)["self"], "bool"))
-    return relax.op.astype(emit(relax.op.max(emit(relax.op.astype(truth, "int8")))), "bool")
+    truth = call.emit(relax.op.astype(call.operands["self"], "bool"))
+    return relax.op.astype(call.emit(relax.op.max(call.emit(relax.op.astype(truth, "int8")))), "bool")
 
 
-def _select(importer: Any, node: Any) -> Any:
+def _select(call: TorchCall) -> Any:
     """Return one index of an axis, negative ones resolved.
 
     TVM would read in front of the tensor.
     """
-    operands = arguments(importer, node)
+    operands = call.operands
     data, axis = operands["self"], operands["dim"] % operands["self"].ty.ndim
     position = int(operands["index"]) % extents(data)[axis]
-    part = importer.block_builder.emit(relax.op.strided_slice(data, [axis], [position], [position + 1]))
+    part = call.emit(relax.op.strided_slice(data, [axis], [position], [position + 1]))
     return relax.op.squeeze(part, [axis])
 
 
-def _linear(importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
-    emit = importer.block_builder.emit
-    transposed_weight = emit(relax.op.permute_dims(operands["weight"]))
-    product = emit(relax.op.matmul(operands["input"], transposed_weight))
+def _linear(call: TorchCall) -> Any:
+    operands = call.operands
+    transposed_weight = call.emit(relax.op.permute_dims(operands["weight"]))
+    product = call.emit(relax.op.matmul(operands["input"], transposed_weight))
     return product if operands["bias"] is None else relax.op.add(product, operands["bias"])
 
 
-def _look_up_rows(importer: Any, node: Any) -> Any:
-    operands = arguments(importer, node)
-    return relax.op.take(operands["weight"], operands["indices"], axis=0)
+def _look_up_rows(call: TorchCall) -> Any:
+    return relax.op.take(call.operands["weight"], call.operands["indices"], axis=0)
 
 
-_CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
+_CONVERTERS: dict[str, Converter] = {
     **arithmetic.CONVERTERS,
     "_assert_async.default": _skip_assertion,
     "_assert_async.msg": _skip_assertion,

@@ -8,43 +8,42 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.operators.resizing import ResizedAxis, Resizing, resize
-from pipeline.frontends.torch.arguments import arguments, extents
+from pipeline.frontends.torch.torch_call import TorchCall, extents
 
 
-def nearest(importer: Any, node: Any) -> Any:
+def nearest(call: TorchCall) -> Any:
     """Return ``upsample_nearest2d``, as an operator for whole factors, else gathers."""
-    operands = arguments(importer, node)
-    data = operands["input"]
-    extents_in, extents_out = extents(data)[2:], [int(extent) for extent in node.meta["val"].shape[2:]]
+    data = call.operands["input"]
+    extents_in, extents_out = extents(data)[2:], [int(extent) for extent in call.result.shape[2:]]
     # Whole factors leave nothing to round, and kernels know the operator.
     if all(extent_out % extent_in == 0 for extent_in, extent_out in zip(extents_in, extents_out, strict=True)):
         return relax.op.image.resize2d(
             data, extents_out, layout="NCHW", method="nearest_neighbor",
             coordinate_transformation_mode="asymmetric", rounding_method="floor",
         )  # fmt: skip
-    scales = operands["scale_factors"] or [None, None]
+    scales = call.operands["scale_factors"] or [None, None]
     for axis, extent_in, extent_out, scale in zip((2, 3), extents_in, extents_out, scales, strict=True):
         # PyTorch computes in 32 bits (area_pixel_compute_scale), with the stated factor where there is one.
         step = np.float32(1 / scale if scale else extent_in / extent_out)
         positions = np.minimum((np.arange(extent_out, dtype=np.float32) * step).astype(np.int64), extent_in - 1)
-        data = importer.block_builder.emit(relax.op.take(data, relax.const(positions), axis=axis, mode="clip"))
+        data = call.emit(relax.op.take(data, relax.const(positions), axis=axis, mode="clip"))
     return data
 
 
-def bilinear(importer: Any, node: Any) -> Any:
+def bilinear(call: TorchCall) -> Any:
     """Return ``upsample_bilinear2d``."""
-    return _smooth(importer, node, "linear")
+    return _smooth(call, "linear")
 
 
-def bicubic(importer: Any, node: Any) -> Any:
+def bicubic(call: TorchCall) -> Any:
     """Return ``upsample_bicubic2d``."""
-    return _smooth(importer, node, "cubic")
+    return _smooth(call, "cubic")
 
 
-def _smooth(importer: Any, node: Any, mode: str) -> Any:
-    operands = arguments(importer, node)
+def _smooth(call: TorchCall, mode: str) -> Any:
+    operands = call.operands
     data, coordinates = operands["input"], "align_corners" if operands["align_corners"] else "half_pixel"
-    sizes = list(zip(extents(data)[2:], (int(extent) for extent in node.meta["val"].shape[2:]), strict=True))
+    sizes = list(zip(extents(data)[2:], (int(extent) for extent in call.result.shape[2:]), strict=True))
     # PyTorch uses the stated factor for coordinates, TVM the ratio of the sizes.
     scales = operands["scale_factors"] or [after / before for before, after in sizes]
     has_ratios = all(abs(before * scale - after) <= 1e-6 for (before, after), scale in zip(sizes, scales, strict=True))
@@ -59,4 +58,4 @@ def _smooth(importer: Any, node: Any, mode: str) -> Any:
         ResizedAxis(axis, before, after, np.float32(scale))
         for axis, ((before, after), scale) in enumerate(zip(sizes, scales, strict=True), 2)
     ]
-    return resize(importer.block_builder.emit, data, axes, Resizing(coordinates, mode))
+    return resize(call.emit, data, axes, Resizing(coordinates, mode))

@@ -8,9 +8,10 @@ import numpy as np
 from tvm import relax, topi
 
 from pipeline.errors import ModelError
+from pipeline.frontends.operators.blocks import batch_to_space, space_to_batch
 from pipeline.frontends.relay.attributes import Attributes
 from pipeline.frontends.relay.builder import BindingBuilder, axis, constant_values, dtype, fields, shape
-from pipeline.frontends.relay.operators.common import Converter, cast, reshape, transpose
+from pipeline.frontends.relay.operators.common import Converter, cast, reshape
 from pipeline.frontends.relay.operators.indexing import slice_axis
 
 op = relax.op
@@ -32,46 +33,15 @@ def _blocks(attrs: Attributes, x: Any) -> list[int]:
 
 
 def _space_to_batch_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Move block positions to the batch: reshape, transpose, reshape."""
-    blocks = _blocks(attrs, x)
-    count = len(blocks)
-    widths = [(0, 0), *_pairs(attrs, "paddings", count), *[(0, 0)] * (len(shape(x)) - count - 1)]
-    fill = attrs.number("pad_value", 0.0)
-    # No operator where there is nothing to pad.
-    if any(map(any, widths)):
-        x = builder.emit(op.nn.pad(x, [width for pair in widths for width in pair], pad_value=fill))
-    batch, *space = shape(x)
-    if any(extent % block for extent, block in zip(space, blocks, strict=False)):
-        raise ModelError(f"the padded shape {shape(x)} does not divide into blocks of {blocks}")
-    block_extents = [part for extent, block in zip(space, blocks, strict=False) for part in (extent // block, block)]
-    x = reshape(builder, x, (batch, *block_extents, *space[count:]))
-    offset_axes = [2 + 2 * block_axis for block_axis in range(count)]
-    other_axes = [0, *(1 + 2 * block_axis for block_axis in range(count)), *range(1 + 2 * count, len(shape(x)))]
-    x = transpose(builder, x, [*offset_axes, *other_axes])
-    block_counts = [extent // block for extent, block in zip(space, blocks, strict=False)]
-    return reshape(builder, x, (batch * int(np.prod(blocks)), *block_counts, *space[count:]))
+    sizes = _blocks(attrs, x)
+    pads, fill = _pairs(attrs, "paddings", len(sizes)), attrs.number("pad_value", 0.0)
+    return builder.emit(space_to_batch(builder.emit, x, sizes, pads, fill))
 
 
 def _batch_to_space_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    """Undo the former, and crop."""
-    blocks = _blocks(attrs, x)
-    count, total = len(blocks), int(np.prod(blocks))
-    crops = _pairs(attrs, "crops", count)
-    batch, *space = shape(x)
-    if batch % total:
-        raise ModelError(f"a batch of {batch} does not divide into blocks of {blocks}")
-    x = reshape(builder, x, (*blocks, batch // total, *space))
-    order = [count, *(axis for block_axis in range(count) for axis in (count + 1 + block_axis, block_axis))]
-    x = transpose(builder, x, [*order, *range(2 * count + 1, len(shape(x)))])
-    uncropped = [extent * block for extent, block in zip(space, blocks, strict=False)]
-    x = reshape(builder, x, (batch // total, *uncropped, *space[count:]))
-    # Nothing to crop: no copy.
-    if not any(map(any, crops)):
-        return x
-    if any(start + end >= extent for (start, end), extent in zip(crops, uncropped, strict=True)):
-        raise ModelError(f"crops={crops} leave nothing of {uncropped}")
-    ends = [extent - end for (_, end), extent in zip(crops, uncropped, strict=True)]
-    return builder.emit(op.strided_slice(x, list(range(1, count + 1)), [crop[0] for crop in crops], ends))
+    sizes = _blocks(attrs, x)
+    crops = _pairs(attrs, "crops", len(sizes))
+    return builder.emit(batch_to_space(builder.emit, x, sizes, crops))
 
 
 def _reverse_sequence(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
-from pipeline.frontends.tflite.flatbuffer import TfliteOperator
+from pipeline.frontends.operators import blocks
+from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
 from pipeline.frontends.tflite.operators.converter import Converter, constant_operands
 
 
@@ -53,42 +53,19 @@ def transposed_padding(extent: int, window: int, output_extent: int, stride: int
 
 
 def space_to_batch(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``SPACE_TO_BATCH_ND``, found around dilated convolutions."""
-    data, blocks, padding = operator.operands
-    shape, size = data.shape, blocks.constant.tolist()
-    # TVM calls a packed function that a bundle has not; reshape and transpose fuse with what is around them.
-    pads = [[0, 0], *padding.constant.tolist(), *([[0, 0]] * (len(shape) - 1 - len(size)))]
-    padded_extents = [extent + sum(pair) for extent, pair in zip(shape, pads, strict=True)]
-    padded_image = relax.op.nn.pad(importer.value(data), [width for pair in pads for width in pair])
-    block_extents = [
-        part for extent, block in zip(padded_extents[1:], size, strict=False) for part in (extent // block, block)
-    ]
-    count, other_extents = len(size), padded_extents[1 + len(size) :]
-    order = [
-        *range(2, 2 * count + 1, 2),
-        0,
-        *range(1, 2 * count, 2),
-        *range(2 * count + 1, 2 * count + 1 + len(other_extents)),
-    ]
-    blocked_image = relax.op.reshape(padded_image, [shape[0], *block_extents, *other_extents])
-    return relax.op.reshape(relax.op.permute_dims(blocked_image, order), operator.outputs[0].shape)
+    """Return ``SPACE_TO_BATCH_ND``, used for dilated convolutions."""
+    data, sizes, pads = operator.operands
+    return blocks.space_to_batch(importer.bb.emit, importer.value(data), *_numbers(sizes, pads))
 
 
 def batch_to_space(importer: Any, operator: TfliteOperator) -> Any:
     """Return ``BATCH_TO_SPACE_ND``, the reverse."""
-    data, blocks, crops = operator.operands
-    shape, size = data.shape, blocks.constant.tolist()
-    count, batch = len(size), shape[0] // int(np.prod(size))
-    other_axes = range(2 * count + 1, count + len(shape))
-    order = [count, *(order_axis for axis in range(count) for order_axis in (count + 1 + axis, axis)), *other_axes]
-    blocked_image = relax.op.permute_dims(relax.op.reshape(importer.value(data), [*size, batch, *shape[1:]]), order)
-    merged_extents = [extent * block for extent, block in zip(shape[1:], size, strict=False)]
-    merged_image = relax.op.reshape(blocked_image, [batch, *merged_extents, *shape[1 + count :]])
-    first, last = zip(*crops.constant.tolist(), strict=True)
-    axes = list(range(1, count + 1))
-    return relax.op.strided_slice(
-        merged_image, axes, first, [extent - end for extent, end in zip(merged_extents, last, strict=True)]
-    )
+    data, sizes, crops = operator.operands
+    return blocks.batch_to_space(importer.bb.emit, importer.value(data), *_numbers(sizes, crops))
+
+
+def _numbers(*tensors: TfliteTensor) -> list[Any]:
+    return [tensor.constant.tolist() for tensor in tensors]
 
 
 CONVERTERS: dict[str, Converter] = {
