@@ -15,6 +15,7 @@ from tvm.ir import Call, GenericConst, Op
 from pipeline.core import packed_model
 from pipeline.core.packed_model import SourceRuntime
 from pipeline.model.extents import own_extents
+from pipeline.model.passes.contract import Property, contract
 from pipeline.system.memory import is_usable
 
 _FORM = "soc_pipeline.form"
@@ -184,6 +185,7 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
     return relax.const(tensor)
 
 
+@contract(requires=(Property.ORDERED,), ensures=(Property.ORDERED, Property.LIVE))
 def live(bindings: Sequence[Binding], outputs: Iterable[Any]) -> list[Binding]:
     """Return the bindings behind outputs, in order."""
     variables = {operand for output in outputs for operand in operands(output) if isinstance(operand, relax.Var)}

@@ -8,8 +8,10 @@ from typing import Any
 from tvm import relax
 
 from pipeline.model.passes.bindings import Binding, array
+from pipeline.model.passes.contract import Property, contract
 
 
+@contract(ensures=(Property.COMPUTED,))
 def with_inputs(outputs: Mapping[str, Any], params: Sequence[Any]) -> tuple[dict[str, Any], list[Binding]]:
     """Return outputs without constants, and the bindings for this.
 

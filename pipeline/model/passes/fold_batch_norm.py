@@ -12,6 +12,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from pipeline.model.passes.bindings import Binding, array, calls, constant, operands, replace
+from pipeline.model.passes.contract import Property, contract
 from pipeline.model.passes.naming import unique
 
 
@@ -30,6 +31,11 @@ class Affine:
     type: Any
 
 
+@contract(
+    # A dead reader would keep a norm from vanishing in its convolution.
+    requires=(Property.ORDERED, Property.PLAIN, Property.NAMED, Property.LIVE, Property.COMPUTED),
+    ensures=(Property.ORDERED, Property.PLAIN, Property.NAMED),
+)
 # A signalling NaN among the weights lets NumPy warn of any conversion; a device is silent about it.
 @np.errstate(all="ignore")
 def fold_affine(

@@ -13,6 +13,7 @@ from tvm.tirx import IntImm
 
 from pipeline.model.passes import numpy_rules
 from pipeline.model.passes.bindings import Binding, array, constant, module, operands, replace
+from pipeline.model.passes.contract import Property, contract
 from pipeline.system.memory import LARGE, is_aligned
 
 # 64 MB. What is made of few bytes, such as a mask or a table, would otherwise fill memory and bundles.
@@ -20,6 +21,7 @@ _SMALL = 1 << 26
 """Bytes by which a result may exceed its operands."""
 
 
+@contract(requires=(Property.ORDERED,), ensures=(Property.ORDERED, Property.PLAIN, Property.NAMED))
 # What a device would compute is silent about an infinity or a NaN.
 @np.errstate(all="ignore")
 def fold(

@@ -9,6 +9,7 @@ from tvm import relax
 
 from pipeline.model.imported_model import ImportedModel
 from pipeline.model.passes.bindings import Binding, kind
+from pipeline.model.passes.contract import Property, contract
 
 
 def tensor_names(model: ImportedModel) -> set[str]:
@@ -33,6 +34,7 @@ def binding_names(model: ImportedModel, bindings: Sequence[Any]) -> dict[Any, st
     return names
 
 
+@contract(requires=(Property.NAMED, Property.COMPUTED), ensures=(Property.NAMED,))
 def name_bindings(
     bindings: Sequence[Binding],
     outputs: Mapping[str, Any],
@@ -81,6 +83,10 @@ def _name_outputs(bindings: Iterable[Binding], outputs: Mapping[str, Any]) -> No
             binding.name = names[binding.var][0]
 
 
+@contract(
+    requires=(Property.ORDERED, Property.NAMED, Property.COMPUTED),
+    ensures=(Property.ORDERED, Property.NAMED, Property.OWN),
+)
 def with_copies(bindings: Sequence[Binding], outputs: Mapping[str, Any]) -> tuple[list[Binding], list[Any]]:
     """Give each output a binding of its own.
 

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from pipeline.model.passes.bindings import Binding, array, calls, constant, live, operands, replace
+from pipeline.model.passes.contract import Property, contract
 from pipeline.model.passes.naming import unique
 
 HALF = 128
@@ -76,6 +77,10 @@ def _takes_integers(
     return data is not None and calls(data, "dequantize") and isinstance(data.args[0], relax.Var)
 
 
+@contract(
+    requires=(Property.ORDERED, Property.PLAIN, Property.NAMED, Property.LIVE, Property.COMPUTED),
+    ensures=(Property.ORDERED, Property.PLAIN, Property.NAMED, Property.LIVE, Property.SUNK),
+)
 def arrange(
     bindings: Sequence[Binding], outputs: Sequence[Any], reserved_names: Iterable[str]
 ) -> tuple[list[Binding], dict[str, str]]:
