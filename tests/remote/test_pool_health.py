@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,6 +160,37 @@ def test_a_place_that_is_free_wakes_the_first_in_line_alone() -> None:
         assert turns == list(range(30))
         # Whoever is woken has a place, and does not have to look whether it still wants one.
         assert looks == waiting
+
+
+def test_a_closed_pool_keeps_neither_who_waits_nor_a_session() -> None:
+    closed_connections: list[bool] = []
+    errors: list[str] = []
+    has_looked = threading.Event()
+    pool = Pool([Place()])
+    stages = pool.enter("stages", [])
+    held = pool.take(stages, None, LIMIT, lambda: False)
+    session: Any = SimpleNamespace(connection=SimpleNamespace(close=partial(closed_connections.append, True)))
+    held.session = session
+
+    def given_up() -> bool:
+        has_looked.set()
+        return False
+
+    def wait() -> None:
+        try:
+            pool.take(stages, None, LIMIT, given_up)
+        except DeviceLost as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert has_looked.wait(LIMIT)
+    pool.close()
+    thread.join(LIMIT)
+    assert errors == ["the pool is closed"]
+    assert not closed_connections
+    pool.give_back(held)
+    assert closed_connections == [True], "nobody would close it later"
 
 
 @pytest.mark.parametrize(
