@@ -67,7 +67,6 @@ class ReferenceOutput:
 
     Attributes
     ----------
-    array : array
     step : float, optional
         The distance of two neighbouring numbers of a quantised output: 1 for integers, the scale for floats.
     reference : str
@@ -92,7 +91,6 @@ class Judgement:
 
     Attributes
     ----------
-    difference : OutputDifference
     steps : float, optional
         Largest error of a quantised output, in steps.
     problem : str

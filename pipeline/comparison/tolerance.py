@@ -31,13 +31,7 @@ class Tolerance:
 
     @staticmethod
     def of(value: float | str | Tolerance | None) -> Tolerance:
-        """Read a tolerance such as ``0.001``, ``"2steps"`` or ``"0.001,2steps"``.
-
-        Raises
-        ------
-        BuildError
-            If it is none.
-        """
+        """Read a tolerance such as ``0.001``, ``"2steps"`` or ``"0.001,2steps"``; `BuildError` if it is none."""
         if value is None or isinstance(value, Tolerance):
             return value or Tolerance()
         if not isinstance(value, str):

@@ -23,7 +23,6 @@ class TrialFrame:
 
     Attributes
     ----------
-    arrays : mapping of str to numpy.ndarray
     description : str
         Difference from the usual random frame; empty for that one.
     """

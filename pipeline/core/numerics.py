@@ -20,13 +20,7 @@ ROUNDING = {"float16": 2e-2, "bfloat16": 1e-1}
 
 
 def check_tolerance(tolerance: object) -> None:
-    """Check the type and range of a tolerance.
-
-    Raises
-    ------
-    BuildError
-        If it is negative, infinite, or no number.
-    """
+    """Check the type and range of a tolerance; `BuildError` if it is negative, infinite, or no number."""
     if not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
         raise BuildError(f"tolerance is {tolerance!r}; it must be a share of the largest output, such as 0.001")
 

@@ -84,13 +84,7 @@ def pack_into(target: np.ndarray, value: Any) -> None:
 
 
 def unpack(array: np.ndarray) -> Any:
-    """Return the value written by `pack`.
-
-    Raises
-    ------
-    InputError
-        If the bytes hold none.
-    """
+    """Return the value written by `pack`; `InputError` if the bytes hold none."""
     length = int.from_bytes(array[:_HEADER].tobytes(), "little")
     try:
         return _value(msgspec.msgpack.decode(array[_HEADER : _HEADER + length].tobytes()))

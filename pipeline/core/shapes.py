@@ -84,13 +84,7 @@ class OpenShapes:
         }
 
     def size(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-        """Return the size for inputs of these shapes.
-
-        Raises
-        ------
-        InputError
-            If they have them at no size.
-        """
+        """Return the size for inputs of these shapes; `InputError` if there is none."""
         size: dict[str, int] = {}
         for name, pattern in self.inputs.items():
             shape = tuple(shapes[name])

@@ -34,7 +34,6 @@ class StageExport:
 
     Parameters
     ----------
-    graph : Graph
     part : GraphPart
         One of `pipeline.split.stage_parts.parts`.
     """

@@ -23,7 +23,6 @@ def load(
 
     Parameters
     ----------
-    model : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
     shapes : mapping of str to sequence of int, optional
         Extents for inputs that the model leaves open, or names for them where a reader takes such; or one extent by
         the model's name for it.

@@ -31,7 +31,6 @@ class OperatorRefused(Exception):
         As its format has it.
     title : str
         The operator, for messages.
-    reason : str
     is_alone : bool
         Whether its operands are at fault, so that others like it may succeed.
     """
@@ -42,13 +41,7 @@ class OperatorRefused(Exception):
 
 
 class IslandRefused(Exception):
-    """Raised when the library does not take an island; says why.
-
-    Attributes
-    ----------
-    number : int
-        Number of the island.
-    """
+    """Raised when the library does not take an island; says why."""
 
     def __init__(self, cause: str, number: int = 0) -> None:
         super().__init__(cause)
@@ -118,11 +111,6 @@ class Conversion(ABC):
         """Import the model.
 
         Whether TVM can import an operator shows only when it tries.
-
-        Parameters
-        ----------
-        reasons : mapping of int to str
-            The operators that are known not to be imported.
 
         Raises
         ------

@@ -11,16 +11,7 @@ _FRAMES = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)?|double|complex(64
 
 
 def check_dtype(model: str, name: str, dtype: str) -> None:
-    """Raise `ModelError` for an input or output in another dtype.
-
-    Parameters
-    ----------
-    model : str
-        Name of the model in messages.
-    name : str
-        Name of the input or output.
-    dtype : str
-    """
+    """Raise `ModelError` for an input or output in another dtype."""
     if not _FRAMES.fullmatch(dtype):
         raise ModelError(
             f"{model}: {name!r} is of {dtype}, which arrays do not have; let the model cast it, "

@@ -9,12 +9,7 @@ from pipeline.errors import ModelError
 
 
 class Links(NamedTuple):
-    """Tensors read and made by an operator, by any names.
-
-    Attributes
-    ----------
-    reads, makes : tuple
-    """
+    """Tensors read and made by an operator, by any names."""
 
     reads: tuple[Any, ...]
     makes: tuple[Any, ...]
@@ -121,7 +116,6 @@ def find_neighbours(nodes: Sequence[Links], members: Collection[int]) -> list[li
     ----------
     nodes : sequence of Links
         In an order in which each comes behind those that it reads of.
-    members : collection of int
     """
     makers = _makers(nodes)
     epochs: list[int] = []
@@ -181,13 +175,7 @@ def _closure(nodes: Sequence[Links], makers: dict[Any, int], members: Collection
 
 
 def sort_topologically(nodes: Sequence[Links]) -> Iterator[int]:
-    """Yield operator numbers in topological order, stable.
-
-    Raises
-    ------
-    ModelError
-        If operators read each other's results.
-    """
+    """Yield operator numbers in topological order, stable; `ModelError` if operators read each other's results."""
     makers = _makers(nodes)
     yielded_numbers: set[int] = set()
     for start in range(len(nodes)):

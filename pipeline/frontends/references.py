@@ -20,7 +20,6 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
 
     Parameters
     ----------
-    model : str, Path, onnx.ModelProto, or torch.export.ExportedProgram
     frame : mapping of str to numpy.ndarray
         The inputs by name.
     alternative : bool

@@ -19,7 +19,6 @@ class Annotation:
 
     Attributes
     ----------
-    tensor : str
     device : str
         A kind of device, such as ``"cuda"``, or one of several of that kind, such as ``"cuda:0"``.
     """

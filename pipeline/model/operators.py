@@ -147,16 +147,7 @@ def operator_family(name: str, call: Any = None) -> str:
 
 
 def operations(call: Any, name: str, elements: int) -> int:
-    """Return the floating-point operations of one call.
-
-    Parameters
-    ----------
-    call : tvm.ir.Call
-    name : str
-        Kind of the operator.
-    elements : int
-        Elements of the result.
-    """
+    """Return the floating-point operations of one call."""
     kind = operator_kind(name)
     if kernel(call) is None:
         return kind.operations(call, elements)

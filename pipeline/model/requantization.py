@@ -73,7 +73,6 @@ class Requantization:
     mantissa, left, right : tuple of float
         Factors ``mantissa * 2**(left - right)``, one, or one for each place along `axis`.  Numbers are shifted to the
         left before the product, and to the right behind it: by 31 bits more if they are rounded `TWICE`.
-    rounding : str
     axis : int
         Axis of the factors, counted from the end.
     zero, low, high : int

@@ -22,8 +22,6 @@ class StagePart:
 
     Attributes
     ----------
-    device : str
-    moves : StageMoves
     compute_s : float
         Seconds without what is copied.
     share : float

@@ -21,7 +21,6 @@ class Phase:
 
     Attributes
     ----------
-    seconds : float
     resource : str
         Resource of which it needs one unit meanwhile, the oldest frame first; empty for unshared ones.
     waking_s : float
@@ -88,11 +87,6 @@ class _Queue:
 
 class FrameFlow:
     """Simulation with the largest number of frames inside.
-
-    Parameters
-    ----------
-    groups : sequence of WorkerGroup
-    frames_in_flight : int
 
     Attributes
     ----------

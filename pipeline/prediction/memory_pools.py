@@ -15,7 +15,6 @@ class MemoryPool:
     ----------
     name : str
         Name of the first one.
-    memories : frozenset of str
     bytes_per_s : float
         Bytes per second of all readers together; 0 if unknown.
     """

@@ -42,7 +42,6 @@ class StagePrediction:
 
     Attributes
     ----------
-    name : str
     interval_s : float
         Between two frames, all replicas together.
     seconds : float
@@ -68,7 +67,6 @@ class Prediction:
         Latency of one frame where more come than are taken, so that as many as may be are inside (Little's law).
     joules : float or None
         Energy of one frame above rest; None where a device's power is unknown.
-    stages : tuple of StagePrediction
     loads : mapping of str to float
         Seconds per frame for which all stages together use what they share, by its name.
     bottleneck : str

@@ -12,11 +12,6 @@ Item = TypeVar("Item")
 class SharedRate(Generic[Item]):
     """Server with a rate, such as a memory's bytes per second.
 
-    Parameters
-    ----------
-    per_s : float
-        Rate of all items together.
-
     Attributes
     ----------
     version : int

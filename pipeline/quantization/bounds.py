@@ -81,7 +81,6 @@ class Bounds:
             Exponents of all scales but those of biases, as calibrated.
         biases : mapping of str to numpy.ndarray
             In real numbers, by the name of their whole ones.
-        limits : ScaleLimits
         """
         result = dict(exponents)
         for _ in range(_ROUNDS):

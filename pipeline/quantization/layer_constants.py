@@ -19,11 +19,6 @@ def separate_constants(model: Any) -> None:
 
     The quantiser copies shared biases under names of its own, and scales shared weights along the last reader's axis.
     It takes no bias that is broadcast, and drops the ``beta`` of a Gemm.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Is changed.
     """
     from onnx import numpy_helper
 

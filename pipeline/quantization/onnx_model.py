@@ -22,13 +22,7 @@ _KINDS = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 10: "floa
 
 
 def load(path: Path) -> Any:
-    """Return an ONNX model.
-
-    Raises
-    ------
-    ModelError
-        If it is none.
-    """
+    """Return an ONNX model; `ModelError` if it is none."""
     onnx = require("onnx", _EXTRA, _PURPOSE)
     try:
         model = onnx.load(path, load_external_data=False)
@@ -47,7 +41,6 @@ def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
 
     Parameters
     ----------
-    path : Path
     shapes : mapping of str to sequence of (int or str), optional
         Extents of inputs whose shapes are open; where a name stands, and of batches that are open, 1 is taken.
 

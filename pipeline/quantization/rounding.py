@@ -31,7 +31,6 @@ def round_scales(
 
     Parameters
     ----------
-    model : str, Path, or what else `pipeline.read` takes
     output : Path
         Where to write.
     shapes, params

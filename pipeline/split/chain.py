@@ -82,7 +82,6 @@ class _RenamedModel:
 
     Parameters
     ----------
-    model : Graph
     names, operators : mapping of str to str
         Chain's names of its tensors and operators.
     kernels : mapping

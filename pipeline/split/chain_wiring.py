@@ -16,14 +16,7 @@ from pipeline.split.graph import Graph
 
 
 class ChainWiring:
-    """Names of everything in the models in their chain.
-
-    Parameters
-    ----------
-    models : mapping of str to Graph
-    connect : mapping of str to str
-        As for `join`.
-    """
+    """Names of everything in the models in their chain."""
 
     def __init__(self, models: Mapping[str, Graph], connect: Mapping[str, str]) -> None:
         self._models = models

@@ -23,8 +23,6 @@ class GraphPart:
 
     Attributes
     ----------
-    operators : tuple of Operator
-    inputs, outputs : tuple of TensorSpec
     kernels : mapping
         Functions that operators call, these and maybe others, by their global variables.
     """

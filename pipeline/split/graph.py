@@ -63,12 +63,10 @@ class Graph:
 
     Attributes
     ----------
-    name : str
     operators : tuple of Operator
         In topological order, operators that fuse side by side.
     tensors : mapping of str to TensorSpec
         All tensors but constants.
-    inputs, outputs : tuple of TensorSpec
     aliases : mapping of str to str
         Tensor in place of each folded name of the model.
     kernels : mapping
@@ -151,7 +149,6 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
 
     Parameters
     ----------
-    source : ImportedModel
     size : mapping of str to int, optional
         Values for the symbolic extents of the module, by name: the graph's tensors have them, its operators remain
         open.  Operations are not counted then.

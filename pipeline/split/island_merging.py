@@ -20,14 +20,7 @@ into one."""
 
 
 def merge_islands(lines: Sequence[Binding], outputs: Sequence[Any]) -> list[Binding]:
-    """Return a stage's lines with adjacent islands merged.
-
-    Parameters
-    ----------
-    lines : sequence of Binding
-    outputs : sequence of tvm.relax.Var
-        Variables that the stage returns.
-    """
+    """Return a stage's lines with adjacent islands merged."""
     merged_lines = list(lines)
     for runtime in RUNTIMES.values():
         if any(_kind(line) == runtime.kind for line in lines):

@@ -49,7 +49,6 @@ def unfuse(graph: Graph, cuts: Sequence[str | int]) -> Graph:
 
     Parameters
     ----------
-    graph : Graph
     cuts : sequence of str or int
         Names of tensors or operators, each of which stands for the position behind exactly this one, or positions.
 
@@ -62,13 +61,7 @@ def unfuse(graph: Graph, cuts: Sequence[str | int]) -> Graph:
 
 
 def as_planned(graph: Graph, plan: Plan) -> Graph:
-    """Return the graph with groups divided as the plan's.
-
-    Raises
-    ------
-    PlanError
-        If the graph has no such operators.
-    """
+    """Return the graph with groups divided as the plan's; `PlanError` if the graph has no such operators."""
     index = {operator.name: number for number, operator in enumerate(graph.operators)}
     if unknown := [name for name in plan.unfused if name not in index]:
         raise PlanError(f"the plan cuts behind {unknown[0]!r}, which {graph.name!r} does not have; plan again")

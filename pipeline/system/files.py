@@ -131,25 +131,13 @@ def replace_folder(target: Path, source: Path, backup: Path, exchange: Callable[
 
 
 def check_regular(path: Path) -> None:
-    """Refuse pipes and devices, which never end.
-
-    Raises
-    ------
-    OSError
-        If it is, or there is nothing.
-    """
+    """Raise `OSError` for pipes and devices, which never end, and for nothing."""
     if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to replace pipes and devices by a file.
-
-    Raises
-    ------
-    OSError
-        If there is one.
-    """
+    """Raise `OSError` for pipes and devices in place of a file."""
     with contextlib.suppress(FileNotFoundError):
         check_regular(path)
 

@@ -20,13 +20,7 @@ VERSION_FILE = "version.txt"
 
 
 def library() -> Path:
-    """Return the path of TVM's runtime library, installed or ours.
-
-    Raises
-    ------
-    MissingExtra
-        If there is neither.
-    """
+    """Return the path of TVM's runtime library, installed or ours; `MissingExtra` if there is neither."""
     folder = package_folder("tvm")
     # An installed TVM may be asked to compile later, and two runtimes in one process would know nothing of each other.
     path = FOLDER / NAME if folder is None else folder / "lib" / NAME

@@ -116,13 +116,7 @@ _kinds: dict[str, DeviceKind] = {}
 
 
 def register(kind: DeviceKind) -> None:
-    """Add a kind of device.
-
-    Raises
-    ------
-    BoardError
-        If there is one of this name.
-    """
+    """Add a kind of device; `BoardError` if there is one of this name."""
     if kind.name in _kinds:
         raise BoardError(f"there is a kind of device {kind.name!r} already; choose another name")
     _kinds[kind.name] = kind

@@ -13,12 +13,7 @@ from pipeline.model.requantization import Requantization
 
 
 class Definitions:
-    """Expressions behind variables.
-
-    Parameters
-    ----------
-    main : tvm.relax.Function
-    """
+    """Expressions behind variables."""
 
     def __init__(self, main: Any) -> None:
         self._values = {binding.var: binding.value for block in main.body.blocks for binding in block.bindings}

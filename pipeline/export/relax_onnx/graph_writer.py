@@ -29,11 +29,8 @@ class GraphWriter:
 
     Attributes
     ----------
-    module : tvm.IRModule
-    definitions : Definitions
     nodes : list of Node
         In topological order.
-    makers : dict of Tensor to Node
     transposed : dict
         Transposed tensor, by tensor and order of axes.
     """

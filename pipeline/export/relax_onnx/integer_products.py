@@ -30,7 +30,6 @@ class Form(NamedTuple):
 
     Attributes
     ----------
-    dtype : str
     axis : int
         Axis of the weights along which each index has sums of its own.
     """

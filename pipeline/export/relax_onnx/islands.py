@@ -53,7 +53,6 @@ def rename(graph: Any, names: Mapping[str, str], invent: Callable[[str], str]) -
 
     Parameters
     ----------
-    graph : onnx.GraphProto
     names : mapping of str to str
         New names of those that come from outside, or are known there.
     invent : callable

@@ -16,9 +16,6 @@ class Mean(NamedTuple):
 
     Attributes
     ----------
-    data : tvm.relax.Expr
-    zero : int
-    axes : tuple of int
     elements : int
         Number of elements in each sum.
     """

@@ -18,8 +18,6 @@ class Tensor:
 
     Attributes
     ----------
-    shape : tuple of int
-    dtype : str
     name : str
         Empty until it has one.
     values : numpy.ndarray or None
@@ -38,11 +36,8 @@ class Node:
 
     Attributes
     ----------
-    kind : str
     inputs : list of (Tensor or None)
         None stands for an absent one.
-    outputs : list of Tensor
-    attributes : dict of str to Any
     axes : tuple of int or None
         Axes of a reduction, an attribute or an input by the version of the operator.
     model : onnx.ModelProto or None

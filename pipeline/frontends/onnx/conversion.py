@@ -48,12 +48,10 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
     ----------
     path : Path
         The model's file, for messages and its name.
-    model : onnx.ModelProto
     data : ExternalData
         The tensors that the model does not hold itself.
     fixed : bool
         All extents are numbers, or have to become such.
-    fallback : bool
 
     Raises
     ------
@@ -125,8 +123,6 @@ def simplify(path: Path, model: Any, kinds: Sequence[str] | None = None) -> Any:
 
     Parameters
     ----------
-    path : Path
-    model : onnx.ModelProto
     kinds : sequence of str, optional
         Operators that are written out by others; by default those that cannot be imported as they are.
 

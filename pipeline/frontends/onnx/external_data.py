@@ -32,13 +32,7 @@ _EXPERIMENTAL = {
 
 
 class ExternalData(Parameters):
-    """Tensors of a model outside its protobuf.
-
-    Parameters
-    ----------
-    path : Path
-        The model's file.
-    """
+    """Tensors of a model outside its protobuf."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -25,26 +25,13 @@ LARGEST_BYTES = 2**31 - 2**20
 
 
 class Extractor:
-    """Cuts parts out of a model.
-
-    Parameters
-    ----------
-    model : str, Path or onnx.ModelProto
-    shapes : mapping of str to sequence of int
-        Shapes of its inputs.
-    """
+    """Cuts parts out of a model."""
 
     def __init__(self, model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
         self._model, self._shapes = model, {name: tuple(shape) for name, shape in shapes.items()}
 
     def extract(self, region: Region) -> Any:
-        """Return an ``onnx.ModelProto`` of a region.
-
-        Raises
-        ------
-        NoCounterpart
-            If the model has no such part.
-        """
+        """Return an ``onnx.ModelProto`` of a region; `NoCounterpart` if the model has no such part."""
         try:
             return self._extract(self._model_writer, region)
         except NoCounterpart as error:

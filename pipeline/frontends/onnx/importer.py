@@ -44,7 +44,6 @@ def why_unsupported(node: Any, read: set[str]) -> str:
 
     Parameters
     ----------
-    node : onnx.NodeProto
     read : set of str
         The tensors that nodes or the model's user read.
     """
@@ -84,8 +83,6 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     Parameters
     ----------
-    graph : onnx.GraphProto
-    data : ExternalData
     fixed : bool
         Refuse a node whose result is of another dtype than ONNX gives it, or of a shape that depends on values.
 

@@ -25,7 +25,6 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool =
 
     Parameters
     ----------
-    model : onnx.ModelProto, or the path of one
     frame : mapping of str to numpy.ndarray
         The inputs by name.
     alternative : bool

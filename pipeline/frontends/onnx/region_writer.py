@@ -147,13 +147,7 @@ def _dtype_number(spec: TensorSpec) -> int:
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Give tensors of a graph other names, in place.
-
-    Raises
-    ------
-    NoCounterpart
-        If such a name is taken.
-    """
+    """Give tensors of a graph other names, in place; `NoCounterpart` if such a name is taken."""
     names = {old: new for old, new in names.items() if old != new}
     if not names:
         return

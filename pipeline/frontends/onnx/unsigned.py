@@ -19,11 +19,6 @@ _KINDS = {"QuantizeLinear", "DequantizeLinear"}
 def shift(graph: Any, names: Collection[str]) -> None:
     """Let signed tensors be unsigned in place, zero points shifted.
 
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-    names : collection of str
-
     Raises
     ------
     NoCounterpart

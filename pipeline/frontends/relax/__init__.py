@@ -88,7 +88,6 @@ def from_object(
 
     Parameters
     ----------
-    module : tvm.IRModule or tvm.relax.Function
     shapes : mapping of str to sequence of int
         Extents for inputs that the module leaves open.
     params : mapping, str or Path, optional

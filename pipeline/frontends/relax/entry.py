@@ -100,13 +100,7 @@ def _check_kernel(file: str, name: str, kernel: Any) -> None:
 
 
 def check_calls(file: str, bindings: Sequence[Any]) -> None:
-    """Refuse operators unfit for stages, all by name.
-
-    Raises
-    ------
-    ModelError
-        If there are any.
-    """
+    """Raise `ModelError` with all operators unfit for stages."""
     complaints: dict[str, str] = {}
     for binding in bindings:
         value = binding.value

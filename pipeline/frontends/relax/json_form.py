@@ -12,13 +12,7 @@ from pipeline.frontends.relax import schema
 
 
 def parse(text: str) -> Any:
-    """Return the object of a JSON text.
-
-    Raises
-    ------
-    ValueError
-        If it is no JSON, or is not consistent.
-    """
+    """Return the object of a JSON text; `ValueError` if it is no JSON, or is not consistent."""
     try:
         # TVM ends the process on some texts that are no JSON.
         schema.check(json.loads(text))

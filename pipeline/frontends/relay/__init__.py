@@ -68,11 +68,8 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
 
     Parameters
     ----------
-    text : str
     file, name : str
         Name of the file in messages, and name of the model.
-    shapes : mapping of str to sequence of int
-    constants : mapping of str to numpy.ndarray
     real_arithmetic : bool
         As for `load`.
     """

@@ -17,25 +17,14 @@ _MOST_AXES = 32
 
 
 class ArrayReader:
-    """Reader of a buffer, piece by checked piece.
-
-    Parameters
-    ----------
-    data : bytes-like
-    """
+    """Reader of a buffer, piece by checked piece."""
 
     def __init__(self, data: bytes | mmap) -> None:
         self._data = memoryview(data)
         self._offset = 0
 
     def take(self, count: int) -> memoryview:
-        """Return the next `count` bytes.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer.
-        """
+        """Return the next `count` bytes; `ValueError` if there are fewer."""
         remainder = len(self._data) - self._offset
         # Lengths come from the file, so that a negative or a huge one is damage and no reason to allocate.
         if not 0 <= count <= remainder:
@@ -81,11 +70,5 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
 
 
 def decode(data: bytes) -> np.ndarray:
-    """Return the array in a buffer.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged.
-    """
+    """Return the array in a buffer; `ValueError` if it is damaged."""
     return ArrayReader(data).array()

@@ -18,13 +18,7 @@ _LARGEST = 2**62
 
 
 class Attributes:
-    """Attributes of a call that note their reading.
-
-    Parameters
-    ----------
-    values : mapping of str to object
-        As the program has them.
-    """
+    """Attributes of a call that note their reading."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
         self._values = values

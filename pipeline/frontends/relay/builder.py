@@ -28,14 +28,8 @@ MOST_BINDINGS = 50_000
 class BindingBuilder:
     """Makes variables and constants.
 
-    Parameters
-    ----------
-    most_bindings : int
-        Bound on operators that a program may unfold to.
-
     Attributes
     ----------
-    bindings : list of relax.VarBinding
     kernels : dict
         Functions that bindings call, by their global variables.
     placements : list of (relax.Var, str)
@@ -125,13 +119,7 @@ class BindingBuilder:
         return constant(np.array(values, dtype))
 
     def fill(self, value: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a constant of one value.
-
-        Raises
-        ------
-        ModelError
-            If the shape is unreasonable.
-        """
+        """Return a constant of one value; `ModelError` if the shape is unreasonable."""
         if min(shape, default=1) < 1 or math.prod(shape) * np.dtype(dtype).itemsize > _LARGEST_COMPUTED:
             raise ModelError(f"a constant of the shape {shape} is not supported")
         return self.constant(np.full(shape, value), dtype)
@@ -172,38 +160,20 @@ def nbytes(constant: Any) -> int:
 
 
 def shape(tensor: Any) -> tuple[Any, ...]:
-    """Return a tensor's extents, symbolic ones as TVM's expressions.
-
-    Raises
-    ------
-    ModelError
-        If it is no tensor.
-    """
+    """Return a tensor's extents, symbolic ones as TVM's expressions; `ModelError` if it is no tensor."""
     if isinstance(tensor, tuple):
         raise ModelError("a tensor is expected, but this is a tuple")
     return tuple(map(plain, tensor.ty.shape))
 
 
 def dtype(tensor: Any) -> str:
-    """Return a tensor's dtype.
-
-    Raises
-    ------
-    ModelError
-        If it is no tensor.
-    """
+    """Return a tensor's dtype; `ModelError` if it is no tensor."""
     shape(tensor)
     return str(tensor.ty.dtype)
 
 
 def constant_values(tensor: Any, description: str) -> np.ndarray:
-    """Return the values of a constant.
-
-    Raises
-    ------
-    ModelError
-        If `tensor`, described by `description`, depends on an input.
-    """
+    """Return the values of a constant; `ModelError` if `tensor`, described by `description`, depends on an input."""
     shape(tensor)
     values = array(tensor)
     if values is None:
@@ -212,13 +182,7 @@ def constant_values(tensor: Any, description: str) -> np.ndarray:
 
 
 def axis(tensor: Any, number: int) -> int:
-    """Return an axis counted from the front.
-
-    Raises
-    ------
-    ModelError
-        If the tensor has no such axis.
-    """
+    """Return an axis counted from the front; `ModelError` if the tensor has no such axis."""
     rank = len(shape(tensor))
     if not -rank <= number < rank:
         raise ModelError(f"there is no axis {number} in a tensor of the shape {shape(tensor)}")
@@ -226,13 +190,7 @@ def axis(tensor: Any, number: int) -> int:
 
 
 def fields(value: Any) -> tuple[Any, ...]:
-    """Return the tensors of a tuple.
-
-    Raises
-    ------
-    ModelError
-        If it is no tuple of tensors, or empty.
-    """
+    """Return the tensors of a tuple; `ModelError` if it is no tuple of tensors, or empty."""
     if not isinstance(value, tuple) or not value:
         raise ModelError("a tuple of tensors is expected")
     for tensor in value:
@@ -241,13 +199,7 @@ def fields(value: Any) -> tuple[Any, ...]:
 
 
 def check_dtype(name: str) -> str:
-    """Return a dtype.
-
-    Raises
-    ------
-    ModelError
-        If no tensor can have it.
-    """
+    """Return a dtype; `ModelError` if no tensor can have it."""
     if name not in DTYPES:
         raise ModelError(f"dtype {name!r} is not supported; supported are {', '.join(sorted(DTYPES))}")
     return name

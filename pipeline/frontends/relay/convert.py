@@ -50,7 +50,6 @@ def convert(  # noqa: PLR0913 - all but the first four by keyword
 
     Parameters
     ----------
-    program : RelayProgram
     inputs : mapping of str to relax.Var
         The parameters of ``@main`` that are inputs of the model.
     constants : mapping of str to numpy.ndarray

@@ -19,12 +19,6 @@ Item = TypeVar("Item")
 class Cursor:
     """Reads tokens one by one.
 
-    Parameters
-    ----------
-    text : str
-    file : str
-        Its name, for messages.
-
     Raises
     ------
     ModelError

@@ -28,14 +28,7 @@ _LONGEST_CHAIN = 48
 
 
 class Expressions:
-    """Reads expressions and functions at a cursor.
-
-    Parameters
-    ----------
-    cursor : Cursor
-    metadata : mapping
-        Values of ``meta[key][index]``.
-    """
+    """Reads expressions and functions at a cursor."""
 
     def __init__(self, cursor: Cursor, metadata: Metadata) -> None:
         self._cursor = cursor

@@ -39,7 +39,6 @@ class Lexeme(NamedTuple):
     ----------
     kind : str
         variable, global, number, projection, string, name, symbol or end.
-    text : str
     offset : int
         Where it begins.
     type : str
@@ -61,7 +60,6 @@ def tokens(text: str, error: Callable[[int, str], ModelError]) -> Iterator[Lexem
 
     Parameters
     ----------
-    text : str
     error : callable
         Makes an error from an offset and a message.
     """

@@ -54,7 +54,6 @@ class JsonNode:
     ----------
     kind : str
         Its class, such as ``relay.Call``; empty for None.
-    attributes : mapping of str to str
     text : str
         Text of a string or an operator's name.
     keys : tuple of str
@@ -72,12 +71,6 @@ class JsonNode:
 
 class JsonObjects:
     """The objects in one JSON text.
-
-    Parameters
-    ----------
-    text : str
-    source : str
-        Description of the text, for messages.
 
     Raises
     ------
@@ -222,13 +215,7 @@ def _number(text: str) -> object:
 
 
 def read_metadata(text: str, source: str) -> Metadata:
-    """Read the section after ``#[metadata]`` in a Relay text.
-
-    Raises
-    ------
-    ModelError
-        If it is damaged.
-    """
+    """Read the section after ``#[metadata]`` in a Relay text; `ModelError` if it is damaged."""
     objects = JsonObjects(text, source)
     return {
         key: [objects.plain(item) for item in objects.items(number)] for key, number in objects.entries(objects.root)

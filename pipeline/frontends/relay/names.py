@@ -12,14 +12,8 @@ from tvm import relax
 class ProgramNames:
     """Names of the program's tensors, with their variables.
 
-    Parameters
-    ----------
-    inputs : mapping of str to relax.Var
-        The inputs of the model.
-
     Attributes
     ----------
-    tensors : dict of relax.Var to str
     operators, aliases : dict of str to str
         As in `ImportedModel`.
     """

@@ -20,13 +20,7 @@ DTYPES = frozenset(
 
 
 def number(text: str) -> tuple[int | float, str]:
-    """Return value and dtype of ``5``, ``1e-05f`` or ``3i64``.
-
-    Raises
-    ------
-    ValueError
-        If it does not fit.
-    """
+    """Return value and dtype of ``5``, ``1e-05f`` or ``3i64``; `ValueError` if it does not fit."""
     digits, kind, bits = _parts(text)
     is_integer = digits.isdecimal() and kind in ("", "i", "u")
     # Relay's literals are 32 bits wide unless their suffix says more.

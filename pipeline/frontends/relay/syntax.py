@@ -160,7 +160,6 @@ class RelayProgram:
     ----------
     file : str
         Where it comes from, for messages.
-    functions : mapping of str to RelayFunction
     locate : callable
         Function from a position to words such as ``"line 3, column 7"``.
     """

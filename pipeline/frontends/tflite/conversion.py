@@ -27,7 +27,6 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
     ----------
     path : Path
         The model's file, for messages and its name.
-    graph : TfliteGraph
     fallback : bool
         Otherwise TVM's converters also take what they compute in another way.
 

@@ -16,26 +16,13 @@ from pipeline.frontends.tflite.islands import find_ties
 
 
 class Extractor:
-    """Cuts parts out of a file.
-
-    Parameters
-    ----------
-    model : str or Path
-    shapes : mapping of str to sequence of int
-        Shapes of its inputs.
-    """
+    """Cuts parts out of a file."""
 
     def __init__(self, model: str | Path, shapes: Mapping[str, Sequence[int]]) -> None:
         self._path, self._shapes = Path(model), {name: tuple(shape) for name, shape in shapes.items()}
 
     def extract(self, region: Region) -> bytes:
-        """Return a file of a region.
-
-        Raises
-        ------
-        NoCounterpart
-            If the model has no such part.
-        """
+        """Return a file of a region; `NoCounterpart` if the model has no such part."""
         inputs = [self._tensor(region, name, spec) for name, spec in region.inputs.items()]
         outputs = [self._tensor(region, name, spec) for name, spec in region.outputs.items()]
         operators = [self._graph.operators[number] for number in sorted(self._collect(region, inputs, outputs))]

@@ -53,7 +53,6 @@ class TensorScale:
         One, or one for each position along `axis`; float32.
     zero_points : numpy.ndarray
         As many; int64.
-    axis : int
     """
 
     scales: np.ndarray
@@ -76,10 +75,8 @@ class TfliteTensor:
         Its place in the file.
     name : str
         The model's, where it has one and no earlier tensor has it as well; unique.
-    shape : tuple of int
     dtype : str
         As NumPy names it; others, such as ``"string"``, are `in_frames` of no stage.
-    scale : TensorScale or None
     values : numpy.ndarray or None
         Values of a constant whose dtype NumPy has; in the file's memory, or folded.
     is_constant : bool
@@ -149,7 +146,6 @@ class TfliteOperator:
         As the schema names it, such as ``"CONV_2D"``; of a custom operator with its own name behind.
     inputs : tuple of TfliteTensor or None
         None where an optional one is missing.
-    outputs : tuple of TfliteTensor
     table : tflite.Operator
         The flatbuffer's part.
     """
@@ -197,19 +193,10 @@ class TfliteOperator:
 class TfliteGraph:
     """The main graph of a TFLite file.
 
-    Parameters
-    ----------
-    content : bytes
-
     Attributes
     ----------
     is_resized : bool
         Whether its inputs have other shapes than the file states.
-    model : tflite.Model
-    subgraph : tflite.SubGraph
-    tensors : list of TfliteTensor
-    operators : list of TfliteOperator
-    inputs, outputs : list of TfliteTensor
     output_names : list of str
         Names of the outputs, which are unique, also where one is an input or the same as another.
 

@@ -23,7 +23,6 @@ class IslandNode:
 
     Parameters
     ----------
-    name : str
     model : bytes
         A TFLite file of them.
     inputs, outputs : sequence of TfliteTensor
@@ -40,10 +39,6 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
     """Importer of a graph, with the variable of each tensor.
 
     TVM's converters are this class's methods, and find tensors by its functions, not by their names.
-
-    Parameters
-    ----------
-    graph : TfliteGraph
 
     Attributes
     ----------
@@ -64,7 +59,6 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
 
         Parameters
         ----------
-        nodes : sequence of TfliteOperator or IslandNode
         approximate : bool
             Take TVM's converter also where it does not compute just what LiteRT does.
         """

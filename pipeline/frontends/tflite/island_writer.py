@@ -24,12 +24,7 @@ RUNNERS = frozenset({"CALL", "IF", "STABLEHLO_COMPOSITE", "WHILE"})
 
 
 class IslandWriter:
-    """Writes groups of a graph's operators as files.
-
-    Parameters
-    ----------
-    graph : TfliteGraph
-    """
+    """Writes groups of a graph's operators as files."""
 
     def __init__(self, graph: TfliteGraph) -> None:
         self._graph = graph

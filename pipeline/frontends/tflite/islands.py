@@ -28,7 +28,6 @@ def replace_by_islands(
 
     Parameters
     ----------
-    graph : TfliteGraph
     operators : sequence of TfliteOperator
         All that an output depends on.
     reasons : mapping of int to str

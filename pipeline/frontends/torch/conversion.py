@@ -22,12 +22,10 @@ class TorchConversion(Conversion):
     ----------
     name : str
         Name of the model.
-    program : torch.export.ExportedProgram
     inputs : mapping of str to tvm.relax.Var
         Inputs by the names of placeholders.
     symbols : mapping
         The extents that symbols stand for.
-    fallback : bool
     """
 
     def __init__(

@@ -31,13 +31,7 @@ _NODES = (
 
 
 def check_expression(text: str) -> None:
-    """Check `text` for arithmetic of symbols and numbers only.
-
-    Raises
-    ------
-    ModelError
-        If it is anything else.
-    """
+    """Check `text` for arithmetic of symbols and numbers only; `ModelError` if it is anything else."""
     try:
         tree = ast.parse(text, mode="eval") if len(text) <= _LENGTH else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -27,7 +27,6 @@ def fold(
     ----------
     nodes : iterable of torch.fx.Node
         In order.
-    constants : mapping of torch.fx.Node to torch.Tensor
     symbols : mapping
         The extents that symbols stand for.
     refused : mapping of torch.fx.Node to str

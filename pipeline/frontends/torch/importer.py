@@ -88,7 +88,6 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
 
         Parameters
         ----------
-        program : torch.export.ExportedProgram
         inputs : mapping of str to tvm.relax.Var
             Inputs by the names of placeholders.
         constants : mapping of torch.fx.Node to tvm.relax.Constant

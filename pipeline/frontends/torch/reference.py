@@ -24,7 +24,6 @@ def evaluate(
 
     Parameters
     ----------
-    model : torch.export.ExportedProgram, or the path of one
     frame : mapping of str to numpy.ndarray
         The inputs by name.
     alternative : bool

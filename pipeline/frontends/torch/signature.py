@@ -141,13 +141,7 @@ def is_dtype(kind: Any) -> bool:
 
 
 def dtype(kind: Any, tensor: str) -> str:
-    """Return NumPy's name of a dtype of PyTorch.
-
-    Raises
-    ------
-    ModelError
-        If kernels and files do not know it.
-    """
+    """Return NumPy's name of a dtype of PyTorch; `ModelError` if kernels and files do not know it."""
     name = str(kind).removeprefix("torch.")
     if not is_dtype(kind):
         raise ModelError(f"tensor {tensor!r} is of dtype {name}, which is not supported; convert the model to float32")

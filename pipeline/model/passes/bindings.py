@@ -90,7 +90,6 @@ def with_form(call: Any, form: Mapping[str, Any]) -> Any:
 
     Parameters
     ----------
-    call : relax.Call
     form : mapping
         JSON values; ``"kind"`` is the operator of ONNX, or ``"Requantize"``.
     """
@@ -110,10 +109,8 @@ def call_island(runtime: SourceRuntime, model: bytes, operands: Sequence[Any], t
 
     Parameters
     ----------
-    runtime : SourceRuntime
     model : bytes
         The operators, in the runtime's form.
-    operands : sequence of tvm.relax.Expr
     types : sequence of tvm.relax.Type
         Types of the results.
     """
@@ -142,7 +139,6 @@ def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
 
     Parameters
     ----------
-    main : tvm.relax.Function
     kernels : mapping
         Functions of kernels, these and maybe others, by their global variables.
     """
@@ -170,7 +166,6 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
 
     Parameters
     ----------
-    values : numpy.ndarray
     share : bool
         Whether it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it later.
     """

@@ -24,11 +24,6 @@ class ConstantFile:
     """Large constants of a model in a temporary file.
 
     They are in memory if there is no room for it.
-
-    Parameters
-    ----------
-    expressions : iterable
-        Expressions of Relax, among them the constants.
     """
 
     def __init__(self, expressions: Iterable[Any]) -> None:

@@ -43,14 +43,6 @@ def fold_affine(
 ) -> tuple[list[Binding], dict[str, str]]:
     """Merge chains of per-channel affine bindings, and their convolution.
 
-    Parameters
-    ----------
-    bindings : sequence of Binding
-    outputs : sequence of relax.Expr
-        Expressions that leave the function.
-    reserved_names : iterable of str
-        Names that no new binding may have.
-
     Returns
     -------
     bindings : list of Binding

@@ -31,7 +31,6 @@ def fold(
 
     Parameters
     ----------
-    relax_bindings : iterable of relax.VarBinding
     names : mapping
         Name of each binding, by its variable.
     kernels : mapping

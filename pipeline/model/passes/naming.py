@@ -50,7 +50,6 @@ def name_bindings(
         They are renamed in place.
     outputs : mapping of str to relax.Var
         The model's outputs.
-    model : ImportedModel
     equal_names, successors : mapping of str to str
         Substitutes of names without a binding, which may have none either: of the same value, or of a value that comes
         after it.

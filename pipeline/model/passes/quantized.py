@@ -86,14 +86,6 @@ def arrange(
 ) -> tuple[list[Binding], dict[str, str]]:
     """Give readers their own dequantisation, bytes to movers, unsigned activations.
 
-    Parameters
-    ----------
-    bindings : sequence of Binding
-    outputs : sequence of relax.Expr
-        Expressions that leave the function.
-    reserved_names : iterable of str
-        Names that no new binding may have.
-
     Returns
     -------
     bindings : list of Binding

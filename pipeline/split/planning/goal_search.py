@@ -39,7 +39,6 @@ class GoalSearch:
 
     Attributes
     ----------
-    timed : TimedGraph
     goal : str
         One of `pipeline.split.planning.problem.goals.OBJECTIVES`.
     fps : float or None

@@ -26,10 +26,6 @@ class Placement:
 
     Attributes
     ----------
-    timed : TimedGraph
-    plan : Plan
-    solution : Solution
-    goal : str
     has_devices, has_cuts : bool
         Whether the request names the devices of all stages, or their cuts.
     """

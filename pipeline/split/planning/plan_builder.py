@@ -46,7 +46,6 @@ def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) 
 
     Parameters
     ----------
-    plan : Plan
     traffic : array of float, shape (groups,)
         Bytes that each fused group moves.
     spans : sequence of pairs of int

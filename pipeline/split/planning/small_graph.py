@@ -41,7 +41,6 @@ class SmallGraph:
         Search in the graph's own order.
     problem : Problem
         Problem of that order, without stages that borrow.
-    dag : GroupDag
     is_free : bool
         Whether other orders may be taken.
     fastest, quickest : Candidate or None

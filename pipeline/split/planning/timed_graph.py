@@ -39,8 +39,6 @@ class TimedGraph:
 
     Attributes
     ----------
-    graph : Graph
-    board : Board
     isolated : sequence of float, or mapping of str to that, optional
         Measured seconds of each fused group on one core while the others rest: of the first device, or by the device's
         name; estimates where there are none.

@@ -21,14 +21,12 @@ class NodeCall:
     ----------
     kind : str
         Operator, with its domain if that is not ONNX's own.
-    opset : int
     inputs : sequence
         Expressions of Relax; None where an operand is left out.
     attributes : mapping
         As the onnx package reads them; texts are bytes.
     results : tuple of (tuple of int or None, str or None) or None
         Shape and dtype of each result as the model states them; None for a result that the node does not make.
-    builder : tvm.relax.BlockBuilder
     """
 
     kind: str
@@ -60,13 +58,7 @@ class NodeCall:
         return str(self.attributes.get(name, default.encode()).decode())
 
     def shape(self, position: int = 0) -> list[int]:
-        """Return the extents of an operand.
-
-        Raises
-        ------
-        ValueError
-            If they depend on values.
-        """
+        """Return the extents of an operand; `ValueError` if they depend on values."""
         return extents(self.inputs[position])
 
     def dtype(self, position: int = 0) -> str:
@@ -74,13 +66,7 @@ class NodeCall:
         return str(self.inputs[position].ty.dtype)
 
     def result_shape(self, position: int = 0) -> list[int]:
-        """Return the model's extents of a result.
-
-        Raises
-        ------
-        ValueError
-            If it states none.
-        """
+        """Return the model's extents of a result; `ValueError` if it states none."""
         result = self.results[position]
         if result is None or result[0] is None:
             raise ValueError("the shape of its result depends on values")
@@ -104,13 +90,7 @@ Converter = Callable[[NodeCall], Any]
 
 
 def extents(value: Any) -> list[int]:
-    """Return the extents of an expression.
-
-    Raises
-    ------
-    ValueError
-        If they depend on values.
-    """
+    """Return the extents of an expression; `ValueError` if they depend on values."""
     shape = value.ty.shape
     if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape):
         raise ValueError("the shape of what it reads depends on values")

@@ -11,7 +11,6 @@ def wrong_conversion(node: Any, read: set[str]) -> str:
 
     Parameters
     ----------
-    node : onnx.NodeProto
     read : set of str
         The tensors that nodes or the model's user read.
     """

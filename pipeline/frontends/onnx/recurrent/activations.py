@@ -25,7 +25,6 @@ class Function(NamedTuple):
 
     Attributes
     ----------
-    kind : str
     alpha, beta : float or None
         None where the function has no such number.
     """

@@ -33,7 +33,6 @@ class CellForm:
     ----------
     kind : str
         ``"RNN"``, ``"LSTM"`` or ``"GRU"``.
-    steps, batch, hidden : int
     reverse : bool
         Whether the last step is computed first.
     activations : sequence of Activation

@@ -18,7 +18,6 @@ def copy_nodes(graph: Any, names: Mapping[str, str], prefix: str) -> Generator[A
 
     Parameters
     ----------
-    graph : onnx.GraphProto
     names : mapping of str to str
         New names of tensors that others make, such as the graph's inputs; those not in it stay.
     prefix : str

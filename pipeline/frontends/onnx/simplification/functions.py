@@ -20,7 +20,6 @@ def expand_functions(model: Any, kinds: Collection[str] = ()) -> Any:
 
     Parameters
     ----------
-    model : onnx.ModelProto
     kinds : collection of str
         Operators that are written out too, by those that ONNX defines them with.
     """

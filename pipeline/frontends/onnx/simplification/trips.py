@@ -20,17 +20,7 @@ _COUNTING = {
 
 
 def count_trips(node: Any, constants: Mapping[str, np.ndarray], most_trips: int, version: int) -> int | None:
-    """Return a ``Loop``'s constant step count up to `most_trips`, or None.
-
-    Parameters
-    ----------
-    node : onnx.NodeProto
-    constants : mapping of str to numpy.ndarray
-        Constants outside the loop.
-    most_trips : int
-    version : int
-        Version of the opset.
-    """
+    """Return a ``Loop``'s constant step count up to `most_trips`, or None."""
     if any(name and name not in constants for name in node.input[:2]):
         return None
     limit, goes_on = (constants[name].item() if name else None for name in node.input[:2])

@@ -30,15 +30,7 @@ class Unroller:
         self._nodes = self._loops = 0
 
     def unroll(self, node: Any, constants: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> list[Any] | None:
-        """Return an unrolled loop's nodes; None for any other node.
-
-        Parameters
-        ----------
-        node : onnx.NodeProto
-        constants : mapping of str to numpy.ndarray
-        types : mapping of str to onnx.TypeProto
-            Types of the graph's tensors.
-        """
+        """Return an unrolled loop's nodes; None for any other node."""
         if node.domain not in ("", "ai.onnx") or node.op_type not in ("Loop", "Scan"):
             return None
         if node.op_type == "Scan" and self._version < _FIRST_SCAN:

@@ -18,13 +18,7 @@ def quantization_axis(attrs: Attributes, x: Any, name: str = "axis") -> int:
 
 
 def pair_scales(operands: Sequence[Any], count: int) -> list[tuple[Any, Any]]:
-    """Return `count` scales, each with its zero point.
-
-    Raises
-    ------
-    ModelError
-        If there are more or fewer.
-    """
+    """Return `count` scales, each with its zero point; `ModelError` if there are more or fewer."""
     if len(operands) != 2 * count:
         raise ModelError(f"expected {count} scales and {count} zero points, found {len(operands)} operands")
     return list(zip(operands[::2], operands[1::2], strict=True))

@@ -159,13 +159,7 @@ def _add_zero_point(builder: BindingBuilder, x: Any, zero_point: Any, number: in
 
 
 def single_scale(constant: Any) -> Any:
-    """Return the only value of a scale.
-
-    Raises
-    ------
-    ModelError
-        If it has more than one, or none.
-    """
+    """Return the only value of a scale; `ModelError` if it has more than one, or none."""
     values = constant_values(constant, "a scale").reshape(-1)
     if len(values) != 1:
         raise ModelError(f"expected one scale, found {len(values)}")

@@ -69,8 +69,6 @@ def choose(importer: Any, operator: TfliteOperator, *, approximate: bool = False
 
     Parameters
     ----------
-    importer : TfliteImporter
-    operator : TfliteOperator
     approximate : bool
         Take one also that does not compute just what LiteRT does, if there is no other.
     """

@@ -101,7 +101,6 @@ def object_to(
 
     Parameters
     ----------
-    operator : TfliteOperator
     dtypes : tuple of str
         Dtypes allowed for its first output.
     positions : tuple of int

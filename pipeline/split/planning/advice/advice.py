@@ -30,14 +30,7 @@ BOTH_ENDS = "fastest, with the least latency"
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another way to run the model.
-
-    Attributes
-    ----------
-    name : str
-    stages, replicas : int
-    frames_per_s, latency_s : float
-    """
+    """Another way to run the model."""
 
     name: str
     stages: int

@@ -57,9 +57,6 @@ class StageForecast:
 
     Attributes
     ----------
-    name, device : str
-    cores : tuple of int
-    replicas : int
     operators : tuple of str
         The first and the last one.
     compute_s, enter_s, leave_s : float
@@ -114,7 +111,6 @@ class Explanation:
 
     Attributes
     ----------
-    stages : tuple of StageForecast
     interval_s : float
         Between two frames.
     latency_s : float
@@ -133,7 +129,6 @@ class Explanation:
         Limit of the pace, as `pipeline.prediction.predict.Prediction` calls it: a stage, or a shared resource.
     loads : mapping of str to float
         Seconds per frame for which all stages together use what they share, by its name.
-    alternatives : tuple of Alternative
     verdict : str
         ``"pipeline"``, ``"replicate instead"``, ``"do not pipeline"``, or for a plan of one stage ``"one stage"`` or
         ``"replicas"``; for another goal than frames per second ``"least latency"`` or ``"least energy"``.

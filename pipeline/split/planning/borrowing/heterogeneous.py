@@ -105,7 +105,6 @@ class SpanPaths:
 
     Attributes
     ----------
-    costs : StepCosts
     prices : array of float, shape (prices, resources) or (prices, resources + 1)
         The last number, if there is one, is by which share the prices of items differ, by their `ranks`.
     seconds : array of float, shape (prices, items + 1, items + 1)
@@ -193,13 +192,7 @@ class _Walk:
 
 
 def shortest_path(costs: StepCosts, prices: Sequence[float] | Array, begin: int, end: int) -> list[Step]:
-    """Return the steps of the shortest path of ``[begin, end)``.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the steps of the shortest path of ``[begin, end)``; `ValueError` if there is none."""
     (items,), (changes,) = _price(costs, np.asarray([prices], np.float64))
     values = changes[OWN, :, begin]
     sources: list[NDArray[np.intp]] = []
@@ -239,7 +232,6 @@ def waiting_seconds(seconds: Array, uses: Sequence[Array], workers: int) -> Arra
         Seconds of a frame when nothing waits.
     uses : sequence of array of float
         For how many of them each resource is used; of the shape of `seconds`.
-    workers : int
     """
     seconds = np.where(np.isfinite(seconds), seconds, 0.0)
     lines, waits = [np.zeros_like(seconds) for _ in uses], np.zeros_like(seconds)

@@ -214,7 +214,6 @@ def compare(
 
     Parameters
     ----------
-    problems : iterable of Problem
     solve : callable
         Returns divisions of a problem, or raises `PlanError` if there is none.
     predict : callable

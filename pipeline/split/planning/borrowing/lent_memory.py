@@ -11,13 +11,7 @@ from pipeline.split.planning.solver.solution import Solution, StageSolution
 
 
 class LentMemory:
-    """Limited memories of a board, and needs of divisions.
-
-    Parameters
-    ----------
-    graph : Graph
-    board : Board
-    """
+    """Limited memories of a board, and needs of divisions."""
 
     def __init__(self, graph: Graph, board: Board) -> None:
         self._footprint, self._sizes = Footprint.of(graph), memory_sizes(board)

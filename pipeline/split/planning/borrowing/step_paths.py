@@ -22,7 +22,6 @@ class _CostedPaths:
 
     Attributes
     ----------
-    costs : StepCosts
     devices : tuple of int
         Processor of each device of the costs.
     """

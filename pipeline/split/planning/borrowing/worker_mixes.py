@@ -59,7 +59,6 @@ def worker_mixes(problem: Problem, worker: Choice, processors: Sequence[int], mo
 
     Parameters
     ----------
-    problem : Problem
     worker : Choice
         One worker on the fastest cores.
     processors : sequence of int

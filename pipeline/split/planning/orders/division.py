@@ -39,8 +39,6 @@ class Division:
 
     Attributes
     ----------
-    problem : Problem
-    solver : ChainSolver
     least_latency : float
         Least latency of divisions in any order, infinite where only this one is looked at.
     solutions : dict of (str, float or None) to tuple of Solution

@@ -54,13 +54,7 @@ class Prefix:
 
 
 class PrefixBuilder:
-    """The beginnings of a problem's divisions.
-
-    Parameters
-    ----------
-    problem : Problem
-    dag : GroupDag
-    """
+    """The beginnings of a problem's divisions."""
 
     def __init__(self, problem: Problem, dag: GroupDag) -> None:
         self.problem, self._dag = problem, dag

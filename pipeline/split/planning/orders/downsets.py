@@ -34,8 +34,6 @@ def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Seq
     ----------
     problem : Problem
         Problem of the graph in its own order.
-    dag : GroupDag
-    board : Board
     downsets : sequence of int
         None before one that it contains; the first is empty, the last has all groups.
     """

@@ -37,7 +37,6 @@ class Aim:
     ----------
     value : str
         ``"interval"``, ``"latency"``, ``"joules"``, or ``"size"``.
-    interval, latency : float
     """
 
     value: str
@@ -67,7 +66,6 @@ class Enumeration:
 
     Parameters
     ----------
-    builder : PrefixBuilder
     downsets : sequence of int
         Where stages may end, none before one that it contains.
     evaluate : callable

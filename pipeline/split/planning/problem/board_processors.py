@@ -13,7 +13,6 @@ class BoardProcessor:
 
     Attributes
     ----------
-    device : Device
     cores : tuple of int
         Cores of the cluster; empty for a device without cores, and for a server, which shares out its own.
     speed : float

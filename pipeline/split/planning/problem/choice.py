@@ -58,7 +58,6 @@ class Choice:
         Time of the items ``[i, j)`` as entry ``[j, i]``, where that is not the sum of their `seconds`, but never less.
     device : str
         Plans' name of the device with its runtime; empty for the processor's own name.
-    replicas : int
     threads : int
         Cores of each replica; 0 on a device without cores.
     watts : float

@@ -64,8 +64,6 @@ class _RuntimeTimes:
     ----------
     device : str
         With the runtime, as plans call it.
-    seconds : array of float
-    spans : SpanTimes, optional
     contended : bool
         Whether there are other cores, which other stages keep busy.
     """

@@ -75,7 +75,6 @@ class Footprint:
         Bytes of each fused group: its constants, and all tensors that are alive while it runs, whoever reads them.
     border_bytes : array of float, shape (groups + 1,)
         Bytes of a frame at each position between groups, the ends included.
-    tensors : TensorUse
     """
 
     parameters: Array

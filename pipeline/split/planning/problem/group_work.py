@@ -26,7 +26,6 @@ class GroupWork:
 
     Attributes
     ----------
-    flops : int
     traffic : int
         Bytes that it reads and writes; what stays inside it does not count.
     families : frozenset of str

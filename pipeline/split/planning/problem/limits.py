@@ -32,7 +32,6 @@ class SumLimit:
     ----------
     values : dict of Key to array of float
         For the items ``[i, j)`` as entry ``[j, i]``.
-    limit : float
     paced : bool
         Whether the limit is the time between two frames.
     """
@@ -48,15 +47,7 @@ class SumLimit:
 
 
 class Limits:
-    """The limits of a problem.
-
-    Parameters
-    ----------
-    problem : Problem
-    borders : Borders
-    keys : sequence of Key
-        Keys of all possible stages.
-    """
+    """The limits of a problem."""
 
     def __init__(self, problem: Problem, borders: Borders, keys: Sequence[Key]) -> None:
         self._problem, self._borders, self._keys = problem, borders, keys

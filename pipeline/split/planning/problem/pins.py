@@ -18,7 +18,6 @@ class Pin:
 
     Attributes
     ----------
-    devices : tuple of str
     reason : str
         Such as ``"'conv1' is pinned to 'vta'"``.
     """
@@ -36,8 +35,6 @@ def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = Non
 
     Parameters
     ----------
-    graph : Graph
-    board : Board
     pin : mapping of str to str, optional
         Device of the board for an operator, a tensor, a module, or a device that the model's annotations name, such as
         ``"cuda:0"``.
@@ -140,8 +137,6 @@ def check_pins(graph: Graph, pins: Pins, runnable: Mapping[str, list[bool]]) -> 
 
     Parameters
     ----------
-    graph : Graph
-    pins : mapping of int to Pin
     runnable : mapping of str to list of bool
         For each device, whether it can run each group.
     """
@@ -154,13 +149,7 @@ def check_pins(graph: Graph, pins: Pins, runnable: Mapping[str, list[bool]]) -> 
 
 
 def stage_devices(board: Board, pins: Pins, stages: Iterable[tuple[int, int]]) -> Iterator[Device]:
-    """Yield the first allowed device of each stage's range of groups.
-
-    Raises
-    ------
-    PlanError
-        If there is none.
-    """
+    """Yield the first allowed device of each stage's range of groups; `PlanError` if there is none."""
     for index, (start, end) in enumerate(stages):
         stage_pins = [pins[group] for group in range(start, end) if group in pins]
         candidates = [device for device in board.devices if all(device.name in pin.devices for pin in stage_pins)]

@@ -19,7 +19,6 @@ class Processor:
 
     Attributes
     ----------
-    name : str
     units : int
         Units to give away: cores; stages on a device without cores.
     overlaps : bool
@@ -37,7 +36,6 @@ class Resource:
 
     Attributes
     ----------
-    name : str
     kind : str
         ``"device"`` on which stages take turns, or which they borrow; ``"link"``; or ``"memory"``, whose
         bytes per second they share.
@@ -72,14 +70,11 @@ class Problem:
 
     Attributes
     ----------
-    processors : tuple of Processor
-    choices : tuple of Choice
     enter : array of float, shape (processors + 1, processors, items + 1)
         Seconds that a stage on the second processor spends to bring in what crosses at each position, made on the
         first; the last "processor" is the caller.  Infinite where there is no way.
     leave : array of float, shape (processors, processors + 1, items + 1)
         Seconds that a stage on the first processor spends to hand it to the second.
-    memories : tuple of MemoryLimit
     parameters, workspace : array of float, shape (items,)
         Bytes of each item's constants, and of all tensors that are alive while it runs.
     queue_bytes : array of float, shape (items + 1,)

@@ -34,8 +34,6 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
 
     Parameters
     ----------
-    graph : Graph
-    board : Board
     seconds : callable
         Returns the seconds of each fused group on one core of a device, or on the device if it has no cores.
     variants : callable

@@ -109,7 +109,6 @@ def choose_depths(queues: Sequence[StageQueue], cv: float, room: Mapping[str, fl
 
     Parameters
     ----------
-    queues : sequence of StageQueue
     cv : float
         Coefficient of variation of a stage's time: its standard deviation, as a share of it.
     room : mapping of str to float

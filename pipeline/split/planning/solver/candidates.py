@@ -39,8 +39,6 @@ class Candidate:
 
     Attributes
     ----------
-    solution : Solution
-    prediction : Prediction
     order : tuple of int
         Order of the graph's groups, where it may be any; empty for the solution's own.
     """

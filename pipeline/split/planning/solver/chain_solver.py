@@ -37,7 +37,6 @@ class ChainSolver:
 
     Parameters
     ----------
-    problem : Problem
     positions : sequence of int
         Where stages may begin and end at first; by default anywhere in a short chain, and at few in a longer one.
     """
@@ -148,7 +147,6 @@ def approach(
 
     Parameters
     ----------
-    problem : Problem
     low, high : float
         Intervals that no division beats, and that one is known to reach.
     step : float

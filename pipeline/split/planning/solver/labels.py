@@ -67,11 +67,8 @@ class LabelSearch:
 
     Parameters
     ----------
-    problem : Problem
-    borders : Borders
     values : dict of Key to array of float
         Value of each stage; infinite where it cannot be.
-    limits : sequence of SumLimit
     implied : sequence of SumLimit
         Limits that follow from the others, and tell earlier what cannot end within them.
     paced : bool

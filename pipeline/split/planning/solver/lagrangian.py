@@ -45,12 +45,7 @@ class CheapestDivision(NamedTuple):
 
 
 class Lagrangian:
-    """Search among a problem's divisions within limits.
-
-    Parameters
-    ----------
-    search : callable
-    """
+    """Search among a problem's divisions within limits."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -66,7 +61,6 @@ class Lagrangian:
         ----------
         stages : StageTable
             With 0 for each possible stage.
-        limits : sequence of SumLimit
         start : sequence of Segment
             A division that exceeds some of them.
         """
@@ -95,8 +89,6 @@ class Lagrangian:
 
         Parameters
         ----------
-        costs : StageTable
-        limits : sequence of SumLimit
         start : list of Segment
             The cheapest division of all; it exceeds a limit.
         within : list of Segment

@@ -15,13 +15,7 @@ from pipeline.split.planning.solver.chain_solver import ChainSolver
 
 @dataclass(frozen=True)
 class MemoryShortage:
-    """A problem unsolved maybe for want of memory.
-
-    Attributes
-    ----------
-    problem : Problem
-    board : Board
-    """
+    """A problem unsolved maybe for want of memory."""
 
     problem: Problem
     board: Board

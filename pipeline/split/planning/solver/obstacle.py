@@ -24,9 +24,6 @@ class Obstacle:
 
     Attributes
     ----------
-    graph : Graph
-    board : Board
-    pins : mapping of int to Pin
     seconds : callable
         Returns the seconds of each fused group on a device, infinite where it cannot run.
     refusals : mapping of str to mapping of int to str

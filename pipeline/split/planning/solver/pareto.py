@@ -16,7 +16,6 @@ def pareto_rows(rows: Array, limit: float = np.inf) -> tuple[NDArray[np.int_], i
 
     Parameters
     ----------
-    rows : array of float
     limit : float
         Comparisons of two rows after which it gives up, without those that it did not come to.
 

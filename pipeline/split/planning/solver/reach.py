@@ -41,10 +41,6 @@ class ReachSearch:
 
     What it does not find is impossible.  What it finds may be slower: spans that are no sums count as if they were,
     and transfers of unlike replicas as if they were alike.
-
-    Parameters
-    ----------
-    problem : Problem
     """
 
     def __init__(self, problem: Problem) -> None:

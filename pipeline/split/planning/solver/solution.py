@@ -21,7 +21,6 @@ class StageSolution:
     ----------
     begin, end : int
         Its items.
-    choice : Choice
     compute, enter, leave : float
         Seconds of one frame on one replica, and of its tensors coming in and going out.
     interval : float
@@ -68,7 +67,6 @@ class Solution:
 
     Attributes
     ----------
-    stages : tuple of StageSolution
     interval : float
         Seconds between two frames.
     bound : float

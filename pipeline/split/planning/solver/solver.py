@@ -50,7 +50,6 @@ class Solver:
 
     Parameters
     ----------
-    problem : Problem
     ceiling : float
         Slower divisions are not looked at; one that is known bounds the search, or what is of no use.
     most_latency : float
@@ -90,7 +89,6 @@ class Solver:
         ----------
         goal : str
             ``"size"`` (stages, then units), ``"latency"``, or ``"energy"``.
-        interval : float
         ceiling : float
             Only divisions with at most so much are looked for.
         """
@@ -167,8 +165,6 @@ class Solver:
 
         Parameters
         ----------
-        low : float
-        segments : list of Segment
         is_within : bool
             Whether they keep the limits at a slower pace.
         """

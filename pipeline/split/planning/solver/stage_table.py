@@ -15,8 +15,6 @@ class StageTable:
 
     Parameters
     ----------
-    problem : Problem
-    borders : Borders
     value : callable
         Returns the values of a choice with the given rows of `enter` and `leave`, as entry ``[end, begin]``.
     """
