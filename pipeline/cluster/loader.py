@@ -77,6 +77,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     BundleError
         If the bundle is missing, damaged, or not signed as required.
     """
+    # 1. Check the options, and divide them: those of replicas, of their fleet, and of the pipeline here.
     if replicas != AUTO:
         arguments.count("replicas", replicas, 1)
     fleet_options = _fleet_options({name: options.pop(name) for name in _OF_FLEET if name in options})
@@ -88,6 +89,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     here["supervision"] = Supervision(supervision.on_error)
     check_address(address)
     load_ray()
+    # 2. Divide the bundle: functions in front of its stages stay here.
     saved = _read_saved(bundle, folder, require_signature)
     description = None if saved is None else describe_parts(saved)
     code = bundle if isinstance(bundle, Bundle) else description
@@ -95,6 +97,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     part, functions = split_bundle(code, description)
     parts = read_parts(part) if saved is None else saved
     requirement = derive_requirement(part.on_devices(devices or {}).plan, cpus, resources)
+    # 3. Join the cluster, and start replicas on the nodes that have what they need.
     membership = contextlib.ExitStack()
     with contextlib.ExitStack() as undo:
         undo.callback(membership.close)
@@ -111,9 +114,9 @@ def load(  # noqa: PLR0913 - all but the first by keyword
             # Live streams want the newest frame, not one that has waited in line.
             return cluster_bundle(code, part, functions, workers, 1 if settings.admission.drops else workers)
 
+        # 4. Run; the pipeline leaves the cluster when it is closed.
         follow = partial(_count, requirement) if replicas == AUTO else None
         running = ClusterPipeline(arrange, fleet, membership, count, follow, **here)
-        # The pipeline leaves the cluster when it is closed.
         undo.pop_all()
         return running
 

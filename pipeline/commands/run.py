@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.io.picture.preparation import prepare_bundle
     from pipeline.io.sinks import registry
 
+    # 1. Check what can be checked before anything is opened.
     check_folder(options)
     preparation = models.preparation(options)
     cluster_options = cluster.load_options(options)
@@ -57,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
             return describe_bundle(path, options.require_signature)
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
 
+    # 2. Load the bundle, and open what frames come from and go to.
     bundle = Updates(options, load).load_first(Path(options.bundle))
     with (
         view.serve_view(options.view) as (server, always),
@@ -70,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
             trace_option.tracing(options.trace, bundle.plan) as trace,
             registry.open_sinks(options.sink, bundle.plan.outputs, geometry) as sink,
         ):
+            # 3. Stream.
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
             updates = Updates(options, lambda path: prepare_bundle(load(path), source.pixels, preparation)[0])
@@ -84,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
                 replicas=cluster_options,
                 loading=loading,
             )
+    # 4. Report.
     _report(statistics, summary, updates, replicas, options)
     # What was skipped is no failure, unless nothing else was there.
     return 1 if statistics.failed and not statistics.delivered else 0

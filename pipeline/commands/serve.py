@@ -32,6 +32,15 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    _listening_arguments(parser)
+    _stage_arguments(parser)
+    _trust_arguments(parser)
+    _capacity_arguments(parser)
+    updates.arguments(parser)
+    parser.add_argument("--json", action="store_true", help="say where it listens as one line of JSON")
+
+
+def _listening_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -41,15 +50,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--port", metavar="N", type=values.port, default=9123, help="default: 9123; 0 takes a free one and says which"
     )
     parser.add_argument(
+        "--announce",
+        metavar="KEY",
+        help="be a member of the pool of this name, pool:KEY, for all who meet this machine by Zenoh; "
+        "KEY?via=tcp/HOST:7447 meets them at an endpoint",
+    )
+
+
+def _stage_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--bundles", metavar="FOLDER", type=Path, help="stages of the bundles in this folder may be run; nothing else"
     )
+    parser.add_argument(
+        "--uploads", metavar="FOLDER", type=Path, help="where to keep uploads (default: in ~/.cache/soc-pipeline)"
+    )
+    parser.add_argument(
+        "--run",
+        dest="bundle",
+        metavar="BUNDLE",
+        type=Path,
+        help="run this bundle as one program, whose frames take one round trip: the device remote://HOST:PORT/bundle",
+    )
+
+
+def _trust_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept-uploads",
         action="store_true",
         help="run whatever stages clients send: everyone who can reach the port can run any code as this user",
-    )
-    parser.add_argument(
-        "--uploads", metavar="FOLDER", type=Path, help="where to keep uploads (default: in ~/.cache/soc-pipeline)"
     )
     parser.add_argument(
         "--require-signature",
@@ -57,6 +85,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="run only stages of bundles that somebody in this file of OpenSSH's allowed signers has signed",
     )
+    parser.add_argument(
+        "--tls",
+        metavar="DIR",
+        type=Path,
+        help="encrypt, with the certificate, the key and the token in this folder; only clients that show the token, "
+        "or a certificate, are let in",
+    )
+    parser.add_argument(
+        "--init-tls", metavar="DIR", type=Path, help="make that folder, say what clients need of it, and end"
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen beyond this machine without --tls: everyone who can reach the port is let in",
+    )
+
+
+def _capacity_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cores",
         metavar="LIST",
@@ -79,36 +125,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=1000,
         help="size of a stage's inputs or outputs (default: 1000)",
     )
-    parser.add_argument(
-        "--tls",
-        metavar="DIR",
-        type=Path,
-        help="encrypt, with the certificate, the key and the token in this folder; only clients that show the token, "
-        "or a certificate, are let in",
-    )
-    parser.add_argument(
-        "--init-tls", metavar="DIR", type=Path, help="make that folder, say what clients need of it, and end"
-    )
-    parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="listen beyond this machine without --tls: everyone who can reach the port is let in",
-    )
-    parser.add_argument(
-        "--run",
-        dest="bundle",
-        metavar="BUNDLE",
-        type=Path,
-        help="run this bundle as one program, whose frames take one round trip: the device remote://HOST:PORT/bundle",
-    )
-    parser.add_argument(
-        "--announce",
-        metavar="KEY",
-        help="be a member of the pool of this name, pool:KEY, for all who meet this machine by Zenoh; "
-        "KEY?via=tcp/HOST:7447 meets them at an endpoint",
-    )
-    updates.arguments(parser)
-    parser.add_argument("--json", action="store_true", help="say where it listens as one line of JSON")
 
 
 def run(options: argparse.Namespace) -> int:

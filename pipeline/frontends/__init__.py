@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def load(
         if is_file
         else package.from_object(model, shapes or {}, **options)
     )
-    return imported_model
+    return imported_model if entry.library is None else replace(imported_model, original=model)
 
 
 def kind(model: Any) -> Format:

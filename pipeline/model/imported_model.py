@@ -82,6 +82,8 @@ class ImportedModel:
         The model's files in which constants of the module lie, until the clean-up.
     constant_file : ConstantFile, optional
         The temporary file in which large constants lie after it.
+    original : object, optional
+        File or object that was read, if its format has a library that runs it.
     """
 
     name: str
@@ -97,6 +99,7 @@ class ImportedModel:
     quantizations: tuple[Quantization, ...] = ()
     parameters: Parameters | None = field(default=None, repr=False)
     constant_file: ConstantFile | None = field(default=None, repr=False)
+    original: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         # Often a file's name, which need not be UTF-8, as plans and bundles are.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from pipeline.core.plan.stage_plan import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,10 @@ class ModelSource:
     written: tuple[int, int] | None = None
 
     @staticmethod
-    def of(model: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ModelSource:
+    def of(model: Any, inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec]) -> ModelSource:
         """Return the source of a graph read from one model."""
-        return ModelSource(model, inputs, outputs, written=_file_stamp(model))
+        input_names, output_names = (tuple(spec.name for spec in specs) for specs in (inputs, outputs))
+        return ModelSource(model, input_names, output_names, written=_file_stamp(model))
 
     def renamed(self, names: Mapping[str, str]) -> ModelSource:
         """Return the source of a graph with renamed tensors."""

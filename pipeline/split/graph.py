@@ -191,6 +191,7 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
         islands=source.islands,
         notes=source.notes,
         quantizations=source.quantizations,
+        sources=() if source.original is None else (ModelSource.of(source.original, inputs, outputs),),
     )
 
 

@@ -11,7 +11,7 @@ from pipeline.core.shapes import Shapes, is_open
 from pipeline.frontends.frame_dtypes import check_dtype
 from pipeline.model.passes.normalise import clean
 from pipeline.split.graph import Graph, from_relax
-from pipeline.split.symbolic_model import OpenModel, open_model, with_source
+from pipeline.split.symbolic_model import OpenModel, open_model
 
 
 def read_model(
@@ -27,4 +27,4 @@ def read_model(
     graph = from_relax(clean(frontends.load(model, shapes, params, fallback=fallback)))
     for spec in (*graph.inputs, *graph.outputs):
         check_dtype(repr(graph.name), spec.name, spec.dtype)
-    return with_source(graph, model)
+    return graph

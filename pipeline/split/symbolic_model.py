@@ -57,7 +57,7 @@ class OpenModel:
         """
         shapes = self.shapes.at(self.check_size({**(size or {}), **extents}))
         module = frontends.load(self.model, {**self.extents, **shapes}, self.params)
-        return with_source(from_relax(clean(module)), self.model)
+        return from_relax(clean(module))
 
     def symbolic(self, size: Size) -> Graph:
         """Return the graph at a size, its operators open to others.
@@ -73,7 +73,8 @@ class OpenModel:
                 "that it shall be built for"
             )
         model = frontends.load(self.model, {**self.extents, **self.shapes.inputs}, self.params, fallback=False)
-        return from_relax(clean(model), size)
+        # The library runs the model at one size only.
+        return from_relax(clean(replace(model, original=None)), size)
 
     def check_size(self, size: Mapping[str, Any]) -> dict[str, int]:
         """Return the size in the names' order; `ModelError` if foreign."""
@@ -128,8 +129,7 @@ def with_source(graph: Graph, model: Any) -> Graph:
     """Return the graph with its model for comparison, if runnable."""
     if frontends.kind(model).library is None:
         return graph
-    inputs, outputs = (tuple(spec.name for spec in specs) for specs in (graph.inputs, graph.outputs))
-    return replace(graph, sources=(ModelSource.of(model, inputs, outputs),))
+    return replace(graph, sources=(ModelSource.of(model, graph.inputs, graph.outputs),))
 
 
 def content(graph: Graph) -> str:

@@ -109,15 +109,16 @@ def build_open(
         raise ModelError(f"other_sizes is {other_sizes!r}; it must be one of {', '.join(OTHER_SIZES)}")
     # 1. The plan's own size, and once each of the others, in the order in which they were asked for.
     first = model.size_of(plan)
-    further = [size for size_range in sizes for size in map(model.check_size, sizes_in(size_range)) if size != first]
+    asked = [size for size_range in sizes for size in map(model.check_size, sizes_in(size_range)) if size != first]
+    further = [dict(items) for items in dict.fromkeys(tuple(size.items()) for size in asked)]
     graph = model.at(first)
     plan = update_plan(plan, graph)
     bundle = build(graph, plan, options)
-    builds = [
-        _build_at(model, plan, dict(size), options) for size in dict.fromkeys(tuple(size.items()) for size in further)
-    ]
-    if other_sizes == "symbolic":
-        builds.append(_build_symbolic(model, plan, first, options))
+    builds = []
+    for size_graph, fixed_graph, size_options in _further(model, first, further, other_sizes, options):
+        size_plan = at_other_size(plan, size_graph)
+        built = build_stages(size_graph, size_plan, size_options, fixed_graph=fixed_graph)
+        builds.append(Build(size_plan, built.codes, symbolic=fixed_graph is not None))
     # 2. Most weights are equal, and then in memory once; what was folded from an extent differs.
     by_stage = zip(bundle.codes, *(build.codes for build in builds), strict=True)
     bundle.codes, *code_lists = zip(*map(share_parameters, by_stage), strict=True)
@@ -155,23 +156,17 @@ def build_stages(graph: Graph, plan: Plan, options: BuildOptions, *, fixed_graph
     return BuiltStages(parts, codes, checked, _parity(graph, plan, codes, checked, options))
 
 
-def _build_at(model: OpenModel, plan: Plan, size: Size, options: BuildOptions) -> Build:
-    """Return the stages of a plan for another size."""
-    options.progress(f"reading for {describe_size(size)}")
-    graph = model.at(size)
-    size_plan = at_other_size(plan, graph)
-    # A frame of the first size, which a user may have given, does not fit this one.
-    options = options.of_build(f"for {describe_size(size)}", frames=())
-    return Build(size_plan, build_stages(graph, size_plan, options).codes)
-
-
-def _build_symbolic(model: OpenModel, plan: Plan, size: Size, options: BuildOptions) -> Build:
-    graph = model.symbolic(size)
-    symbolic_plan = at_other_size(plan, graph)
-    # At the plan's size the import has been compared already.
-    options = options.of_build("for any size", verify=False)
-    built = build_stages(graph, symbolic_plan, options, fixed_graph=model.at(size))
-    return Build(symbolic_plan, built.codes, symbolic=True)
+def _further(
+    model: OpenModel, first: Size, sizes: Sequence[Size], other_sizes: str, options: BuildOptions
+) -> Iterator[tuple[Graph, Graph | None, BuildOptions]]:
+    """Yield graphs of further builds, with the fixed ones of symbolic builds."""
+    for size in sizes:
+        options.progress(f"reading for {describe_size(size)}")
+        # A frame of the first size, which a user may have given, does not fit this one.
+        yield model.at(size), None, options.of_build(f"for {describe_size(size)}", frames=())
+    if other_sizes == "symbolic":
+        # At the plan's size the import has been compared already.
+        yield model.symbolic(first), model.at(first), options.of_build("for any size", verify=False)
 
 
 def _describe_empty_tensor(graph: Graph) -> str:

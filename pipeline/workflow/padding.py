@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from pipeline.comparison.compare import compare_output
 from pipeline.comparison.random_frame import random_frame
 from pipeline.core.shapes import Build, Multiple, Size, describe_size, extent_multiples
@@ -73,24 +71,18 @@ def _try(graph: Graph, largest: Build, axes_by_output: Axes, smaller_size: Size,
     filling = random_frame(plan.inputs, seed + 1)
     # Large ones, so that a maximum is among them.
     for title, factor in (("zeros", 0), ("other values", 8)):
-        full_frame = {spec.name: _fill_up(frame[spec.name], filling[spec.name] * factor) for spec in plan.inputs}
+        full_frame = {}
+        for spec in plan.inputs:
+            array = frame[spec.name]
+            full_frame[spec.name] = (filling[spec.name] * factor).astype(array.dtype)
+            full_frame[spec.name][tuple(map(slice, array.shape))] = array
         results = run_stages(board, list(zip(plan.units, largest.codes, strict=True)), full_frame)
-        for spec in plan.outputs:
-            part = results[spec.name][_crop(axes_by_output[spec.name], smaller_size)]
-            error = compare_output(part, references[spec.name]).relative
+        for name, factors in axes_by_output.items():
+            crop = (slice(None if factor is None else smaller_size[factor[0]] * factor[1]) for factor in factors)
+            error = compare_output(results[name][tuple(crop)], references[name]).relative
             # Not `error > tolerance`, which NaN passes.
             if not error <= tolerance:
                 raise BuildError(
                     f"frames cannot be padded: with {title} behind it, a frame of {describe_size(smaller_size)} gives "
-                    f"{spec.name!r} with an error of {error:.3g} of the largest value; build for each size, or for any"
+                    f"{name!r} with an error of {error:.3g} of the largest value; build for each size, or for any"
                 )
-
-
-def _fill_up(array: np.ndarray, filling: np.ndarray) -> np.ndarray:
-    full = filling.astype(array.dtype)
-    full[tuple(map(slice, array.shape))] = array
-    return full
-
-
-def _crop(factors: tuple[Multiple | None, ...], size: Size) -> tuple[slice, ...]:
-    return tuple(slice(None) if factor is None else slice(size[factor[0]] * factor[1]) for factor in factors)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.comparison.random_frame import random_frame
 from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor import precision
@@ -15,11 +14,6 @@ from pipeline.executor.build import compile_stage
 from pipeline.executor.parity import run_stages
 from pipeline.split import extract
 from pipeline.split.graph import Graph
-
-
-def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
-    """Compute a graph's outputs for a random frame; see `outputs_of`."""
-    return outputs_of(graph, plan, [random_frame(graph.inputs, seed)])[0]
 
 
 def outputs_of(
@@ -51,7 +45,10 @@ class UnsplitModel:
         if precision.is_widely_comparable(module) and (widened_module := precision.widen(module)) is not None:
             module = widened_module
             # The same numbers in more bits: only sums and results have other rounding errors.
-            inputs, outputs = _widen_specs(part.inputs), _widen_specs(part.outputs)
+            inputs, outputs = (
+                tuple(replace(spec, dtype="float32") if spec.dtype in precision.NARROW else spec for spec in specs)
+                for specs in (part.inputs, part.outputs)
+            )
             self._stage = replace(self._stage, inputs=inputs, outputs=outputs)
         self._code = compile_stage(module, device)
         # The code has copies of the weights; those of the graph would be in memory for nothing.
@@ -63,7 +60,8 @@ class UnsplitModel:
 
     def outputs(self, frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the outputs for a frame, by name."""
-        tensors = run_stages(self._board, [(self._stage, self._code)], _widen_frame(frame, self._stage.inputs))
+        widened = {spec.name: frame[spec.name].astype(spec.dtype, copy=False) for spec in self._stage.inputs}
+        tensors = run_stages(self._board, [(self._stage, self._code)], {**frame, **widened})
         return {name: tensors[name] for name in self._names}
 
 
@@ -71,11 +69,3 @@ def _reference_device(plan: Plan) -> Device:
     """Return the first stage's device, or this processor for other runtimes."""
     device = plan.board.device(plan.stages[0].device)
     return Device("cpu") if device.capabilities.model_format else device
-
-
-def _widen_specs(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    return tuple(replace(spec, dtype="float32") if spec.dtype in precision.NARROW else spec for spec in specs)
-
-
-def _widen_frame(frame: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
-    return {**frame, **{spec.name: frame[spec.name].astype(spec.dtype, copy=False) for spec in specs}}

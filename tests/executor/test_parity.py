@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.comparison.random_frame import random_frame
 from pipeline.core.board.board import Board
 from pipeline.errors import BuildError
 from pipeline.executor.build import compile_plan
@@ -51,7 +52,7 @@ def test_without_the_check_there_is_no_parity(graph: Graph, board: Board) -> Non
 def test_a_changed_weight_is_found(
     small_bundle: Bundle, graph: Graph, board: Board, value: float, message: str
 ) -> None:
-    reference = unsplit.outputs(graph, small_bundle.plan, 0)
+    reference = unsplit.outputs_of(graph, small_bundle.plan, [random_frame(graph.inputs, 0)])[0]
     stages = list(
         zip(small_bundle.plan.stages, [*small_bundle.codes[:-1], tamper(small_bundle.codes[-1], value)], strict=True)
     )
@@ -74,7 +75,7 @@ def test_a_stage_of_another_model_with_the_same_shapes_is_found(tmp_path: Path, 
     small_bundle = pipeline.build(first, plan)
     sources = [ModuleSource(extract.module(part)) for part in extract.parts(mixed_graph, [1])]
     odd_codes = compile_plan(plan, sources, lambda _: None)
-    reference = unsplit.outputs(first, plan, 0)
+    reference = unsplit.outputs_of(first, plan, [random_frame(first.inputs, 0)])[0]
     assert small_bundle.parity.relative < 1e-6
     with pytest.raises(BuildError, match="the stages differ"):
         check_parity(plan, list(zip(plan.stages, odd_codes, strict=True)), reference, tolerance=1e-5)  # type: ignore[arg-type]
