@@ -158,13 +158,12 @@ def _pack(plan: Plan, keywords: BuildKeywords) -> BuildOptions:
     from pipeline.workflow.import_check import CheckOptions
     from pipeline.workflow.verify import named_frames
 
-    verify = keywords.get("verify")
+    verify, tolerance = keywords.get("verify"), Tolerance.of(keywords.get("tolerance"))
     if verify is None or isinstance(verify, bool):
         compared, frames = verify, []
     else:
         # An open model has the inputs of its plan.
         compared, frames = True, named_frames(plan.inputs, verify)
-    tolerance = Tolerance.of(keywords.get("tolerance"))
     checks = CheckOptions(keywords.get("check", True), compared, frames, tolerance, keywords.get("seed", 0))
     tuning = keywords.get("tuning")
     database = None if tuning is None else TuningLookup.load(tuning)

@@ -104,11 +104,12 @@ def verify(
     from pipeline.workflow.plan import plan
     from pipeline.workflow.reference_check import ReferenceCheck
 
+    allowed = Tolerance.of(tolerance)
     if model is not None:
         references.check(model)
         graph = with_source(graph, model)
     inputs = None if frames is None else named_frames(graph.inputs, frames)
-    reference = ReferenceCheck.of(graph, Tolerance.of(tolerance))
+    reference = ReferenceCheck.of(graph, allowed)
     # A library that is missing is found before minutes of compiling.
     reference.require_libraries()
     host = plan(graph, stages=1)
