@@ -10,13 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TorchCall:
-    """A node, as a converter takes it.
-
-    Attributes
-    ----------
-    importer : TorchImporter
-    node : torch.fx.Node
-    """
+    """A node of a program, and the importer that converts it."""
 
     importer: Any
     node: Any

@@ -31,13 +31,13 @@ class Affine:
     type: Any
 
 
+# A signalling NaN among the weights lets NumPy warn of any conversion; a device is silent about it.
+@np.errstate(all="ignore")
 @contract(
     # A dead reader would keep a norm from vanishing in its convolution.
     requires=(Property.ORDERED, Property.PLAIN, Property.NAMED, Property.LIVE, Property.COMPUTED),
     ensures=(Property.ORDERED, Property.PLAIN, Property.NAMED),
 )
-# A signalling NaN among the weights lets NumPy warn of any conversion; a device is silent about it.
-@np.errstate(all="ignore")
 def fold_affine(
     bindings: Sequence[Binding], outputs: Sequence[Any], reserved_names: Iterable[str]
 ) -> tuple[list[Binding], dict[str, str]]:

@@ -21,9 +21,9 @@ _SMALL = 1 << 26
 """Bytes by which a result may exceed its operands."""
 
 
-@contract(requires=(Property.ORDERED,), ensures=(Property.ORDERED, Property.PLAIN, Property.NAMED))
 # What a device would compute is silent about an infinity or a NaN.
 @np.errstate(all="ignore")
+@contract(requires=(Property.ORDERED,), ensures=(Property.ORDERED, Property.PLAIN, Property.NAMED))
 def fold(
     relax_bindings: Iterable[Any], names: Mapping[Any, str], kernels: Mapping[Any, Any], keep: Collection[Any] = ()
 ) -> tuple[list[Binding], Callable[[Any], Any]]:

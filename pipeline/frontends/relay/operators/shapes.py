@@ -13,7 +13,6 @@ from pipeline.frontends.relay.attributes import Attributes
 from pipeline.frontends.relay.builder import BindingBuilder, axis, constant_values, fields, shape
 from pipeline.frontends.relay.extents import are_equal_shapes, numbers, product, quotient
 from pipeline.frontends.relay.operators.common import Converter, reshape, transpose
-from pipeline.frontends.relay.operators.indexing import slice_axis
 
 op = relax.op
 
@@ -218,24 +217,16 @@ def _pad(builder: BindingBuilder, attrs: Attributes, x: Any, value: Any = None) 
 
 def _mirror_pad(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Pad by reflection; ``SYMMETRIC`` repeats the border itself."""
-    gap = {"SYMMETRIC": 0, "REFLECT": 1}[attrs.choice("mode", "SYMMETRIC", "REFLECT")]
-    for number, (pad_before, pad_behind) in enumerate(_widths(attrs, x)):
+    mode = attrs.choice("mode", "SYMMETRIC", "REFLECT")
+    for number, pair in enumerate(_widths(attrs, x)):
         extent = shape(x)[number]
         # More is asked for than lies at the other side of the border.
-        if max(pad_before, pad_behind) > extent - gap:
-            raise ModelError(f"the padding {(pad_before, pad_behind)} is wider than the extent {extent}")
-        ranges = [(gap, gap + pad_before), (0, extent), (extent - gap - pad_behind, extent - gap)]
-        parts = [slice_axis(builder, x, number, start, end) for start, end in ranges if end > start]
-        x = _flip_ends(builder, parts, number, bool(pad_before), bool(pad_behind))
+        if max(pair) > extent - (mode == "REFLECT"):
+            raise ModelError(f"the padding {pair} is wider than the extent {extent}")
+        if any(pair):
+            positions = np.pad(np.arange(extent), pair, mode=mode.lower())  # type: ignore[call-overload]
+            x = builder.emit(op.take(x, builder.constant(positions, "int64"), axis=number))
     return x
-
-
-def _flip_ends(builder: BindingBuilder, parts: list[Any], number: int, flip_first: bool, flip_last: bool) -> Any:
-    if flip_first:
-        parts[0] = builder.emit(op.flip(parts[0], number))
-    if flip_last:
-        parts[-1] = builder.emit(op.flip(parts[-1], number))
-    return builder.emit(op.concat(parts, axis=number)) if len(parts) > 1 else parts[0]
 
 
 TABLE: dict[str, Converter] = {
