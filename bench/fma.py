@@ -39,7 +39,7 @@ def kernel(lanes: int) -> Any:
     """Return a function that multiplies and adds `ROUNDS` times in each of `SUMS` registers."""
     from tvm import tirx
 
-    from pipeline.executor.kernels.tir import statements as tir
+    from pipeline.tvm import statements as tir
 
     factors, result = tir.buffer("factors", [2 * lanes]), tir.buffer("result", [SUMS * lanes])
     sums = [tir.buffer("sum", [lanes]) for _ in range(SUMS)]

@@ -71,7 +71,7 @@ def host_target(listed_flags: frozenset[str] | None = None) -> Any:
     # Without Linux's list, what LLVM finds out by itself has to do.
     if not listed_flags:
         return processor
-    features = _features(processor)
+    features = cpu_features(processor)
     differ = {
         llvm: flag in listed_flags
         for llvm, flag in _EXTENSIONS.get(machine(), {}).items()
@@ -117,11 +117,12 @@ def needs(built_for: Any) -> tuple[str, tuple[str, ...]]:
     triple = str(built_for.attrs.get("mtriple", "")) if built_for.kind.name == "llvm" else ""
     # A target without a triple is for the machine that it is built on.
     name = machine(triple.partition("-")[0])
-    extensions = _features(built_for)
+    extensions = cpu_features(built_for)
     return name, tuple(sorted(flag for llvm, flag in _EXTENSIONS.get(name, {}).items() if llvm in extensions))
 
 
-def _features(built_for: Any) -> frozenset[str]:
+def cpu_features(built_for: Any) -> frozenset[str]:
+    """Return LLVM's names of a target's extensions, also of those that its processor implies."""
     from tvm.target import codegen
 
     return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(built_for))

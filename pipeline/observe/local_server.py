@@ -7,13 +7,10 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pipeline.errors import InputError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from pipeline.system.closable import Closable
 
 ADDRESS = "127.0.0.1"
 """Whoever is on another machine has to be let in by the user's own means, such as a tunnel."""
@@ -24,7 +21,7 @@ HOSTS = (ADDRESS, "localhost")
 Listener = TypeVar("Listener")
 
 
-class LoopbackServer(ABC):
+class LoopbackServer(Closable, ABC):
     """Serves in a thread; a context manager that warns if forgotten."""
 
     # Of the class, so that one whose `__init__` has failed is known not to serve when it is collected.
@@ -62,14 +59,6 @@ class LoopbackServer(ABC):
     @abstractmethod
     def _stop(self) -> None:
         """Let `serve` return; from another thread."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # Without `close` the thread would serve until the process ends, and keep its port.

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import ModelError, near
+from pipeline.frontends.onnx.packed_ends import model_inputs
 from pipeline.system.files import utf8_folder
 from pipeline.system.optional import require
 
@@ -51,7 +52,7 @@ def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
     """
     model = load(path)
     give_shapes(model, shapes or {})
-    return tuple(_spec(value_info) for value_info in _inputs(model))
+    return tuple(_spec(value_info) for value_info in model_inputs(model))
 
 
 def give_shapes(model: Any, shapes: Shapes) -> None:
@@ -62,7 +63,7 @@ def give_shapes(model: Any, shapes: Shapes) -> None:
     ModelError
         If an input is unknown, or has another number of extents, or another extent.
     """
-    values = {value_info.name: value_info for value_info in _inputs(model)}
+    values = {value_info.name: value_info for value_info in model_inputs(model)}
     numbers: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in values:
@@ -136,12 +137,6 @@ def check(model: Any) -> bytes:
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot run what its quantiser made of the model: {error}") from error
     return data
-
-
-def _inputs(model: Any) -> list[Any]:
-    # Before version 4 of its format, ONNX demanded constants among the inputs.
-    constants = {initializer.name for initializer in model.graph.initializer}
-    return [value_info for value_info in model.graph.input if value_info.name not in constants]
 
 
 def _spec(value: Any) -> TensorSpec:

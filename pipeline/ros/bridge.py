@@ -27,7 +27,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +34,7 @@ import numpy as np
 from pipeline.errors import InputError, PipelineClosed
 from pipeline.io.source_frame import SECOND
 from pipeline.io.stream_loop import Outputs, StreamLoop, SubmittedFrame
+from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
@@ -112,7 +112,7 @@ def ignore(_: Exception) -> None:
     """Say nothing of an error."""
 
 
-class Bridge:
+class Bridge(Closable):
     """A running pipeline between a subscription and a publication.
 
     Nothing piles up: while answers are not taken by the middleware, `take` waits, and so does the middleware, which
@@ -179,14 +179,6 @@ class Bridge:
         with self._entrance:
             self._is_closed = True
         self._loop.close()
-
-    def __enter__(self) -> Bridge:  # noqa: PYI034 - Self is newer than the oldest Python
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _deliver(self, frame: SubmittedFrame, outputs: Outputs) -> None:
         try:

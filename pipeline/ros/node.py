@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pipeline
@@ -21,6 +20,7 @@ from pipeline.ros.messages.message_reader import MessageReader
 from pipeline.ros.messages.message_writer import MessageWriter
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.waiting import Latch
+from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
@@ -35,7 +35,7 @@ SWITCH_INTERVAL_S = 5e-4
 """Longest hold of the interpreter by a thread in seconds: messages are read beside the workers."""
 
 
-class RosNode:
+class RosNode(Closable):
     """Subscribes, lets the pipeline work, publishes.
 
     The pipeline is opened by the first message, which says what pictures there are to prepare.
@@ -133,14 +133,6 @@ class RosNode:
         self._stack.close()
         # Once more with the last counts.
         self.diagnose()
-
-    def __enter__(self) -> RosNode:  # noqa: PYI034 - Self is newer than the oldest Python
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check(self) -> None:
         plan = self._bundle.plan

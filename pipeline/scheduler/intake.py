@@ -95,7 +95,7 @@ class Intake:
         *,
         by_reference: bool = False,
     ) -> Ticket | None:
-        """Start, queue or drop a frame; see `AdmissionQueue.submit`, and `PipelineClosed`."""
+        """Start, queue or drop a frame, or raise `PipelineClosed`; see `AdmissionQueue.submit`."""
         try:
             ticket = self._enter(frame_inputs, future, make_ticket, by_reference=by_reference)
         except BaseException:

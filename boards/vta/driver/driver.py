@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,7 @@ from boards.vta.driver.hardware import MODULES, Buffer, Hardware, check_address,
 from boards.vta.isa.config import Config
 from boards.vta.isa.program import VtaProgram
 from pipeline.errors import DeviceLost
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from pipeline.system.closable import Closable
 
 # Offsets of pkg_config.py and of the AXI-Lite control registers that Vivado HLS writes (UG902: ap_start is bit 0,
 # ap_done bit 1 and cleared on reading, auto_restart bit 7).
@@ -57,7 +55,7 @@ class LoadedProgram:
     stream: Buffer
 
 
-class Driver:
+class Driver(Closable):
     """Runs programs, one at a time; a context manager.
 
     Parameters
@@ -73,12 +71,6 @@ class Driver:
         self.config, self.hardware, self.timeout_s = config, hardware, timeout_s
         self._registers = {module: hardware.registers(module) for module in MODULES}
         self._programs: list[LoadedProgram] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def load(self, program: VtaProgram) -> LoadedProgram:
         """Put a program into the board's memory.

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import PipelineError
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.system.memory import empty
+from pipeline.system.memory import snapshot
 
 
 class FreshOutputs(NamedTuple):
@@ -54,13 +54,7 @@ class PythonRuntime(NullRuntime):
         for array, spec in zip(arrays, program.outputs, strict=True):
             if (array.shape, array.dtype) != (spec.shape, np.dtype(spec.dtype)):
                 raise ValueError(f"the function returned {array.dtype}{list(array.shape)} as {spec}")
-        return [_copy(array) for array in arrays] if program.needs_copy else arrays
-
-
-def _copy(array: np.ndarray) -> np.ndarray:
-    copy = empty(array.shape, array.dtype)
-    np.copyto(copy, array)
-    return copy
+        return [snapshot(array) for array in arrays] if program.needs_copy else arrays
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

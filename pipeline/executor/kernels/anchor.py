@@ -17,7 +17,7 @@ from tvm import te, tirx
 from pipeline.executor.kernels.epilogue import Epilogue
 from pipeline.executor.kernels.fused_elements import FusedElements, loads
 from pipeline.executor.kernels.tiles.packing import PackedLayout
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 _KEY = "soc.kernel.placeholder"
 

@@ -18,7 +18,7 @@ from pipeline.executor.kernels.reductions import reduce_rows, store_row_values
 from pipeline.executor.kernels.rows import folding, matching
 from pipeline.executor.kernels.rows.folding import Fold
 from pipeline.executor.kernels.rows.rows import RowBlock, Rows, loop_over_rows
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 _FOLDS = {"argmax": folding.LARGEST, "argmin": folding.SMALLEST}
 _DTYPES = {"float32", "float64", "int8", "uint8", "int32", "int64"}

@@ -20,7 +20,7 @@ from pipeline.executor.kernels.tiles import accumulators, byte_products, half_pr
 from pipeline.executor.kernels.tiles.conv_loops import ConvLoops, TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.phases import ConvTransposeAxis, ConvTransposeForm, PhaseGroup
 from pipeline.executor.kernels.tiles.sliding_window import SlidingWindowLoops
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 Store = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from pipeline.executor.kernels import anchor
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import tvm_ffi
 
 from pipeline.executor.kernels.fused_elements import loads
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 class Epilogue:

@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 Leaf = Callable[[Any, Sequence[Any]], Any]
 

@@ -16,7 +16,7 @@ from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.rows import matching
 from pipeline.executor.kernels.rows.rows import RowBlock, Rows, loop_over_rows, store_lanes
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 @dataclass(frozen=True)

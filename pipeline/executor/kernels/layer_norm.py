@@ -17,7 +17,7 @@ from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.reductions import ReductionForm, fold_rows
 from pipeline.executor.kernels.rows import folding, matching
 from pipeline.executor.kernels.rows.rows import RowBlock, Rows, bind_once, loop_over_rows, store_elements
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 @dataclass(frozen=True)

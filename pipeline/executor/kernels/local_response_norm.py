@@ -15,7 +15,7 @@ from pipeline.executor.kernels.kernel import Kernel, epilogue_store
 from pipeline.executor.kernels.layout.expressions import extents
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 # The operators that ONNX's LRN is imported as, from the power of the sums back to the square of the data.
 _OPERATORS = ("add", "multiply", "squeeze", "nn.avg_pool3d", "expand_dims", "multiply")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.executor.host_target import cpu_features
+
 KIB = 1024
 
 TASK_OPERATIONS = 500_000
@@ -124,7 +126,7 @@ def of_target(target: Any) -> Microarchitecture:
     """Return an LLVM target's microarchitecture, with this machine's or typical caches."""
     from tvm.target import codegen
 
-    features = _features(target)
+    features = cpu_features(target)
     triple = str(target.attrs.get("mtriple", ""))
     # TVM's own answer is 512 bits for every x86 processor.
     lanes = 16 if "avx512f" in features else 8 if "avx" in features else 4
@@ -192,7 +194,7 @@ def tune_target(target: Any) -> Any:
     """Return the target with LLVM's preferences for these kernels."""
     from tvm.target import Target
 
-    features, preferences = _features(target), list[str]()
+    features, preferences = cpu_features(target), list[str]()
     # Vectors as wide as the registers: for many processors LLVM prefers half of a 512-bit one, out of care for the
     # clock rate of code with a few vector instructions; these kernels do little else, and run at half their speed.
     if "prefer-256-bit" in features:
@@ -206,9 +208,3 @@ def tune_target(target: Any) -> Any:
     description = dict(target.export())
     description["mattr"] = [*(str(feature) for feature in description.get("mattr", ())), *preferences]
     return Target({**description, **({"mcpu": SCHEDULED_AS[cpu]} if cpu in SCHEDULED_AS else {})})
-
-
-def _features(target: Any) -> frozenset[str]:
-    from tvm.target import codegen
-
-    return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(target))

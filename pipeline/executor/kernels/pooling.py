@@ -16,7 +16,7 @@ from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.sliding_window import SlidingWindowLoops
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 LOWEST = -3.402823466e38
 """Lowest finite float32, as a pooling's start."""

@@ -15,7 +15,7 @@ from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.rows import folding, matching
 from pipeline.executor.kernels.rows.rows import RowBlock, Rows, loop_over_rows, store_lanes
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 _FOLDS = {
     "sum": folding.SUM,

@@ -14,7 +14,7 @@ from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
 from pipeline.executor.kernels.layout.expressions import FIRST, LAST, constant, is_static
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 MOST_SHRINKING = 2
 """Largest shrinking factor of columns. Beyond it most of a mixed row would not be read."""

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 _REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "update": lambda _, update: update,

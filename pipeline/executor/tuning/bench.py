@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -25,6 +24,7 @@ from pipeline.executor.tuning.kernel_times import of_calls
 from pipeline.executor.tuning.lookup import TuningLookup
 from pipeline.executor.tuning.tasks import Task
 from pipeline.executor.tuning.worker import TimingReply, TimingRequest
+from pipeline.system.closable import Closable
 from pipeline.tvm.access import compiler_lock, tvm
 
 TURNS = 3
@@ -51,21 +51,13 @@ class TrialBench(Protocol):
         """Time a stage's tasks with their database records; None on failure."""
 
 
-class ProcessBench:
+class ProcessBench(Closable):
     """Measures alone in a process, restarted on timeout or crash."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._rule_codes: dict[StagePlan, StageCode] = {}
-
-    def __enter__(self) -> ProcessBench:  # noqa: PYI034 - Self is newer than the oldest Python
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the process."""

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.picture.preparation import Preparation
 from pipeline.io.uri import Uri
+from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pipeline.io.picture.pixels import Pixels
     from pipeline.io.source_frame import SourceFrame
 
 
-class FrameSource:
+class FrameSource(Closable):
     """Yields frames once; a context manager releasing its origin.
 
     A source of one's own has `__iter__`, and what differs of the attributes.
@@ -44,14 +42,6 @@ class FrameSource:
 
     def close(self) -> None:
         """Release its origin."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _ignore(_: str) -> None:

@@ -13,7 +13,7 @@ from tvm.script import tirx as script
 
 import pipeline
 from pipeline.executor.kernels import anchor
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 from tests.support import onnx_models
 
 LINKS = 16

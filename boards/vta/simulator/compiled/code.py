@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812 - its usual name
 from boards.vta.isa.config import Config
 from boards.vta.simulator.compiled.state import arrays
 from boards.vta.simulator.compiled.table import ORDER
+from pipeline.tvm.statements import number
 
 # 16 values of 32 bits are one register of AVX-512 and two of AVX2; a block of channels is as wide.
 LANES = 16
@@ -29,11 +30,6 @@ _CONFLICTS = {
     "DRAM_written": (("DRAM_read_by_load", "known_load"), ("DRAM_read_by_compute", "known_compute")),
 }
 """Conflicts by kind of access, each unless the module knows that access to be over. Other kinds have none."""
-
-
-def number(value: int) -> Any:
-    """Return a 64-bit constant, as all indices are."""
-    return tirx.IntImm("int64", value)
 
 
 class Code:
@@ -113,18 +109,3 @@ def when(condition: Any) -> Iterator[None]:
     """Emit the body under a condition."""
     with T.If(condition), T.Then():
         yield
-
-
-def span(start: Any, lanes: int) -> Any:
-    """Return the index of neighbours."""
-    return start if lanes == 1 else tirx.Ramp(start, number(1), lanes)
-
-
-def of_lanes(dtype: str, lanes: int) -> str:
-    """Return the type of a vector of `lanes`."""
-    return dtype if lanes == 1 else f"{dtype}x{lanes}"
-
-
-def spread(value: Any, lanes: int) -> Any:
-    """Return a value in all lanes."""
-    return value if lanes == 1 else tirx.Broadcast(value, lanes)

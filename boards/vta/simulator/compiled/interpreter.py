@@ -18,11 +18,12 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812 - its usual name
 from boards.vta.isa.config import VERSIONS, Config
 from boards.vta.isa.instructions import AluOpcode
 from boards.vta.simulator.compiled import loops, transfers
-from boards.vta.simulator.compiled.code import Code, number, when
+from boards.vta.simulator.compiled.code import Code, when
 from boards.vta.simulator.compiled.table import Action, alu_action
 from pipeline.executor.host_target import host_target
 from pipeline.system.native_output import quietly
 from pipeline.tvm.access import compiler_lock, tvm
+from pipeline.tvm.statements import number
 
 _LOADS = (Action.LOAD_UOP, Action.LOAD_WGT, Action.LOAD_INP, Action.LOAD_ACC, Action.LOAD_ACC_8BIT)
 

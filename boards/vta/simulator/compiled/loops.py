@@ -14,8 +14,9 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812 - its usual name
 from boards.vta.isa.config import MemoryType
 from boards.vta.isa.instructions import AluOpcode
 from boards.vta.isa.layout import uop_fields
-from boards.vta.simulator.compiled.code import Code, number, of_lanes, span, spread, when
+from boards.vta.simulator.compiled.code import Code, when
 from boards.vta.simulator.compiled.table import LOOPS
+from pipeline.tvm.statements import lanewise, number, span, wide
 
 _CHAINS = 4
 """Chains of multiply-adds in one sum. Several hide the cycles of waiting for the one before."""
@@ -32,11 +33,11 @@ def gemm(code: Code) -> None:
                     inputs = src * code.row + batch * block + begin
                     weights = (wgt * block + begin) * block + output
                     products = [
-                        spread(code["inp"][inputs + term], lanes) * code["wgt"][span(weights + term * block, lanes)]
+                        wide(code["inp"][inputs + term], lanes) * code["wgt"][span(weights + term * block, lanes)]
                         for term in range(terms)
                     ]
                     # By way of int32: LLVM leaves it undefined what a negative float becomes without sign.
-                    sums = T.cast(T.cast(_sum(products), of_lanes("int32", lanes)), of_lanes("uint32", lanes))
+                    sums = T.cast(T.cast(_sum(products), lanewise("int32", lanes)), lanewise("uint32", lanes))
                     target = span(dst * code.row + batch * block + output, lanes)
                     code.store("acc", target, code["acc"][target] + sums)
 
@@ -46,7 +47,7 @@ def reset(code: Code) -> None:
     with _micro_ops(code, (MemoryType.ACC,)) as (dst,):
         code.note(("ACC_written", dst))
         for offset, lanes in code.vectors(code.row):
-            zeros = spread(tirx.IntImm("uint32", 0), lanes)
+            zeros = wide(tirx.IntImm("uint32", 0), lanes)
             code.store("acc", span(dst * code.row + offset, lanes), zeros)
 
 
@@ -58,15 +59,15 @@ def alu(code: Code, opcode: AluOpcode, *, use_imm: bool) -> None:
         for offset, lanes in code.vectors(code.row):
             target = span(dst * code.row + offset, lanes)
             if use_imm:
-                operand = spread(T.cast(imm, "int32"), lanes)
+                operand = wide(T.cast(imm, "int32"), lanes)
             else:
-                operand = T.cast(code["acc"][span(sources[0] * code.row + offset, lanes)], of_lanes("int32", lanes))
+                operand = T.cast(code["acc"][span(sources[0] * code.row + offset, lanes)], lanewise("int32", lanes))
             code.store("acc", target, _combine_operands(opcode, code["acc"][target], operand, lanes))
 
 
 def _combine_operands(opcode: AluOpcode, augend: Any, operand: Any, lanes: int) -> Any:
     """Combine as `boards.vta.simulator.scratchpads.combine_operands`, a left operand without sign."""
-    signed_type, unsigned_type = of_lanes("int32", lanes), of_lanes("uint32", lanes)
+    signed_type, unsigned_type = lanewise("int32", lanes), lanewise("uint32", lanes)
     if opcode is AluOpcode.ADD:
         return augend + T.cast(operand, unsigned_type)
     if opcode is AluOpcode.MUL:
@@ -76,12 +77,12 @@ def _combine_operands(opcode: AluOpcode, augend: Any, operand: Any, lanes: int) 
     if opcode is AluOpcode.MAX:
         return T.cast(tirx.max(T.cast(augend, signed_type), operand), unsigned_type)
     # Sums have no sign here, because LLVM leaves their overflow undefined otherwise; a shift to the right needs it.
-    zero, last = (spread(tirx.IntImm("int32", value), lanes) for value in (0, 31))
+    zero, last = (wide(tirx.IntImm("int32", value), lanes) for value in (0, 31))
     shift = tirx.max(tirx.min(operand, last), -last)
     to_the_right = T.cast(T.cast(augend, signed_type) >> tirx.max(shift, zero), unsigned_type)
     to_the_left = augend << T.cast(tirx.max(-shift, zero), unsigned_type)
     # Beyond the last bit, LLVM's own shift means nothing.
-    left_result = tirx.Select(operand < -last, spread(tirx.IntImm("uint32", 0), lanes), to_the_left)
+    left_result = tirx.Select(operand < -last, wide(tirx.IntImm("uint32", 0), lanes), to_the_left)
     return tirx.Select(operand < zero, left_result, to_the_right)
 
 

@@ -10,8 +10,9 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812 - its usual name
 
 from boards.vta.isa.config import MemoryType
 from boards.vta.simulator import accesses
-from boards.vta.simulator.compiled.code import Code, number, of_lanes, span, spread, when
+from boards.vta.simulator.compiled.code import Code, when
 from boards.vta.simulator.compiled.table import TRANSFER, Action
+from pipeline.tvm.statements import lanewise, number, span, wide
 
 _ACCESSES = {
     Action.LOAD_UOP: (None, "DRAM_read_by_compute"),
@@ -61,7 +62,7 @@ def store(code: Code) -> None:
             target = T.bind(start + (y * x_stride + x) * unit)
             for offset, lanes in code.vectors(code.row):
                 # Modulo 256, as on a board and in the functional simulator.
-                low = T.cast(code["acc"][span(element * code.row + offset, lanes)], of_lanes("uint8", lanes))
+                low = T.cast(code["acc"][span(element * code.row + offset, lanes)], lanewise("uint8", lanes))
                 code.store("memory", span(target + offset, lanes), low)
 
 
@@ -79,7 +80,7 @@ def _write_weights(code: Code, element: Any, byte: Any) -> None:
     block = code.config.block
     with T.serial(number(0), number(block)) as output:
         for begin, lanes in code.vectors(block):
-            value = T.cast(_bytes(code, byte, output * block + begin, lanes), of_lanes("float32", lanes))
+            value = T.cast(_bytes(code, byte, output * block + begin, lanes), lanewise("float32", lanes))
             # Transposed: neighbours of a row go to a column.
             target = (element * block + begin) * block + output
             code.store("wgt", tirx.Ramp(target, number(block), lanes) if lanes > 1 else target, value)
@@ -87,7 +88,7 @@ def _write_weights(code: Code, element: Any, byte: Any) -> None:
 
 def _write_inputs(code: Code, element: Any, byte: Any) -> None:
     for offset, lanes in code.vectors(code.row):
-        value = T.cast(_bytes(code, byte, offset, lanes), of_lanes("float32", lanes))
+        value = T.cast(_bytes(code, byte, offset, lanes), lanewise("float32", lanes))
         code.store("inp", span(element * code.row + offset, lanes), value)
 
 
@@ -99,8 +100,8 @@ def _write_sums(code: Code, element: Any, byte: Any) -> None:
 
 def _write_narrow_sums(code: Code, element: Any, byte: Any) -> None:
     for offset, lanes in code.vectors(code.row):
-        value = T.cast(_bytes(code, byte, offset, lanes), of_lanes("int32", lanes))
-        code.store("acc", span(element * code.row + offset, lanes), T.cast(value, of_lanes("uint32", lanes)))
+        value = T.cast(_bytes(code, byte, offset, lanes), lanewise("int32", lanes))
+        code.store("acc", span(element * code.row + offset, lanes), T.cast(value, lanewise("uint32", lanes)))
 
 
 _WRITERS: dict[Action, Callable[[Code, Any, Any], None]] = {
@@ -116,12 +117,12 @@ _WRITERS: dict[Action, Callable[[Code, Any, Any], None]] = {
 def _bytes(code: Code, byte: Any, offset: Any, lanes: int) -> Any:
     """Return values of int8."""
     if byte is None:
-        return spread(tirx.IntImm("int8", 0), lanes)
-    return T.cast(code["memory"][span(byte + offset, lanes)], of_lanes("int8", lanes))
+        return wide(tirx.IntImm("int8", 0), lanes)
+    return T.cast(code["memory"][span(byte + offset, lanes)], lanewise("int8", lanes))
 
 
 def _words(code: Code, byte: Any, lanes: int) -> Any:
     """Return uint32 values from any byte offset."""
     if byte is None:
-        return spread(tirx.IntImm("uint32", 0), lanes)
-    return T.reinterpret(of_lanes("uint32", lanes), code["memory"][span(byte, 4 * lanes)])
+        return wide(tirx.IntImm("uint32", 0), lanes)
+    return T.reinterpret(lanewise("uint32", lanes), code["memory"][span(byte, 4 * lanes)])

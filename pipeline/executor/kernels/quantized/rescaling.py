@@ -8,8 +8,8 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from pipeline.executor.kernels.tir import statements as tir
 from pipeline.executor.kernels.tir.rounding import round_product
+from pipeline.tvm import statements as tir
 
 # 1.5 times 2 to the 23rd: also a negative number beside it leaves the exponent as it is.
 _ONES = 12582912.0

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 REGISTERS = 4
 """Vectors under way: as many as an addition takes cycles."""

@@ -11,7 +11,7 @@ from tvm import tirx
 
 from pipeline.executor.kernels.rows import folding
 from pipeline.executor.kernels.rows.folding import Fold, Keep, Read, StridedRun
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 @dataclass(frozen=True)

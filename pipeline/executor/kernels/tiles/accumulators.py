@@ -13,7 +13,7 @@ from pipeline.executor.kernels.tiles import tiling
 from pipeline.executor.kernels.tiles.arithmetic import Arithmetic, widen_weights
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 AHEAD = 8
 """Terms between prefetching weights into the first-level cache and their use."""

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import byte_products
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 class Arithmetic(NamedTuple):

@@ -11,7 +11,7 @@ from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import KIB, Microarchitecture
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 BYTES = 4
 """Bytes multiplied and added at once, counted as one int32."""

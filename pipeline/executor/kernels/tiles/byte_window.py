@@ -11,7 +11,7 @@ from tvm import tirx
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.sliding_window import WindowElements, WindowLoops
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 CHANNELS = 16
 """Bytes of a vector."""

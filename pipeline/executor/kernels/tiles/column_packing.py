@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pipeline.executor.kernels.tir import shuffling
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 class ColumnBlock(NamedTuple):

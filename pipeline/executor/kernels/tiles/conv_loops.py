@@ -17,7 +17,7 @@ from pipeline.executor.kernels.tiles.half_accumulators import HalfAccumulators
 from pipeline.executor.kernels.tiles.matrix_accumulators import MatrixAccumulators
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 _ACCUMULATORS: dict[str, type[TileAccumulators]] = {"mmla": MatrixAccumulators, half_products.WAY: HalfAccumulators}
 

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from pipeline.executor.kernels.tiles.accumulators import TileAccumulators
 from pipeline.executor.kernels.tiles.half_products import BLOCK
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 class HalfAccumulators(TileAccumulators):

@@ -16,7 +16,7 @@ from pipeline.executor.kernels.tiles.column_packing import ColumnBlock, ColumnPa
 from pipeline.executor.kernels.tiles.half_accumulators import HalfAccumulators
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import tirx
 
 from pipeline.executor.kernels.tiles.accumulators import TileAccumulators
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 _LANES = 4
 # Lanes of two registers, counted through, that make the lower and the upper halves of both.

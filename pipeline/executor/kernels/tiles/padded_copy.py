@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 Prepare = Callable[[Any], Any]
 """Preparation of elements as they lie in memory, one or a vector."""

@@ -11,7 +11,7 @@ from tvm import tirx
 from pipeline.executor.kernels.microarchitecture import LOAD_LATENCY, Microarchitecture
 from pipeline.executor.kernels.tiles import padded_copy, tiling
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 UNROLLED_WIDTH = 5
 """Windows up to this width are written out."""

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import StringImm, TensorLoad, Var
 
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 PIECE = 64
 """Indices that are checked at once: some vectors."""

@@ -10,8 +10,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from pipeline.executor.kernels.tir import statements as tir
 from pipeline.executor.kernels.tir.exponential import exponential
+from pipeline.tvm import statements as tir
 
 _NESTED = 1
 """Functions of functions of functions are left to the library: the time to compile them grows with a power."""

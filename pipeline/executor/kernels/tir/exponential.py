@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import tirx
 
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 LARGEST, SMALLEST = 88.3762626647950, -87.3365447504
 """Beyond them the result, or a part of it, leaves float32."""

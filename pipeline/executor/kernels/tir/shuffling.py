@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 
 def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[Any], list[Any]]:

@@ -11,10 +11,10 @@ from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import arithmetic, tiling
 from pipeline.executor.kernels.tiles.accumulators import LINE, PixelSource, TileAccumulators
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
-from pipeline.executor.kernels.tir import statements as tir
 from pipeline.executor.kernels.winograd import form as forms
 from pipeline.executor.kernels.winograd import transforms
 from pipeline.executor.kernels.winograd.form import WinogradForm
+from pipeline.tvm import statements as tir
 
 
 class WinogradLoops:

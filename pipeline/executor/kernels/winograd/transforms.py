@@ -15,7 +15,7 @@ from numpy.polynomial import polynomial
 from numpy.typing import NDArray
 from tvm import tirx
 
-from pipeline.executor.kernels.tir import statements as tir
+from pipeline.tvm import statements as tir
 
 KERNEL = 3
 """Rows and columns of the windows."""

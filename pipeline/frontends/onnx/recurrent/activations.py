@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
-from pipeline.frontends.onnx.recurrent.statements import constant
+from pipeline.tvm.statements import constant
 
 Activation = Callable[[Any, int], Any]
 """Takes a value and its number of lanes."""

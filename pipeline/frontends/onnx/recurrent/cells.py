@@ -10,19 +10,8 @@ from tvm import tirx
 from tvm.ir import StringImm
 
 from pipeline.frontends.onnx.recurrent.activations import Activation
-from pipeline.frontends.onnx.recurrent.statements import (
-    TILE,
-    buffer,
-    constant,
-    copy,
-    load,
-    loop,
-    number,
-    over_vectors,
-    product,
-    sequence,
-    store,
-)
+from pipeline.frontends.onnx.recurrent.statements import LANES, TILE, copy, load, product, store
+from pipeline.tvm.statements import buffer, constant, loop, number, run, sequence
 
 
 @dataclass(frozen=True)
@@ -190,8 +179,10 @@ class RecurrentLoop:
         def row(index: Any) -> Any:
             length = load(self._lengths, index).astype("int64") if form.lengths else number(form.steps)
             sequence_step = length - number(1) - step if form.reverse else step
-            statement = over_vectors(
-                form.hidden, lambda offset, lanes: sequence(write(_Elements(form, sequence_step, index, offset, lanes)))
+            statement = run(
+                form.hidden,
+                LANES,
+                lambda offset, lanes: sequence(write(_Elements(form, sequence_step, index, offset, lanes))),
             )
             return tirx.IfThenElse(step < length, statement, None) if form.lengths else statement
 
@@ -199,7 +190,7 @@ class RecurrentLoop:
 
     def _zeros(self) -> Any:
         size = self._form.steps * self._form.batch * self._form.hidden
-        return over_vectors(size, lambda offset, lanes: store(self._results, offset, constant(0.0, lanes), lanes))
+        return run(size, LANES, lambda offset, lanes: store(self._results, offset, constant(0.0, lanes), lanes))
 
     def _gate(self, elements: _Elements, gate: int) -> Any:
         """Return a gate's sum with its projected input."""

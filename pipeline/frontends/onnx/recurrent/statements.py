@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tvm import tirx
-from tvm.tirx import ForKind
+
+from pipeline.tvm.statements import buffer, constant, loop, number, run, sequence, span
 
 LANES = 16
 """Lanes per vector. Processors with shorter vectors use several."""
@@ -20,66 +20,20 @@ TILE = LANES * TILE_VECTORS
 BLOCK_ROWS = 4
 """Rows of a batch that share loaded weights."""
 
-_numbers = itertools.count()
-
-
-def number(value: int) -> Any:
-    """Return a 64-bit constant.
-
-    Indices of both widths in one expression are an error in TVM.
-    """
-    return tirx.IntImm("int64", value)
-
-
-def constant(value: float, lanes: int = 1) -> Any:
-    """Return a float32 constant in all lanes."""
-    scalar = tirx.FloatImm("float32", value)
-    return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
-
-
-def buffer(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
-    """Return a buffer variable."""
-    return tirx.decl_buffer([number(extent) for extent in shape], dtype, name=name, layout=None)
-
-
-def sequence(statements: Sequence[Any]) -> Any:
-    """Return the statements as one."""
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
-
-
-def loop(name: str, extent: int, body: Callable[[Any], Any]) -> Any:
-    """Return ``for name in range(extent): body(name)``."""
-    # Numbered for people alone: TVM tells variables apart as objects.
-    index = tirx.Var(f"{name}{next(_numbers)}", "int64")
-    return tirx.For(index, number(0), number(extent), ForKind.SERIAL, body(index))
-
-
-def over_vectors(length: int, body: Callable[[Any, int], Any]) -> Any:
-    """Return the loop ``body(offset, lanes)`` over `length` elements, remainder included."""
-    count, remainder = divmod(length, LANES)
-    statements = [loop("vector", count, lambda index: body(index * LANES, LANES))] if count else []
-    if remainder:
-        statements.append(body(number(count * LANES), remainder))
-    return sequence(statements)
-
 
 def load(source: Any, offset: Any, lanes: int = 1) -> Any:
     """Return an element, or several neighbours."""
-    return tirx.BufferLoad(source, [_span(offset, lanes)])
+    return tirx.BufferLoad(source, [span(offset, lanes)])
 
 
 def store(target: Any, offset: Any, value: Any, lanes: int = 1) -> Any:
     """Return the store of one element or several neighbours."""
-    return tirx.BufferStore(target, value, [_span(offset, lanes)])
+    return tirx.BufferStore(target, value, [span(offset, lanes)])
 
 
 def copy(target: Any, source: Any, length: int) -> Any:
     """Return a copying loop."""
-    return over_vectors(length, lambda offset, lanes: store(target, offset, load(source, offset, lanes), lanes))
-
-
-def _span(offset: Any, lanes: int) -> Any:
-    return offset if lanes == 1 else tirx.Ramp(offset, number(1), lanes)
+    return run(length, LANES, lambda offset, lanes: store(target, offset, load(source, offset, lanes), lanes))
 
 
 def product(target: Any, source: Any, weights: Any, sizes: tuple[int, int, int]) -> Any:

@@ -37,7 +37,7 @@ def _integers(tensor: TfliteTensor) -> np.ndarray:
     return np.arange(limits.min, limits.max + 1, dtype=np.int64)
 
 
-def _round(values: np.ndarray) -> np.ndarray:
+def round_away(values: np.ndarray) -> np.ndarray:
     """Round halves away from zero."""
     rounded: np.ndarray = np.copysign(np.floor(np.abs(values) + 0.5), values)
     return rounded
@@ -47,7 +47,7 @@ def real_table(source: TfliteTensor, output: TfliteTensor, function: Callable[[n
     """Return the table of a real function, in float32 like LiteRT."""
     numbers = scale_of(source) * (_integers(source) - zero_of(source)).astype(np.float32)
     with np.errstate(all="ignore"):
-        results = _round(function(numbers) * (np.float32(1) / scale_of(output)))
+        results = round_away(function(numbers) * (np.float32(1) / scale_of(output)))
     limits = np.iinfo(output.dtype)
     table: np.ndarray = np.clip(results + zero_of(output), limits.min, limits.max)
     return table
@@ -68,7 +68,7 @@ _LARGER = [
     50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
 ]  # fmt: skip
 # Its positive half for 16 bits, in steps of 1/24, with 16 bits behind the point.
-_SIGMOID = (_round(65536 / (1 + np.exp(-np.arange(256) / 24))) + np.isin(np.arange(256), _LARGER)).astype(np.int64)
+_SIGMOID = (round_away(65536 / (1 + np.exp(-np.arange(256) / 24))) + np.isin(np.arange(256), _LARGER)).astype(np.int64)
 
 
 def wide_table(source: TfliteTensor, _output: TfliteTensor, *, tanh: bool) -> np.ndarray:

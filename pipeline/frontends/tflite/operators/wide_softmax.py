@@ -10,6 +10,7 @@ from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
 from pipeline.frontends.tflite.operators.converter import Converter
+from pipeline.frontends.tflite.operators.lookup import round_away
 from pipeline.frontends.tflite.operators.quantized_softmax import headroom_of
 from pipeline.frontends.tflite.operators.quantized_values import object_to, scale_of
 from pipeline.model.passes.bindings import constant
@@ -33,20 +34,16 @@ def interpolated_table(function: Callable[[np.ndarray], np.ndarray], scale: floa
     values = function(points) * (1 << 15)
     middles = function(points[:-1] + step / 2) * (1 << 15)
     # Half of the error in the middle of a step is taken off its ends.
-    error = _round((values[1:] + _round(values[:-1])) / 2) - _round(middles)
-    ends = np.append(_round(values[:-1]) - _round(error / 2), _round(function(np.array([last])) * (1 << 15)))
+    error = round_away((values[1:] + round_away(values[:-1])) / 2) - round_away(middles)
+    ends = np.append(
+        round_away(values[:-1]) - round_away(error / 2), round_away(function(np.array([last])) * (1 << 15))
+    )
     knots = np.clip(ends, _LOWEST, _HIGHEST).astype(np.int64)
     integers = np.arange(_LOWEST, _HIGHEST + 1)
     index, offset = (_STEPS // 2) + (integers >> _STEP_BITS), integers & ((1 << _STEP_BITS) - 1)
     slope = knots[index + 1] - knots[index]
     table: np.ndarray = knots[index] + ((slope * offset + (1 << (_STEP_BITS - 1))) >> _STEP_BITS)
     return table
-
-
-def _round(values: np.ndarray) -> np.ndarray:
-    """Round halves away from zero."""
-    rounded: np.ndarray = np.copysign(np.floor(np.abs(values) + 0.5), values)
-    return rounded
 
 
 # Of numbers between -10 and 0, and of the sum less 1, which is between 0 and 1 behind its highest bit.

@@ -1,4 +1,4 @@
-"""Statements of kernels, over TVM's tensor IR."""
+"""Statements of TVM's tensor IR, as kernels write them."""
 
 from __future__ import annotations
 
