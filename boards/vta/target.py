@@ -23,13 +23,7 @@ _USUAL_CHANNELS = 4
 
 
 def config(target: Mapping[str, object] | None) -> Config:
-    """Return the sizes of the accelerator.
-
-    Raises
-    ------
-    BoardError
-        If a key is unknown, or its value is.
-    """
+    """Return the sizes of the accelerator, or raise `BoardError`."""
     entries = dict(target or {})
     for key, value in entries.items():
         _check(key, value)

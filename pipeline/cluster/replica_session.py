@@ -145,13 +145,7 @@ class ReplicaSession:
         return reply.outcome.arrays, reply.sent_s - reply.received_s
 
     def run_frame(self, arrays: Sequence[np.ndarray]) -> tuple[ReplicaReply, float]:
-        """Run one frame; return its reply and the clocks' difference.
-
-        Raises
-        ------
-        DeviceLost
-            If the replica is lost, and the frame with it.
-        """
+        """Run one frame, or raise `DeviceLost`; return its reply and the clocks' difference."""
         try:
             with translate_errors(str(self)):
                 sent_s = perf_counter()

@@ -106,13 +106,7 @@ def database_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def database_for(options: argparse.Namespace) -> Path | None:
-    """Return the build's tuning database, if any.
-
-    Raises
-    ------
-    TuningError
-        If it is damaged or another kind of file, before anything was done.
-    """
+    """Return the build's tuning database, if any, or raise `TuningError`."""
     # Beside the model, where `tune` puts it.
     default = Path(f"{options.model}{SUFFIX}")
     if options.no_tuning or not (options.tuning or default.exists()):

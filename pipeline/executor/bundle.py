@@ -260,13 +260,7 @@ def stage_code(
     folder: Path | None = None,
     variants: Sequence[StageCode] = (),
 ) -> StageCode:
-    """Return the stage of these files, from a folder or a client.
-
-    Raises
-    ------
-    BundleError
-        If the parameters' file does not hold what `files` says.
-    """
+    """Return the stage of these files, from a folder or a client, or raise `BundleError`."""
 
     def module() -> Any:
         # Imported when a device asks for the code, so that a bundle can be looked at without TVM.

@@ -14,13 +14,7 @@ class StageSource(Protocol):
         """Return the Relax module; ``main`` has the stage's inputs and outputs."""
 
     def onnx(self) -> Any:
-        """Return an ``onnx.ModelProto`` with the stage's inputs and outputs, in order.
-
-        Raises
-        ------
-        BuildError
-            If it cannot be written so; the message says why.
-        """
+        """Return an ``onnx.ModelProto`` with the stage's inputs and outputs, in order, or raise `BuildError`."""
 
     def tflite(self) -> bytes:
         """Return a TFLite model with inputs and outputs in order; raises as `onnx`."""

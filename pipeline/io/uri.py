@@ -35,13 +35,7 @@ class Uri:
         return Path(self.location)
 
     def check_options(self, *names: str) -> Mapping[str, str]:
-        """Return the options.
-
-        Raises
-        ------
-        InputError
-            If there is one that is not among `names`.
-        """
+        """Return the options, or raise `InputError`."""
         for name in self.options:
             if name not in names:
                 remedy = f"the options are {', '.join(names)}{near(name, names)}" if names else "it takes no options"
@@ -50,13 +44,7 @@ class Uri:
 
 
 def parse_uri(text: str, kinds: Collection[str]) -> Uri:
-    """Split `text`, with one of `kinds` before a colon.
-
-    Raises
-    ------
-    InputError
-        If an option has no value.
-    """
+    """Split `text`, with one of `kinds` before a colon, or raise `InputError`."""
     kind, colon, remainder = text.partition(":")
     # A file that is there is meant, whatever its name looks like.
     # And C:/a.mp4 has no kind that is known.

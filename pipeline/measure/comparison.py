@@ -182,13 +182,7 @@ def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str,
 
 
 def build_unchecked(graph: Graph, plan: Plan) -> Bundle:
-    """Build a plan for measuring, without checking outputs.
-
-    Raises
-    ------
-    BuildError
-        If a stage cannot be built.
-    """
+    """Build a plan for measuring, without checking outputs, or raise `BuildError`."""
     from pipeline.executor.build import compile_plan
     from pipeline.export.stage_export import StageExport
     from pipeline.split import stage_parts

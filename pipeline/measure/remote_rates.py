@@ -43,13 +43,7 @@ def complete_target(device: Device) -> Device:
 
 
 def describe_machine(device: Device) -> str:
-    """Return a device's processor, or a TVM server's address.
-
-    Raises
-    ------
-    DeviceLost
-        If the server cannot be reached.
-    """
+    """Return a device's processor, or a TVM server's address, or raise `DeviceLost`."""
     address = preferred_address(device)
     if address.scheme != "remote":
         return str(address)
@@ -58,13 +52,7 @@ def describe_machine(device: Device) -> str:
 
 
 def time_transfers(device: Device, nbytes: int) -> tuple[float, float]:
-    """Return the measured seconds of bytes to a device and back.
-
-    Raises
-    ------
-    DeviceLost
-        If the server cannot be reached.
-    """
+    """Return the measured seconds of bytes to a device and back, or raise `DeviceLost`."""
     address = preferred_address(device)
     if address.scheme == "rpc":
         from pipeline.remote.rpc_device import RpcConnection

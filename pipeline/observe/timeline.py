@@ -102,13 +102,7 @@ def image_format(path: Path) -> str:
 
 
 def stage_order(events: Iterable[Event]) -> list[str]:
-    """Return the stages' names in frame order.
-
-    Raises
-    ------
-    InputError
-        If no stage ran.
-    """
+    """Return the stages' names in frame order, or raise `InputError`."""
     journeys: dict[int, list[Event]] = {}
     for event in events:
         if event.kind == "run":

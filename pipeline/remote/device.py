@@ -50,13 +50,7 @@ class RemoteRuntime(NullRuntime):
 
     @staticmethod
     def ask_target(device: Device) -> dict[str, object]:
-        """Ask a device's server for its processor's target, for builds.
-
-        Raises
-        ------
-        BuildError
-            If nobody can be asked.
-        """
+        """Ask a device's server for its processor's target, for builds, or raise `BuildError`."""
         address = remote_address.preferred(device.address)
         if address.scheme != "remote":
             raise BuildError(

@@ -121,13 +121,7 @@ class ServerDevices:
         self._threads: dict[str, list[DeviceThread]] = {}
 
     def enter(self, kind: str) -> DeviceThread:
-        """Take a device kind's least used slot; `leave` returns it.
-
-        Raises
-        ------
-        BoardError
-            If the server has no such device.
-        """
+        """Take a device kind's least used slot, or raise `BoardError`; `leave` returns it."""
         entry = find_kind(kind)
         if entry is None or not entry.offered_to_peers:
             raise BoardError(f"there is no device {kind!r}; {describe_unknown(kind, offered_kinds())}")
@@ -158,13 +152,7 @@ class ServerDevices:
 
 
 def share_cores(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """Divide cores into even shares of neighbours.
-
-    Raises
-    ------
-    BoardError
-        If there are fewer cores.
-    """
+    """Divide cores into even shares of neighbours, or raise `BoardError`."""
     if not cores:
         return [()] * count
     if count > len(cores):

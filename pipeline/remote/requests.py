@@ -41,13 +41,7 @@ def check(message: messages.OpenRequest, offer: Offer) -> None:
 
 
 def code(message: messages.OpenRequest, offer: Offer) -> StageCode | Needed | None:
-    """Return the stage's code, None without code, or its missing files.
-
-    Raises
-    ------
-    Refusal
-        If files are missing and the server takes none.
-    """
+    """Return the stage's code, None without code, or its missing files; may raise `Refusal`."""
     if message.code is None:
         return None
     contents = offer.store.find(message.code)

@@ -40,13 +40,7 @@ def has_free_server(address: Address) -> bool:
 
 
 def count_servers(address: Address) -> int:
-    """Count a tracker's servers with the address's key, free or not.
-
-    Raises
-    ------
-    DeviceLost
-        If it cannot be asked.
-    """
+    """Count a tracker's servers with the address's key, free or not, or raise `DeviceLost`."""
     try:
         status, summary = _ask_tracker(address, [_SUMMARY])
         servers = summary["server_info"] if status == _SUCCESS else ()

@@ -88,13 +88,7 @@ class ServerSession:
         self._memory: FrameMemory | None = None
 
     def greet(self, admits: Callable[[str], bool] = lambda _: True) -> bool:
-        """Authenticate the client; a refused one is told why and dropped.
-
-        Parameters
-        ----------
-        admits : callable
-            Says whether a token is the right one.
-        """
+        """Authenticate the client; a refused one is told why and dropped."""
         return self._attempt(lambda: self._greet(admits))
 
     def serve(self) -> None:

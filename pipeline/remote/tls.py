@@ -153,13 +153,7 @@ def describe_error(error: ssl.SSLError) -> str:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, or is too short.
-    """
+    """Return the token in a file, or raise `InputError`."""
     _check_secret(path)
     try:
         token = path.read_text("ascii").strip()

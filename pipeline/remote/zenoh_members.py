@@ -76,13 +76,7 @@ def follow_announcements(address: Address, pool: Pool) -> Iterator[None]:
 
 
 def find_members(address: Address) -> list[Address]:
-    """Return the servers announced under the address's key now.
-
-    Raises
-    ------
-    DeviceLost
-        If Zenoh cannot be reached.
-    """
+    """Return the servers announced under the address's key now, or raise `DeviceLost`."""
     with _open_session(address) as session:
         replies = session.liveliness().get(f"{PREFIX}/{address.key}/*", timeout=LOOK_S)
         texts = [str(reply.ok.key_expr) for reply in replies if reply.ok is not None]

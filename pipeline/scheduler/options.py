@@ -116,13 +116,7 @@ class PipelineOptions:
 
     @staticmethod
     def of(**keywords: Unpack[PipelineKeywords]) -> PipelineOptions:
-        """Pack the keyword arguments of a pipeline.
-
-        Raises
-        ------
-        ArgumentError
-            If a value is unknown, or stands beside the one that contains it.
-        """
+        """Pack the keyword arguments of a pipeline, or raise `ArgumentError`."""
         create, trace = keywords.get("create", devices.create), keywords.get("trace")
         return PipelineOptions(create, _admission(keywords), _supervision(keywords), trace)
 

@@ -107,13 +107,7 @@ class Worker:
         self._lease.start()
 
     def wait_opened(self) -> None:
-        """Wait until the device has loaded the stage.
-
-        Raises
-        ------
-        PipelineError
-            If the device cannot be opened or the stage not loaded.
-        """
+        """Wait until the device has loaded the stage, or raise `PipelineError`."""
         if (error := self._opening.get()) is not None:
             raise error
 

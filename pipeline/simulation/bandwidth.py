@@ -11,13 +11,7 @@ from pipeline.simulation.clock import Clock, Request, Resume
 
 
 class Bandwidth:
-    """The bytes per second of one memory.
-
-    Parameters
-    ----------
-    clock : Clock
-    bytes_per_s : float
-    """
+    """The bytes per second of one memory."""
 
     def __init__(self, clock: Clock, bytes_per_s: float) -> None:
         self._clock = clock

@@ -59,12 +59,6 @@ class Tokens:
     """Places, cores, links: countable things to take and give back.
 
     Who asks with the least number is served first, and of equal ones who came first.
-
-    Parameters
-    ----------
-    clock : Clock
-    places : int
-        How many are free.
     """
 
     def __init__(self, clock: Clock, places: int) -> None:

@@ -240,13 +240,7 @@ def reorder(graph: Graph, order: Sequence[int]) -> Graph:
 
 
 def as_ordered(graph: Graph, plan: Plan) -> Graph:
-    """Return the graph in a plan's order, by default its own.
-
-    Raises
-    ------
-    PlanError
-        If the plan's order is none of this graph.
-    """
+    """Return the graph in a plan's order, by default its own, or raise `PlanError`."""
     if not plan.order or plan.order == tuple(operator.name for operator in graph.operators):
         return graph
     groups = {operator.name: operator.group for operator in graph.operators}

@@ -182,17 +182,12 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class Concatenation:
-    """Result = the channels of several tensors, concatenated.
+    """Result = the channels of several tensors, concatenated; `BuildError` if their extents differ.
 
     Attributes
     ----------
     shapes : tuple of (int, int, int)
         Channels, height and width of each.
-
-    Raises
-    ------
-    BuildError
-        If their heights or widths differ.
     """
 
     shapes: tuple[tuple[int, int, int], ...]

@@ -184,13 +184,7 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Config:
-        """Read VTA's own form, as in its ``vta_config.json``.
-
-        Raises
-        ------
-        BoardError
-            If a key is missing, unknown, or has a wrong value.
-        """
+        """Read VTA's own form, as in its ``vta_config.json``, or raise `BoardError`."""
         try:
             entries = msgspec.json.decode(text, type=dict[str, str | int])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

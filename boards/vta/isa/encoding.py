@@ -36,13 +36,7 @@ _Code = TypeVar("_Code", Opcode, MemoryType, AluOpcode)
 
 
 def encode(config: Config, instructions: Iterable[Instruction]) -> Words:
-    """Encode a stream as ``uint64[n, 2]``, low word first.
-
-    Raises
-    ------
-    InstructionError
-        If a value does not fit its field; the message names both.
-    """
+    """Encode a stream as ``uint64[n, 2]``, low word first, or raise `InstructionError`."""
     pairs = []
     for index, instruction in enumerate(instructions):
         try:
@@ -68,13 +62,7 @@ def decode(config: Config, stream: Words) -> tuple[Instruction, ...]:
 
 
 def read_stream(data: bytes) -> Words:
-    """Read a stream file: 16 bytes per instruction, little-endian.
-
-    Raises
-    ------
-    InstructionError
-        If there is a piece of an instruction.
-    """
+    """Read a stream file: 16 bytes per instruction, little-endian, or raise `InstructionError`."""
     return _split_bytes(data, INSTRUCTION_BYTES, "instructions").view("<u8").astype(np.uint64).reshape(-1, 2)
 
 

@@ -25,13 +25,7 @@ def array(value: Any) -> npt.NDArray[Any] | None:
 
 
 def exponents(scales: npt.NDArray[Any]) -> Numbers:
-    """Return the logarithms of scales.
-
-    Raises
-    ------
-    Unsupported
-        If one is no power of two.
-    """
+    """Return the logarithms of powers of two, or raise `Unsupported`."""
     # frexp has fractions from 0.5 to 1: exactly 0.5 for powers of two.
     fraction, exponent = np.frexp(scales.astype(np.float64))
     if (fraction != 0.5).any():

@@ -35,13 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the cluster's options, none for local frames.
-
-    Raises
-    ------
-    InputError
-        If there are others that do not go with them.
-    """
+    """Return the cluster's options, none for local frames, or raise `InputError`."""
     if options.cluster is None:
         for name, default in (("replicas", values.AUTO), ("retry", 0)):
             if getattr(options, name) != default:

@@ -173,13 +173,7 @@ def source(options: argparse.Namespace, specs: Sequence[TensorSpec], preparation
 
 
 def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Plan) -> PipelineKeywords:
-    """Return the options of the pipeline itself.
-
-    Raises
-    ------
-    PlanError
-        If one is unknown, or does not go with the others.
-    """
+    """Return the options of the pipeline itself, or raise `PlanError`."""
     from pipeline.io.stream import POLICIES
     from pipeline.scheduler.admission import Admission
     from pipeline.scheduler.options import Supervision

@@ -31,13 +31,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 
 def apply(plan: Plan, options: argparse.Namespace) -> Plan:
-    """Return the plan with stage options from the command line.
-
-    Raises
-    ------
-    PlanError
-        If the plan has no such stage, or an option is unknown or has a value that cannot be.
-    """
+    """Return the plan with stage options from the command line, or raise `PlanError`."""
     for text in options.stage_option:
         stage, key, value = _parse(text)
         changes = {key: value}

@@ -27,13 +27,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def serve_view(port: int | None) -> Iterator[tuple[ViewServer | None, Trace | None]]:
-    """Yield the page's server and a trace, both None without `port`.
-
-    Raises
-    ------
-    InputError
-        If the port is taken.
-    """
+    """Yield the page's server and a trace, None without `port`; `InputError` if it is taken."""
     if port is None:
         yield None, None
         return

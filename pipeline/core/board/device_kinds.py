@@ -123,13 +123,7 @@ def register(kind: DeviceKind) -> None:
 
 
 def find_kind(name: str) -> DeviceKind | None:
-    """Return a kind by name, packages' included; else None.
-
-    Raises
-    ------
-    BoardError
-        If it is that of a package that is broken.
-    """
+    """Return a kind by name, or None; raise `BoardError` for a broken package's."""
     # Other packages are only asked for what is not here: to search for them takes milliseconds.
     return _kinds.get(name) or _load_kind(name)
 

@@ -45,14 +45,9 @@ def leave_route(board: Board, source: Device, target: Device | None) -> Route | 
 
 
 def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount, tensors: Amount | int = 1) -> Amount:
-    """Return a worker's seconds to bring in bytes; None is the caller.
+    """Return a worker's seconds to bring in bytes, or raise `BoardError`; None is the caller.
 
     `nbytes` is one number, or an array of them, of so many `tensors` together: each is copied by itself.
-
-    Raises
-    ------
-    BoardError
-        If there is no link.
     """
     if source is not None and source.memory == target.memory:
         # The reader's caches have to fetch them once; what the caller gives is read in any case.
@@ -61,14 +56,9 @@ def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount,
 
 
 def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount, tensors: Amount | int = 1) -> Amount:
-    """Return a worker's seconds to hand out bytes; None is the caller.
+    """Return a worker's seconds to hand out bytes, or raise `BoardError`; None is the caller.
 
     `nbytes` is one number, or an array of them, of so many `tensors` together: each is copied by itself.
-
-    Raises
-    ------
-    BoardError
-        If there is no link.
     """
     if target is not None and source.memory == target.memory:
         return _layout_s(source, nbytes)

@@ -66,13 +66,7 @@ class DeviceRuntime(ABC):
 
     @staticmethod
     def ask_target(device: Device) -> dict[str, object]:
-        """Ask a remote device's machine for its target.
-
-        Raises
-        ------
-        BuildError
-            If nobody can be asked.
-        """
+        """Ask a remote device's machine for its target, or raise `BuildError`."""
         raise BuildError(f"device {device.name!r} has no target; write it into the board")
 
     def thread_kind(self, cores: Sequence[int]) -> Hashable:  # noqa: ARG002 - most devices leave nothing in a thread

@@ -36,13 +36,7 @@ class CpuRuntime(DeviceRuntime):
 
     @staticmethod
     def why_absent(device: Device) -> str:
-        """Explain why the target needs another processor.
-
-        Raises
-        ------
-        PipelineError
-            If TVM does not take the target.
-        """
+        """Explain why the target needs another processor, or raise `PipelineError`."""
         try:
             machine, features = host_target.needs(host_target.target(device.target))
         except Exception as error:  # noqa: BLE001 - TVM raises what it likes

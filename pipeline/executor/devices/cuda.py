@@ -78,13 +78,7 @@ class CudaRuntime(DeviceRuntime):
         return "; ".join([f"TVM finds no cuda device {device.index} here", *missing])
 
     def open(self, cores: Sequence[int]) -> None:  # noqa: ARG002 - the host's cores only start kernels
-        """Make the worker's stream.
-
-        Raises
-        ------
-        PipelineError
-            If there is no such GPU.
-        """
+        """Make the worker's stream, or raise `PipelineError` without GPU."""
         if not self._device.exist:
             raise PipelineError(
                 f"device {self.device.name!r}: TVM finds no CUDA device {self.device.index} on this machine; "

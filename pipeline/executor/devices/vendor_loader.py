@@ -48,13 +48,7 @@ class Loader(Protocol):
 
 
 def find_loader(name: str) -> type[Loader]:
-    """Return the loader of a name.
-
-    Raises
-    ------
-    BoardError
-        If no package has it, or it is broken.
-    """
+    """Return the loader of a name, or raise `BoardError`."""
     loader = load_entry(GROUP, name)
     if loader is None:
         names = entry_names(GROUP)

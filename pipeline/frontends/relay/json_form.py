@@ -35,14 +35,9 @@ _COMPUTED = ("relay.Call", "relay.Tuple", "relay.TupleGetItem", "relay.If", "rel
 
 
 def parse(text: str, file: str) -> RelayProgram:
-    """Read the JSON of a Relay module or function.
+    """Read the JSON of a Relay module or function, or raise `ModelError`.
 
     A single function is called ``main``.
-
-    Raises
-    ------
-    ModelError
-        If it is damaged, or holds something else.
     """
     objects = JsonObjects(text, repr(file))
     root = objects.node(objects.root)

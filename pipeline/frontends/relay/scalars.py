@@ -43,13 +43,7 @@ def _parts(text: str) -> tuple[str, str, str]:
 
 
 def scalar(value: float, dtype: str) -> np.ndarray:
-    """Return `value` as an array without axes.
-
-    Raises
-    ------
-    ValueError
-        If `dtype` is unknown or has no room for the value.
-    """
+    """Return `value` as an array without axes, or raise `ValueError`."""
     if dtype not in DTYPES:
         raise ValueError(f"no dtype {dtype!r}")
     try:

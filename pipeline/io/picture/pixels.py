@@ -90,13 +90,7 @@ class Pixels:
 
 
 def choose_pixels(frame: Any, target: str | None = None) -> Pixels:
-    """Choose the travel format of PyAV's frame: its own, or `target`.
-
-    Raises
-    ------
-    InputError
-        If the picture is empty.
-    """
+    """Choose the travel format of PyAV's frame, its own or `target`; raise `InputError` if empty."""
     source_format = frame.format.name
     if not frame.width or not frame.height:
         raise InputError("a picture without any pixels")

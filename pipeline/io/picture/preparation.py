@@ -51,13 +51,7 @@ class PictureLayout:
 
 
 def layout(spec: TensorSpec) -> PictureLayout:
-    """Return the layout of a model's input.
-
-    Raises
-    ------
-    InputError
-        If it takes no pictures.
-    """
+    """Return the layout of a model's input, or raise `InputError`."""
     # A batch of one picture; several pictures per frame would need a source of several.
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
     if len(shape) == 3 and spec.dtype in ("float16", "float32", "int8", "uint8"):

@@ -44,13 +44,7 @@ Reading = Callable[[FrameResult], Overlay]
 
 
 def draw(picture: np.ndarray, overlay: Overlay) -> np.ndarray:
-    """Draw `overlay` on `picture`, uint8 [height, width, 3].
-
-    Raises
-    ------
-    MissingExtra
-        If Pillow is not installed.
-    """
+    """Draw `overlay` on `picture`, uint8 [height, width, 3], or raise `MissingExtra`."""
     image = require("PIL.Image", "images", "drawing onto pictures")
     # A thirtieth of the height can be read when the video fills a screen; below 10 pixels nothing can.
     font_size = max(10, len(picture) // 30)

@@ -61,13 +61,7 @@ class Pattern(FrameSource):
 
 
 def parse_pattern(text: str, fps: float | None) -> Pattern:
-    """Return the pattern for ``640x480`` or ``640x480@30``.
-
-    Raises
-    ------
-    InputError
-        If it is no size, or no pace.
-    """
+    """Return the pattern for ``640x480`` or ``640x480@30``, or raise `InputError`."""
     extents, separator, pace = text.partition("@")
     if separator:
         try:

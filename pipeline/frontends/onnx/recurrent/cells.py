@@ -74,10 +74,6 @@ class RecurrentLoop:
     Its parameters are the projected inputs ``[steps, batch, gates * hidden]``, tiled weights for each product, the
     first hidden state, the first cell of an LSTM, peepholes, the recurrent bias of a GRU that resets behind the
     product, the lengths of the sequences; then the results: all hidden states, the last one, and the last cell.
-
-    Parameters
-    ----------
-    form : CellForm
     """
 
     def __init__(self, form: CellForm) -> None:

@@ -19,13 +19,7 @@ _DIRECTIONS = {b"forward": (False,), b"reverse": (True,), b"bidirectional": (Fal
 
 
 def convert(call: NodeCall) -> Any:
-    """Return a recurrent operator's states, last states and last cells.
-
-    Raises
-    ------
-    ValueError
-        If it is of a form that is not supported.
-    """
+    """Return a recurrent operator's states, last states and last cells, or raise `ValueError`."""
     return _RecurrentOperator(call).convert()
 
 
