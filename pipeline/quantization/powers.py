@@ -20,7 +20,7 @@ from pipeline.quantization.floats import axis_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-_LARGEST = 126
+LARGEST_WEIGHT = 126
 """The largest even number of a signed byte."""
 
 _INT32 = 2**31 - 1
@@ -90,7 +90,7 @@ def even(weights: npt.NDArray[Any], scale: npt.NDArray[Any], axis: int) -> npt.N
         shape[axis] = -1
     units = weights.astype(np.float64) / scale.astype(np.float64).reshape(shape if scale.size > 1 else ())
     # Not -128, though it is even: the range remains symmetric.
-    return (2 * np.clip(np.rint(units / 2), -_LARGEST // 2, _LARGEST // 2)).astype(np.int8)
+    return (2 * np.clip(np.rint(units / 2), -LARGEST_WEIGHT // 2, LARGEST_WEIGHT // 2)).astype(np.int8)
 
 
 def odd(bias: npt.NDArray[Any], scale: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

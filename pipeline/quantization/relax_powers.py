@@ -19,14 +19,11 @@ from pipeline.model.passes.bindings import Binding, array, calls, constant, func
 from pipeline.model.passes.bindings import replace as with_operands
 from pipeline.model.passes.naming import unique
 from pipeline.model.passes.normalise import clean
-from pipeline.quantization.powers import even, next_power, odd
+from pipeline.quantization.powers import LARGEST_WEIGHT, even, next_power, odd
 
 # Where VTA has zero points: its bytes are signed, and unsigned ones are these plus 128.
 _MIDDLE = {"int8": 0, "uint8": 128}
 _REACH = 128
-_LARGEST = 126
-"""The largest even number of a signed byte; weights become even, see `pipeline.quantization.powers`."""
-
 _BOUNDING = ("nn.relu", "clip", "maximum", "minimum", "reshape", "squeeze", "expand_dims")
 """Operators between sums and their quantisers."""
 
@@ -166,7 +163,7 @@ class _Restriction:
         axes = tuple(number for number in range(values.ndim) if number != axis)
         # A channel of zeros has the exponent -inf, which the limits replace.
         with np.errstate(divide="ignore"):
-            natural = np.log2(next_power(np.abs(values).max(axes) / _LARGEST))
+            natural = np.log2(next_power(np.abs(values).max(axes) / LARGEST_WEIGHT))
         results: list[float] = []
         biases: list[np.ndarray] = []
         self._collect_ends(line.var, results, biases)
