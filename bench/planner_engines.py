@@ -57,7 +57,6 @@ ENGINES: dict[str, Replacement] = {
     "little latency": (goal_search, "prefer_prompt", lambda _, solution, *__: solution),
     "labels": (solver.Solver, "_search_labels", lambda _, __, low, *___: (LabelResult(None, complete=False), low)),
     "prices": (lagrangian.Lagrangian, "feasible", lambda *_: (None, 0.0)),
-    "coarse first search": (solver.Solver, "_coarse_interval", lambda _: np.inf),
     "cuts anywhere in long chains": (chain_solver.ChainSolver, "_approach", lambda _: (None, 0.0)),
 }
 """Search engine -> the name that it is called by, and what stands in its place without it."""
@@ -90,7 +89,11 @@ def main() -> None:
     small = list(small_cases(3 if arguments.quick else SMALL_SEEDS))
     networks = models.NAMES[:1] if arguments.quick else models.NAMES
     networks = networks if arguments.network is None else arguments.network
-    names = ("example", "rk3588") if arguments.quick else [name for name in boards.names() if name != boards.HOST]
+    names = (
+        ("example", "rk3588")
+        if arguments.quick
+        else ["example", *(name for name in boards.names() if name != boards.HOST)]
+    )
     rows = [*measure("small graphs", small, arguments.engine)]
     with tempfile.TemporaryDirectory() as folder:
         for network in networks:

@@ -20,9 +20,6 @@ from pipeline.split.planning.solver.search import best_division, least_rests
 from pipeline.split.planning.solver.solution import Solution, solution
 from pipeline.split.planning.solver.stage_table import StageTable
 
-COARSE = 40
-"""Positions of the first, quick search, whose result bounds the second one from above."""
-
 SHORT = 20
 """Items of a chain up to which a search of labels may take a second or two; of longer ones there are many."""
 
@@ -143,22 +140,10 @@ class Solver:
 
     def _fastest_without_limits(self) -> list[Segment] | None:
         """Return the fastest division without limits on sums."""
-        # The coarse division is one of this problem as well, so that the best one is no slower than it.
-        reached = self._ceiling if np.isfinite(self._ceiling) else self._coarse_interval()
         # What is shared may bound it from below by more than stages alone take: those are not told apart.
         floor = self.relaxation.interval
-        ceiling = max(reached, floor) * (1 + ROUNDING)
+        ceiling = max(self._ceiling, floor) * (1 + ROUNDING)
         return best_division(self.problem, self.borders, self._quickest, np.maximum, ceiling, floor)
-
-    # A search up to a low ceiling looks at few of the stages there could be.
-    def _coarse_interval(self) -> float:
-        """Interval of a division at few positions, to prune the search."""
-        positions = self.problem.spread_positions(max(COARSE, 3 * len(self.problem.stages)))
-        if len(positions) > self.problem.items:
-            return np.inf
-        coarse = Solver(self.problem.merge_items(positions))
-        segments = coarse._fastest_without_limits()
-        return np.inf if segments is None else coarse._times.largest(segments)
 
     def _fastest_within_limits(self, low: float, segments: list[Segment], *, is_within: bool) -> Solution | None:
         """Return the fastest division within limits, none below `low`. `segments` is fast without them.
