@@ -1,4 +1,7 @@
-"""Blocks of an image, moved to its batch and back; behind the batch come the axes that have blocks."""
+"""Blocks of an image, moved to its batch and back.
+
+Behind the batch come the axes with blocks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ Widths = Sequence[tuple[int, int]]
 
 
 def space_to_batch(emit: Emit, data: Any, blocks: Sequence[int], pads: Widths, fill: float = 0.0) -> Any:
-    """Move each position of a block to the batch, after padding; reshape and transpose fuse with their neighbours.
+    """Move each position of a block to the batch, after padding.
+
+    Reshape and transpose fuse with their neighbours.
 
     Raises
     ------

@@ -19,7 +19,7 @@ MOST_WINDOWS = 256
 
 
 def adaptive_pool(emit: Emit, data: Any, sizes: Sequence[int], kind: str) -> Any:
-    """Pool the last axes to these sizes: by windows of equal size where they fit.
+    """Pool the last axes to sizes: equal windows where they fit.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ def adaptive_pool(emit: Emit, data: Any, sizes: Sequence[int], kind: str) -> Any
 
 
 def _windows(extent: int, count: int) -> list[tuple[int, int]]:
-    """Return where windows begin and end: from the floor to the ceiling, so that neighbours may overlap."""
+    """Return windows from floor to ceiling; neighbours may overlap."""
     return [(extent * window // count, -(-extent * (window + 1) // count)) for window in range(count)]
 
 
 def _average(emit: Emit, data: Any, axis: int, size: int) -> Any:
-    """Average along an axis by a product of matrices, for which there are kernels."""
+    """Average along an axis by a matrix product with its kernels."""
     shape = [int(extent) for extent in data.ty.shape]
     shares = np.zeros((size, shape[axis]))
     for window, (start, end) in enumerate(_windows(shape[axis], size)):

@@ -1,4 +1,4 @@
-"""Resizing by elements that are picked and weighted, axis by axis, in any way that ONNX knows."""
+"""Resizing by weighted elements, axis by axis, in ONNX's ways."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class TorchCall:
 
     @functools.cached_property
     def operands(self) -> dict[str, Any]:
-        """All arguments by the operator's schema, defaults included, nodes replaced by their imports."""
+        """Arguments by schema, defaults included, nodes replaced by imports."""
         defaults = {
             argument.name: argument.default_value if argument.has_default_value() else None
             for argument in self.node.target._schema.arguments  # noqa: SLF001 - there is no public one

@@ -1,4 +1,4 @@
-"""Contracts of passes: properties that a pass requires of a model, and those that it ensures."""
+"""Contracts of passes: properties required of a model, and ensured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Property(Enum):
-    """A property of a model's bindings and outputs; a test checks them around each pass."""
+    """Property of a model's bindings and outputs, checked around passes."""
 
     ORDERED = "a binding reads inputs and what bindings before it make"
     PLAIN = "a binding is a call of operands, or a part of a result: no constant, and no second name of a variable"

@@ -120,7 +120,7 @@ class SmallGraph:
         return replace(solution, stages=stages, bound=bound, fastest=fastest)
 
     def evaluate(self, division: Division) -> Candidate | None:
-        """Return a division with its plan's prediction; None where a tensor has no way."""
+        """Return a division with its plan's prediction, or None without routes."""
         order = tuple(order_through([end for end, _ in division[:-1]], len(self.dag)))
         timed = self.arrange(order)
         stages = list(self._stages(division))
@@ -181,7 +181,7 @@ class SmallGraph:
 
 
 def _may_pass_by(graph: Graph) -> bool:
-    """Return whether a stage may lie between a tensor's maker and its reader."""
+    """Check for stages between a tensor's maker and reader."""
     makers = {name: operator.group for operator in graph.operators for name in operator.outputs}
     reads = ((operator.group, name) for operator in graph.operators for name in operator.inputs)
     last = len(graph.group_ends) - 1

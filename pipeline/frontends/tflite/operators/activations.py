@@ -13,7 +13,7 @@ from pipeline.model.passes.bindings import constant
 
 
 def prelu(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``PRELU``, with a slope for each channel as one operator, for which there is a kernel."""
+    """Return ``PRELU`` with a slope per channel, by one kernel."""
     data, slopes = operator.operands
     value, channels = importer.value(data), data.shape[-1]
     if slopes.constant.size in (1, *slopes.shape[-1:]):

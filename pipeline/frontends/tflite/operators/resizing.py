@@ -26,7 +26,7 @@ def nearest(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def bilinear(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``RESIZE_BILINEAR`` of aligned corners, also in one pixel, where TVM divides by zero."""
+    """Return ``RESIZE_BILINEAR`` of aligned corners, also in one pixel. TVM divides by zero there."""
     data, output = operator.operands[0], operator.outputs[0]
     axes = [ResizedAxis(axis, data.shape[axis], output.shape[axis], np.float32(1)) for axis in (1, 2)]
     return resize(importer.bb.emit, importer.value(data), axes, Resizing("align_corners", "linear"))
