@@ -81,11 +81,11 @@ def _candidates(numbers: Mapping[str, int], unit: StagePlan, owners: Mapping[str
     operator = owners.get(name, name)
     if operator not in numbers:
         return []
-    in_front, behind = numbers[operator], numbers[operator] + 1
+    in_front, end = numbers[operator], numbers[operator] + 1
     if operator == name:
-        return [behind]
+        return [end]
     crossing = [spec for spec in unit.outputs if owners.get(spec.name) == operator]
-    return [in_front, behind] if any(spec.dtype in _NARROW for spec in crossing) else [behind, in_front]
+    return [in_front, end] if any(spec.dtype in _NARROW for spec in crossing) else [end, in_front]
 
 
 _NARROW = ("int8", "uint8", "int16", "uint16")

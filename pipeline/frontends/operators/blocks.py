@@ -30,8 +30,8 @@ def space_to_batch(emit: Emit, data: Any, blocks: Sequence[int], pads: Widths, f
     """
     # No operator where there is nothing to pad.
     if any(map(any, pads)):
-        behind = data.ty.ndim - 1 - len(blocks)
-        widths = [0, 0, *(width for pair in pads for width in pair), *[0, 0] * behind]
+        trailing = data.ty.ndim - 1 - len(blocks)
+        widths = [0, 0, *(width for pair in pads for width in pair), *[0, 0] * trailing]
         data = emit(op.nn.pad(data, widths, pad_value=fill))
     count, (batch, *space) = len(blocks), (int(extent) for extent in data.ty.shape)
     if any(extent % block for extent, block in zip(space, blocks, strict=False)):

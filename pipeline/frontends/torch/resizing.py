@@ -45,17 +45,17 @@ def _smooth(call: TorchCall, mode: str) -> Any:
     data, coordinates = operands["input"], "align_corners" if operands["align_corners"] else "half_pixel"
     sizes = list(zip(extents(data)[2:], (int(extent) for extent in call.result.shape[2:]), strict=True))
     # PyTorch uses the stated factor for coordinates, TVM the ratio of the sizes.
-    scales = operands["scale_factors"] or [after / before for before, after in sizes]
-    has_ratios = all(abs(before * scale - after) <= 1e-6 for (before, after), scale in zip(sizes, scales, strict=True))
+    scales = operands["scale_factors"] or [size / extent for extent, size in sizes]
+    has_ratios = all(abs(extent * scale - size) <= 1e-6 for (extent, size), scale in zip(sizes, scales, strict=True))
     # Of a single row or column, TVM divides by zero where corners are aligned.
-    if all(after > 1 for _, after in sizes) if operands["align_corners"] else has_ratios:
+    if all(size > 1 for _, size in sizes) if operands["align_corners"] else has_ratios:
         return relax.op.image.resize2d(
-            data, [after for _, after in sizes], layout="NCHW", method=mode,
+            data, [size for _, size in sizes], layout="NCHW", method=mode,
             # The alpha of PyTorch's cubic kernel; TVM's default is -0.5.
             coordinate_transformation_mode=coordinates, cubic_alpha=-0.75,
         )  # fmt: skip
     axes = [
-        ResizedAxis(axis, before, after, np.float32(scale))
-        for axis, ((before, after), scale) in enumerate(zip(sizes, scales, strict=True), 2)
+        ResizedAxis(axis, extent, size, np.float32(scale))
+        for axis, ((extent, size), scale) in enumerate(zip(sizes, scales, strict=True), 2)
     ]
     return resize(call.emit, data, axes, Resizing(coordinates, mode))

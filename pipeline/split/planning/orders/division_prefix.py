@@ -98,24 +98,26 @@ class PrefixBuilder:
         ends, longest, all_groups = list[float](), 0.0, prefix.groups
         for number, (index, groups) in enumerate(zip(prefix.choices, all_groups, strict=True)):
             reads = self._neighbours(self._dag.predecessors, groups)
-            before = [end for end, other in zip(ends, all_groups, strict=False) if reads & other]
+            earlier_ends = [end for end, stage_groups in zip(ends, all_groups, strict=False) if reads & stage_groups]
             seconds = prefix.compute[number] * self.problem.choices[index].slowest_factor
-            ends.append(seconds + max(before, default=0.0))
-            behind = self._neighbours(self._dag.successors, groups) & ~prefix.downset
-            longest = max(longest, ends[-1] + max((self._tails[group] for group in _members(behind)), default=0.0))
+            ends.append(seconds + max(earlier_ends, default=0.0))
+            followers = self._neighbours(self._dag.successors, groups) & ~prefix.downset
+            longest = max(longest, ends[-1] + max((self._tails[group] for group in _members(followers)), default=0.0))
         return longest
 
     @staticmethod
     def _neighbours(near: Sequence[Sequence[int]], groups: int) -> int:
-        return sum({1 << each for group in _members(groups) for each in near[group]})
+        return sum({1 << neighbour for group in _members(groups) for neighbour in near[group]})
 
     @cached_property
     def _tails(self) -> list[float]:
         """Least seconds of each group and its followers."""
-        least = np.min([choice.seconds * choice.slowest_factor for choice in self.problem.choices], axis=0)
+        quickest = np.min([choice.seconds * choice.slowest_factor for choice in self.problem.choices], axis=0)
         tails = [0.0] * len(self._dag)
         for group in reversed(range(len(self._dag))):
-            tails[group] = float(least[group]) + max((tails[each] for each in self._dag.successors[group]), default=0.0)
+            tails[group] = float(quickest[group]) + max(
+                (tails[successor] for successor in self._dag.successors[group]), default=0.0
+            )
         return tails
 
     def joules(self, prefix: Prefix) -> float:
@@ -124,14 +126,14 @@ class PrefixBuilder:
         for index, compute in zip(prefix.choices, prefix.compute, strict=True):
             choice = self.problem.choices[index]
             total += choice.watts * choice.replicas * compute / choice.rate
-        left = [group for group in range(len(self._dag)) if not prefix.downset >> group & 1]
-        return total + float(self._least_joules[left].sum())
+        remaining = [group for group in range(len(self._dag)) if not prefix.downset >> group & 1]
+        return total + float(self._least_joules[remaining].sum())
 
     @cached_property
     def _least_joules(self) -> Array:
         # Of what has no power, also that of what cannot be is nothing.
         with np.errstate(invalid="ignore"):
-            joules = [each.watts * each.seconds * each.replicas / each.rate for each in self.problem.choices]
+            joules = [choice.watts * choice.seconds * choice.replicas / choice.rate for choice in self.problem.choices]
         return np.asarray(np.min(np.nan_to_num(joules, nan=0.0, posinf=np.inf), axis=0))
 
     def size(self, prefix: Prefix) -> float:
