@@ -81,8 +81,7 @@ def run(options: argparse.Namespace) -> int:
                 source,
                 sink,
                 updates,
-                port=options.metrics,
-                limit=options.frames,
+                options,
                 server=server,
                 replicas=cluster_options,
                 loading=loading,
@@ -98,16 +97,19 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
     source: FrameSource,
     sink: Sink,
     updates: Updates,
+    options: argparse.Namespace,
     *,
-    port: int | None,
-    limit: int | None,
     server: ViewServer | None,
     replicas: Mapping[str, Any],
     loading: Mapping[str, Any],
 ) -> tuple[Statistics, StreamSummary, Sequence[ReplicaStatistics]]:
     from pipeline.io.stream import FrameStream
 
-    with live.Display("streaming") as display, _load(bundle, replicas, loading) as running, _metrics(running, port):
+    with (
+        live.Display("streaming") as display,
+        _load(bundle, replicas, loading) as running,
+        _metrics(running, options.metrics),
+    ):
         display.watch(running.statistics)
         if server is not None:
             # Cameras send formats that no browser shows.
@@ -115,7 +117,7 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
         # The pipeline goes on after a frame that failed; the stream has to know it, too.
         skip = loading["supervision"].on_error == "skip"
         with ready_service(), updates.watch(running, bundle):
-            summary = FrameStream(running, source, sink, skip_failed=skip, limit=limit).run()
+            summary = FrameStream(running, source, sink, skip_failed=skip, limit=options.frames).run()
         counts = getattr(running, "replicas", ())
     return running.statistics(), summary, counts
 

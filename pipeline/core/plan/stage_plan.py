@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -123,7 +123,8 @@ class StagePlan:
     replica_seconds: tuple[float, ...] = ()
     memory_traffic: float = 0.0
     steps: tuple[StepPlan, ...] = ()
-    cause: str = ""
+    # A comment on a choice: plans that choose the same are equal.
+    cause: str = field(default="", compare=False)
 
     @property
     def replica_times(self) -> tuple[float, ...]:
