@@ -38,8 +38,6 @@ def _why_not(importer: Any, operator: TfliteOperator) -> str:
     """Object to forms of operators wrong in TVM."""
     if operator.kind in {"MEAN", "POW"} and not operator.operands[0].dtype.startswith("float"):
         return "its tensors are of whole numbers"
-    if operator.kind == "RESIZE_BILINEAR" and operator.options.AlignCorners() and 1 in operator.outputs[0].shape[1:3]:
-        return "its corners are aligned in one pixel"
     if operator.kind == "GATHER" and operator.options is not None and operator.options.BatchDims():
         return "its indices differ between the frames of a batch"
     return clamping(importer, operator)
