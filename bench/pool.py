@@ -35,7 +35,8 @@ from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.prediction.predict import predict
 from pipeline.scheduler import Pipeline
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 from pipeline.workflow.load import load
 from pipeline.workflow.plan import make_planner
 

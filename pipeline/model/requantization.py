@@ -113,6 +113,11 @@ class Requantization:
         mantissa, left, right = (np.array(getattr(self, name), np.float64) for name in _NUMBERS)
         return _merged(mantissa * 2.0 ** (left - right - (FRACTION_BITS if self.rounding == TWICE else 0)))
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the bounds are others than those of 32 bits."""
+        return (self.low, self.high) != (_LIMITS.min, _LIMITS.max)
+
     def call(self, builder: Any, x: Any, axis: int | None = None, name: str = "requantize") -> Any:
         """Return the call of a kernel, whose channels may lie along another axis than the form says."""
         if self == Requantization():
@@ -147,15 +152,15 @@ class Requantization:
 
     def _compute(self, language: Any, x: Any, values: Sequence[Any]) -> Any:
         scaled = _ROUNDINGS[self.rounding](language, x, *values)
-        if (self.zero, self.low, self.high) == (0, _LIMITS.min, _LIMITS.max):
+        if not self.zero and not self.is_bounded:
             return scaled
-        low, high, zero = (np.int32(each) for each in (self.low, self.high, self.zero))
 
-        def bound(number: Any, lowest: Any, highest: Any, *zeros: Any) -> Any:
-            shifted = number + zeros[0] if zeros else number
-            return language.least(language.largest(shifted, lowest), highest).astype(self.dtype)
+        def store(number: Any, zero: Any, low: Any, high: Any) -> Any:
+            shifted = number + zero if self.zero else number
+            bounded = language.least(language.largest(shifted, low), high) if self.is_bounded else shifted
+            return bounded.astype(self.dtype)
 
-        return language.step(scaled, bound, low, high, *([zero] if self.zero else []))
+        return language.step(scaled, store, *(np.int32(each) for each in (self.zero, self.low, self.high)))
 
 
 def _round_twice(language: Any, x: Any, *values: Any) -> Any:

@@ -18,7 +18,8 @@ from pipeline.model.model_source import ModelSource
 from pipeline.model.passes.bindings import Binding
 from pipeline.model.passes.bindings import replace as substitute
 from pipeline.split.chain_wiring import ChainWiring
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 
 
 def join(

@@ -12,8 +12,9 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.model.passes.bindings import Binding, function, operands
 from pipeline.model.passes.bindings import module as joined
 from pipeline.split.cuts import bounds
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
 from pipeline.split.island_merging import merge_islands
+from pipeline.split.model_operators import Operator
 from pipeline.tvm.access import compiler_lock
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,42 +18,10 @@ from pipeline.errors import ModelError
 from pipeline.model.imported_model import Annotation, ImportedModel, Island
 from pipeline.model.model_source import ModelSource
 from pipeline.model.operators import operations
-from pipeline.model.passes.bindings import Binding, array, kernels, kind, operands
+from pipeline.model.passes.bindings import array, kernels, operands
 from pipeline.model.passes.constant_file import ConstantFile
 from pipeline.model.passes.naming import unique
-from pipeline.split.fusion import fuse
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator of a graph.
-
-    Attributes
-    ----------
-    name : str
-        The model's own name for it, or that of its result.
-    kind : str
-        Relax operator without its namespace, such as ``"conv2d"``.
-    inputs, outputs : tuple of str
-        Names of the tensors that it reads and makes; constants do not count.
-    flops : int
-        Floating-point operations per frame.
-    parameter_bytes : int
-        Size of the constants it reads.
-    group : int
-        Number of the fused group it belongs to; groups are contiguous and numbered in order.
-    lines : tuple
-        Its Relax bindings.
-    """
-
-    name: str
-    kind: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    flops: int
-    parameter_bytes: int
-    group: int = 0
-    lines: tuple[Binding, ...] = field(default=(), repr=False, compare=False)
+from pipeline.split.model_operators import Operator, calls_of, group_by_model
 
 
 # A graph is compared by its digest; without `eq`, it may be the key of a cache.
@@ -161,12 +129,12 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
     main = source.module["main"]
     extents = Extents(main, size)
     inputs = tuple(_spec(str(param.name), param.ty, source.name, extents) for param in main.params)
-    operators = _operators(source, [binding for block in main.body.blocks for binding in block.bindings], extents)
+    names_in_use: set[str] = set()
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    calls = [_described(source, call, names_in_use, extents) for call in calls_of(bindings)]
     tensors = {spec.name: spec for spec in inputs}
-    for operator in operators:
-        for line in operator.lines:
-            if line.name in operator.outputs:
-                tensors[line.name] = _spec(line.name, line.var.ty, source.name, extents)
+    for line in (line for call in calls for line in call.lines if line.name in call.outputs):
+        tensors[line.name] = _spec(line.name, line.var.ty, source.name, extents)
     if negative := [spec for spec in tensors.values() if min(spec.shape, default=0) < 0]:
         raise ModelError(
             f"{negative[0].name!r} of model {source.name!r} has the shape {list(negative[0].shape)}; "
@@ -176,12 +144,14 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
     if unknown := [name for name in names if name not in tensors]:
         raise ModelError(f"model {source.name!r} returns {unknown[0]!r}, which no operator makes; it is damaged")
     outputs = tuple(tensors[name] for name in names)
-    if not operators:
+    if not calls:
         raise ModelError(f"model {source.name!r} has no operator that an output depends on; there is nothing to run")
+    operators = group_by_model(calls, {spec.name for spec in outputs}, source.inner_names)
+    known_names = {spec.name for spec in inputs}.union(*(operator.outputs for operator in operators))
     return Graph(
         source.name,
-        _group_operators(operators, outputs, source.inner_names),
-        tensors,
+        operators,
+        {name: spec for name, spec in tensors.items() if name in known_names},
         inputs,
         outputs,
         source.aliases,
@@ -242,62 +212,18 @@ def _output_names(source: ImportedModel, main: Any) -> list[str]:
     return [str(output.name) for output in fields]
 
 
-def _operators(source: ImportedModel, bindings: Iterable[Any], extents: Extents) -> list[Operator]:
-    """Return an operator per call, its tuple's fields included."""
-    # Dictionaries keep the order of the bindings, which is topological.
-    calls: dict[Any, list[Any]] = {}
-    owner: dict[Any, Any] = {}
-    for binding in bindings:
-        owner_var = binding.value.tuple_value if isinstance(binding.value, relax.TupleGetItem) else binding.var
-        owner[binding.var] = owner.get(owner_var, binding.var)
-        calls.setdefault(owner[binding.var], []).append(binding)
-    names_in_use: set[str] = set()
-    return [_operator(source, group, names_in_use, extents) for group in calls.values()]
-
-
-def _operator(source: ImportedModel, bindings: Sequence[Any], names_in_use: set[str], extents: Extents) -> Operator:
-    call, results = bindings[0].value, [binding.var for binding in bindings if not hasattr(binding.var.ty, "fields")]
-    read = list(operands(call))
+def _described(source: ImportedModel, call: Operator, names_in_use: set[str], extents: Extents) -> Operator:
+    """Return a call with its model's name for it and its costs."""
+    name, value = source.operators.get(call.name, call.name), call.lines[0].value
+    results = [line.var for line in call.lines if line.name in call.outputs]
     elements = 0 if extents.open else sum(_elements(var, source, extents) for var in results)
-    outputs = tuple(str(var.name) for var in results)
-    name = source.operators.get(outputs[0], outputs[0])
-    return Operator(
-        name=unique(outputs[0] if name in names_in_use else name, names_in_use),
-        kind=kind(call),
-        inputs=tuple(dict.fromkeys(str(operand.name) for operand in read if isinstance(operand, relax.Var))),
-        outputs=outputs,
-        flops=0 if extents.open else operations(call, kind(call), elements),
-        parameter_bytes=sum(value.nbytes for operand in read if (value := array(operand)) is not None),
-        lines=tuple(Binding(binding.var, str(binding.var.name), binding.value) for binding in bindings),
+    return replace(
+        call,
+        name=unique(call.name if name in names_in_use else name, names_in_use),
+        flops=0 if extents.open else operations(value, call.kind, elements),
+        parameter_bytes=sum(values.nbytes for each in operands(value) if (values := array(each)) is not None),
     )
 
 
 def _elements(var: Any, source: ImportedModel, extents: Extents) -> int:
     return math.prod(_spec(var.name, var.ty, source.name, extents).shape)
-
-
-def _group_operators(
-    operators: Sequence[Operator], outputs: Iterable[TensorSpec], inner_names: frozenset[str]
-) -> tuple[Operator, ...]:
-    """Return the operators with fusing ones side by side."""
-    last = fused_with(operators, {spec.name for spec in outputs}, inner_names)
-    # By the last operator of each group, which is a topological order of the groups; within one as they were.
-    order = sorted(range(len(operators)), key=lambda index: (last[index], index))
-    numbers = {end: number for number, end in enumerate(sorted(set(last)))}
-    return tuple(_set_group(operators[index], numbers[last[index]]) for index in order)
-
-
-def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner_names: frozenset[str]) -> list[int]:
-    """Return each operator's last fusion partner; see `pipeline.split.fusion.fuse`."""
-    maker = {name: index for index, operator in enumerate(operators) for name in operator.outputs}
-    consumers: list[list[int]] = [[] for _ in operators]
-    for index, operator in enumerate(operators):
-        for source in {maker[name] for name in operator.inputs if name in maker}:
-            consumers[source].append(index)
-    escapes = [any(name in leaving for name in operator.outputs) for operator in operators]
-    parts = [inner_names.issuperset(operator.outputs) for operator in operators]
-    return fuse([operator.kind for operator in operators], consumers, escapes, parts)
-
-
-def _set_group(operator: Operator, group: int) -> Operator:
-    return replace(operator, group=group)

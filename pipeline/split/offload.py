@@ -11,7 +11,8 @@ from tvm import relax
 
 from pipeline.core.board.board import Board, Device
 from pipeline.model.passes.bindings import operands
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 
 # More would be pages on a network of which an accelerator takes only the convolutions.
 _MOST = 8

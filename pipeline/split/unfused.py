@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pipeline.core.plan.plan import Plan
 from pipeline.errors import PlanError
 from pipeline.split.cuts import positions_anywhere
-from pipeline.split.graph import Graph, Operator, fused_with
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator, fused_with
 from pipeline.split.planning.problem.group_work import GroupWork, groups
 
 
@@ -104,7 +105,8 @@ def _cost(graph: Graph, pieces: Sequence[Sequence[Operator]]) -> DividedGroup:
 
 
 def _kernels(graph: Graph, operators: Sequence[Operator]) -> int:
-    return len(set(fused_with(operators, _read_outside(graph, operators), frozenset())))
+    calls = [call for operator in operators for call in operator.calls]
+    return len(set(fused_with(calls, _read_outside(graph, operators), frozenset())))
 
 
 def _traffic(graph: Graph, operators: Sequence[Operator]) -> int:

@@ -229,9 +229,10 @@ def _general(plan: Plan, built: BuiltStages, options: BuildOptions) -> list[Stag
             if options.checks.check:
                 options.progress(f"timing {stage.name}")
             producers = {
-                name: NamedOperator(operator.name, operator.kind)
+                name: NamedOperator(operator.name, call.kind)
                 for operator in part.operators
-                for name in operator.outputs
+                for call in operator.calls
+                for name in call.outputs
             }
             device = plan.board.device(stage.device)
             is_timed = options.checks.check and runs_here(device)

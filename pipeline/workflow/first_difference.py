@@ -11,7 +11,8 @@ from pipeline.comparison.judgement import Bounds, Judgement, ReferenceOutput, ju
 from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.errors import PipelineError
 from pipeline.frontends import references
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 from pipeline.workflow import unsplit
 
 Arrays = Mapping[str, np.ndarray]

@@ -46,10 +46,10 @@ SMALL, LARGE = 4 * 4 * 36, 4 * 8 * 36
 def test_the_drawn_graph(graph: Graph) -> None:
     cuts = [(cut.position, cut.after, [spec.name for spec in cut.crossing], cut.nbytes) for cut in legal_cuts(graph)]
     assert cuts == [
-        (3, "relu", ["r1"], SMALL),
-        (4, "pool", ["r1", "p"], 2 * SMALL),
-        (6, "relu2", ["p", "r2"], 2 * SMALL),
-        (8, "add", ["sum"], LARGE),
+        (2, "relu", ["r1"], SMALL),
+        (3, "pool", ["r1", "p"], 2 * SMALL),
+        (5, "relu2", ["p", "r2"], 2 * SMALL),
+        (7, "add", ["sum"], LARGE),
     ]
 
 
@@ -84,17 +84,17 @@ def test_squeezenet_has_at_most_two_tensors_across_a_cut() -> None:
 @pytest.mark.parametrize(
     ("cut", "position"),
     [
-        ("r1", 3),
-        ("relu", 3),
-        (3, 3),
-        ("3", 3),
-        (np.int64(3), 3),
-        ("c1", 3),
-        ("conv", 3),
-        ("again", 3),
-        ("c2", 6),
-        ("concat", 8),
-        ("cat", 8),
+        ("r1", 2),
+        ("relu", 2),
+        (2, 2),
+        ("2", 2),
+        (np.int64(2), 2),
+        ("c1", 2),
+        ("conv", 2),
+        ("again", 2),
+        ("c2", 5),
+        ("concat", 7),
+        ("cat", 7),
     ],
     ids=str,
 )
@@ -104,9 +104,9 @@ def test_cuts_by_tensor_operator_position_and_folded_name(graph: Graph, cut: str
 
 
 def test_cuts_come_back_in_order(graph: Graph) -> None:
-    assert resolve(graph, ["cat", 4, "relu"]) == [3, 4, 8]
+    assert resolve(graph, ["cat", 3, "relu"]) == [2, 3, 7]
     assert resolve(graph, []) == []
-    assert bounds(graph, [3, 8]) == [(0, 3), (3, 8), (8, len(graph.operators))]
+    assert bounds(graph, [2, 7]) == [(0, 2), (2, 7), (7, len(graph.operators))]
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_cuts_come_back_in_order(graph: Graph) -> None:
         (["x"], r"'x' is a model input; a cut there would leave the first stage empty"),
         (["y"], r"a cut at 'y' would leave the last stage empty"),
         (["soft"], r"a cut at 'soft' would leave the last stage empty"),
-        (["r1", 3], r"cuts 'r1' and 3 are at the same place \(3\)"),
-        (["conv", "relu"], r"cuts 'conv' and 'relu' are at the same place \(3\)"),
-        (["cat", "cat"], r"cuts 'cat' and 'cat' are at the same place \(8\)"),
-        ([1], r"position 1 is not a legal cut; the nearest are 3 and 4"),
-        ([5], r"position 5 is not a legal cut; the nearest are 4 and 6"),
+        (["r1", 2], r"cuts 'r1' and 2 are at the same place \(2\)"),
+        (["conv", "relu"], r"cuts 'conv' and 'relu' are at the same place \(2\)"),
+        (["cat", "cat"], r"cuts 'cat' and 'cat' are at the same place \(7\)"),
+        ([1], r"position 1 is not a legal cut; the nearest are 2 and 3"),
+        ([4], r"position 4 is not a legal cut; the nearest are 3 and 5"),
         ([0], r"position 0 is not a legal cut"),
-        ([9], r"position 9 is not a legal cut; the nearest are 6 and 8"),
+        ([9], r"position 9 is not a legal cut; the nearest are 5 and 7"),
         ([-1], r"position -1 is not a legal cut"),
         ([True], r"True is not a cut"),
         ([2.5], r"2.5 is not a cut"),

@@ -14,7 +14,8 @@ import numpy as np
 
 from pipeline.core.board.board import Board, Cluster, Device
 from pipeline.core.plan.plan import TensorSpec
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 
 Groups = frozenset[int]
 

@@ -95,8 +95,8 @@ def curve(path: Path, alpha: float) -> Path:
 
 
 def kinds(graph: Graph) -> list[str]:
-    """Return the operators' kinds in the graph's order."""
-    return [operator.kind for operator in graph.operators]
+    """Return the kinds of calls that the graph's operators are taken apart into, in order."""
+    return [call.kind for operator in graph.operators for call in operator.calls]
 
 
 def frame(graph: Graph, seed: int = 1) -> Arrays:

@@ -12,7 +12,8 @@ import numpy as np
 from pipeline.core.board.board import Board, Cluster, Device, Link
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.prediction.predict import Prediction, predict
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 from pipeline.split.planning.plan_builder import add_transfers
 from pipeline.split.planning.problem.group_work import group_traffic
 

@@ -10,6 +10,7 @@ import numpy as np
 from boards.vta.lowering import arithmetic, conversions, pooling, products, shapes
 from boards.vta.lowering.step_builder import StepBuilder
 from boards.vta.lowering.values import UnroundedSums, Unsupported
+from pipeline.model.passes.bindings import form_of
 
 CLIPPING = {"nn.relu", "clip", "maximum", "minimum", "reshape", "squeeze", "expand_dims"}
 """Operators from bytes to bytes: they clip or reshape."""
@@ -17,6 +18,7 @@ CLIPPING = {"nn.relu", "clip", "maximum", "minimum", "reshape", "squeeze", "expa
 RULES: dict[str, Callable[[StepBuilder, Any], Any]] = {
     "dequantize": conversions.dequantize,
     "quantize": conversions.quantize,
+    "Requantize": conversions.requantize,
     "astype": conversions.astype,
     "nn.conv2d": products.conv2d,
     "matmul": products.matmul,
@@ -43,7 +45,7 @@ def lower_binding(builder: StepBuilder, var: Any, value: Any) -> None:
     # A binding to a variable only gives it another name.
     result = builder.value_of(value)
     if result is None:
-        name = str(getattr(getattr(value, "op", None), "name", "")).removeprefix("relax.")
+        name = form_of(value).get("kind") or str(getattr(getattr(value, "op", None), "name", "")).removeprefix("relax.")
         rule = RULES.get(name)
         if rule is None:
             raise Unsupported(f"VTA has no {name.split('.')[-1] or 'such operator'}")

@@ -14,6 +14,7 @@ from pipeline.frontends.relay.extents import numbers, plain
 from pipeline.frontends.relay.scalars import DTYPES
 from pipeline.model.passes.bindings import array, constant, kernels, operands
 from pipeline.model.passes.fold_constants import fold
+from pipeline.model.requantization import Requantization
 
 LARGEST_TENSOR = 2**33
 """Bytes; a larger one is taken for a mistake in the program."""
@@ -50,6 +51,12 @@ class BindingBuilder:
         call = self._relax.call_te(function, *operands, primfunc_name_hint=function.__name__, **options)
         self.kernels.update(kernels(self._relax.get()))
         return self.emit(call)
+
+    def requantize(self, x: Any, requantization: Requantization) -> Any:
+        """Bind a requantisation; as `emit`."""
+        call = requantization.call(self._relax, x)
+        self.kernels.update(kernels(self._relax.get()))
+        return x if call is x else self.emit(call)
 
     def emit(self, call: Any) -> Any:
         """Bind a call of variables and constants; return its result.

@@ -13,7 +13,8 @@ from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.errors import PlanError
 from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 from pipeline.split.planning.planner import Planner
 from tests.support.planning import plan_with_times
 from tests.support.small_plans import host, last_operators

@@ -16,7 +16,7 @@ from pipeline.frontends.relay.operators import elementwise, pooling
 from pipeline.frontends.relay.operators.common import Converter, cast, reshape
 from pipeline.frontends.relay.operators.rescaling import (
     fixed_point,
-    multiplier_and_shift,
+    multiplier_of,
     requantize,
     saturate,
     subtract_zero_point,
@@ -81,9 +81,9 @@ def _leaky_relu(  # noqa: PLR0913, PLR0917 - Relay's operands
         raise ModelError(f"alpha={alpha} is not supported; it must be between 0 and 1")
     zero_point = constant_values(zero, "a zero point")
     scaled_value = requantize(builder, x, scale, zero, out_scale, out_zero, "int32")
-    scaled_negatives = fixed_point(builder, scaled_value, *multiplier_and_shift(alpha))
+    scaled_negatives = fixed_point(builder, scaled_value, multiplier_of(np.array(alpha)))
     centre = reshape(builder, cast(builder, out_zero, "int32"), (1,))
-    centre_share = fixed_point(builder, centre, *multiplier_and_shift(1 - alpha))
+    centre_share = fixed_point(builder, centre, multiplier_of(np.array(1 - alpha)))
     negative = builder.emit(op.less(cast(builder, x, "int32"), builder.constant(zero_point.reshape(()), "int32")))
     result = builder.emit(op.where(negative, builder.emit(op.add(scaled_negatives, centre_share)), scaled_value))
     return saturate(builder, result, dtype(x))
@@ -98,6 +98,8 @@ def _avg_pool2d(  # noqa: PLR0913, PLR0917 - Relay's operands
     """
     differences = cast(builder, subtract_zero_point(builder, x, zero), "int32")
     average = pooling.TABLE["nn.avg_pool2d"](builder, attrs, differences)
+    # TVM computes an average of 32 bits in 64, whatever its type says.
+    average = builder.emit(op.astype(average, "int64"))
     # Zero points were subtracted before, so that padding with zeros is padding with them.
     zero_of_sums = builder.constant(0, "int32")
     return requantize(builder, average, scale, zero_of_sums, out_scale, out_zero, dtype(x))

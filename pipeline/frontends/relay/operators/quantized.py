@@ -32,6 +32,7 @@ from pipeline.frontends.relay.operators.rescaling import (
     single_scale,
     subtract_zero_point,
 )
+from pipeline.model.requantization import Multiplier
 
 op = relax.op
 
@@ -139,7 +140,8 @@ def _concatenate(  # noqa: PLR0913, PLR0917 - Relay's operands
 
 
 def _fixed_point_multiply(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-    return fixed_point(builder, x, attrs.integer("multiplier"), attrs.integer("shift"))
+    numbers = (np.array([attrs.integer(name)], np.int64) for name in ("multiplier", "shift"))
+    return fixed_point(builder, x, Multiplier(*numbers))
 
 
 TABLE: dict[str, Converter] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,56 +13,45 @@ from pipeline.errors import ModelError
 from pipeline.frontends.relay.builder import BindingBuilder, check_dtype, constant_values, dtype, shape
 from pipeline.frontends.relay.operators.common import align_with_axis, cast
 from pipeline.frontends.relay.operators.elementwise import clip, round_away_from_zero
+from pipeline.model.requantization import (
+    FRACTION_BITS,
+    OUTWARD,
+    UPWARD,
+    Multiplier,
+    Requantization,
+    multiplier_and_shift,
+)
 
 op = relax.op
 
-# TVM's qnn::GetFixedPointMultiplierShift: a 32-bit number whose highest bit but the sign is set.
-_FRACTION_BITS = 31
+_INT32 = (-(1 << 31), (1 << 31) - 1)
+
+_ROUNDINGS = {"UPWARD": UPWARD, "TONEAREST": OUTWARD}
+"""Roundings of halves by Relay's names: up, and away from zero."""
 
 
-def multiplier_and_shift(factor: float) -> tuple[int, int]:
-    """Return a factor as 31-bit integer and power of two."""
-    fraction, exponent = math.frexp(factor)
-    # C rounds halves away from zero; the factor is positive.
-    multiplier = math.floor(fraction * 2**_FRACTION_BITS + 0.5)
-    # Rounding may carry to 2**31, which 32 bits cannot hold: half of it, and twice the power.
-    return (multiplier // 2, exponent + 1) if multiplier == 2**_FRACTION_BITS else (multiplier, exponent)
+def fixed_point(builder: BindingBuilder, x: Any, multiplier: Multiplier) -> Any:
+    """Return numbers times a multiplier, halves rounded up, as int32.
 
-
-def fixed_point(  # noqa: PLR0913, PLR0917 - what belongs to the factor stays together
-    builder: BindingBuilder, x: Any, multiplier: Any, shift: Any, rounding: str = "UPWARD", number: int = 0
-) -> Any:
-    """Return ``x * multiplier * 2**(shift - 31)`` as int32.
-
-    Parameters
-    ----------
-    multiplier, shift : int or numpy.ndarray
-        One for all, or one for each position along the axis `number`.
-    rounding : str
-        ``"UPWARD"`` rounds halves up, ``"TONEAREST"`` away from zero.
+    Raises
+    ------
+    ModelError
+        If products may not fit 64 bits.
     """
-    multiplier, shift = np.array(multiplier, np.int64), np.array(shift, np.int64)
+    return builder.requantize(x, _scale(multiplier))
+
+
+def multiplier_of(factors: np.ndarray) -> Multiplier:
+    """Return factors as TVM's GetFixedPointMultiplierShift does."""
+    pairs = np.array([multiplier_and_shift(float(factor)) for factor in factors.reshape(-1)], np.int64)
+    return Multiplier(*pairs.T)
+
+
+def _scale(multiplier: Multiplier, rounding: str = UPWARD, axis: int = -1) -> Requantization:
     # Beyond these the product with 32 bits leaves 64, and a shift leaves what LLVM defines.
-    if np.any(np.abs(multiplier) >= 2**32) or np.any(np.abs(shift) > _FRACTION_BITS):
-        raise ModelError(f"the multiplier {multiplier} with the shift {shift} is not supported")
-
-    def constant(values: np.ndarray) -> Any:
-        return align_with_axis(builder, builder.constant(values, "int64"), x, number)
-
-    # A positive shift happens before the product and a negative one after it, so that no bit is lost early.
-    shift_right = _FRACTION_BITS + np.maximum(-shift, 0)
-    scaled = cast(builder, x, "int64")
-    if np.any(shift > 0):
-        scaled = builder.emit(op.left_shift(scaled, constant(np.maximum(shift, 0))))
-    scaled = builder.emit(op.multiply(scaled, constant(multiplier)))
-    half = constant(np.left_shift(1, shift_right - 1))
-    # The shift rounds down; one less than a half keeps halves of negative numbers from going up.
-    if rounding == "TONEAREST":
-        half_of_negatives = constant(np.left_shift(1, shift_right - 1) - 1)
-        negative = builder.emit(op.less(scaled, builder.constant(0, "int64")))
-        half = builder.emit(op.where(negative, half_of_negatives, half))
-    scaled = builder.emit(op.right_shift(builder.emit(op.add(scaled, half)), constant(shift_right)))
-    return cast(builder, scaled, "int32")
+    if np.any(np.abs(multiplier.mantissa) >= 2**32) or np.any(np.abs(multiplier.shift) > FRACTION_BITS):
+        raise ModelError(f"the multiplier {multiplier.mantissa} with the shift {multiplier.shift} is not supported")
+    return multiplier.scale(rounding, axis)
 
 
 def align_scales(builder: BindingBuilder, x: Any, values: Any, number: int, kind: str) -> Any:
@@ -117,24 +107,30 @@ def requantize(  # noqa: PLR0913, PLR0917 - two pairs of scale and zero point, a
     x = subtract_zero_point(builder, x, zero_point, number)
     if compute.startswith("float"):
         x = _rescale_by_float(builder, x, factors.astype(compute), out_zero_point, number, rounding)
-    else:
-        x = _rescale_by_fixed_point(builder, x, factors, out_zero_point, number, rounding)
-    return saturate(builder, x, target)
+        return saturate(builder, x, target)
+    return _rescale_by_fixed_point(builder, x, _scale_of(x, factors, number, rounding), out_zero_point, number, target)
+
+
+def _scale_of(x: Any, factors: np.ndarray, number: int, rounding: str) -> Requantization:
+    if np.any(factors <= 0) or not np.all(np.isfinite(factors)):
+        raise ModelError("scales must be positive")
+    # Equal scales need no multiplication.
+    if np.all(factors == 1):
+        return Requantization()
+    return _scale(multiplier_of(factors), _ROUNDINGS[rounding], number - len(shape(x)))
 
 
 def _rescale_by_fixed_point(  # noqa: PLR0913, PLR0917 - all of a scale
-    builder: BindingBuilder, x: Any, factors: np.ndarray, zero_point: Any, number: int, rounding: str
+    builder: BindingBuilder, x: Any, scale: Requantization, zero_point: Any, number: int, target: str
 ) -> Any:
-    """Multiply in 64 bits, bit for bit as TVM's default."""
-    if np.any(factors <= 0) or not np.all(np.isfinite(factors)):
-        raise ModelError("scales must be positive")
+    """Multiply in 64 bits, as TVM does by default, so that results agree to the last bit."""
     x = cast(builder, x, "int32")
-    # Equal scales need no multiplication.
-    if np.any(factors != 1):
-        pairs = np.array([multiplier_and_shift(float(factor)) for factor in factors.reshape(-1)], np.int64)
-        multiplier, shift = pairs[0] if len(pairs) == 1 else pairs.T
-        x = fixed_point(builder, x, multiplier, shift, rounding, number)
-    return _add_zero_point(builder, x, zero_point, number)
+    zeros, limits = constant_values(zero_point, "a zero point"), np.iinfo(check_dtype(target))
+    if zeros.size > 1:
+        shifted = _add_zero_point(builder, builder.requantize(x, scale), zero_point, number)
+        return saturate(builder, shifted, target)
+    low, high = (int(np.clip(limit, *_INT32)) for limit in (limits.min, limits.max))
+    return builder.requantize(x, replace(scale, zero=int(zeros.item()), low=low, high=high, dtype=target))
 
 
 def _rescale_by_float(  # noqa: PLR0913, PLR0917 - all of a scale

@@ -12,7 +12,8 @@ import numpy as np
 from pipeline.core import packed_model
 from pipeline.core.board.board_checks import FAMILIES
 from pipeline.model.operators import operator_family
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 
 # Whatever else is in a group takes longer, and is what its family says.
 _LIGHTEST = ("elementwise", "movement")
@@ -97,7 +98,11 @@ def group_family(group: Sequence[Operator]) -> str:
 
 def group_families(group: Sequence[Operator]) -> set[str]:
     """Return the families of all operators of a fused group."""
-    return {operator_family(operator.kind, operator.lines[0].value if operator.lines else None) for operator in group}
+    return {
+        operator_family(call.kind, call.lines[0].value if call.lines else None)
+        for operator in group
+        for call in operator.calls
+    }
 
 
 def _heaviest(families: set[str]) -> str:

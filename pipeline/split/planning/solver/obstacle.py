@@ -10,7 +10,8 @@ import numpy as np
 
 from pipeline.core.board.board import Board, Device
 from pipeline.core.board.transfer_costs import enter_s, leave_s
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 from pipeline.split.offload import Refusals
 from pipeline.split.planning.problem.pins import Pins
 from pipeline.split.planning.problem.problem import Problem

@@ -13,7 +13,8 @@ from pipeline.core.board.transfer_costs import enter_s, leave_s
 from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.errors import PlanError
 from pipeline.prediction.predict import predict
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 from pipeline.split.orders import GroupDag, as_ordered
 from pipeline.split.planning.orders.downsets import sample_downsets
 from pipeline.split.planning.planner import Planner

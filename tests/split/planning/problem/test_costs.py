@@ -12,7 +12,8 @@ from pipeline.core.board.board import Device
 from pipeline.core.board.board_checks import FAMILIES
 from pipeline.core.board.device_kinds import CPU_EFFICIENCY, OTHER_EFFICIENCY
 from pipeline.core.plan.plan import TensorSpec
-from pipeline.split.graph import Graph, Operator
+from pipeline.split.graph import Graph
+from pipeline.split.model_operators import Operator
 from pipeline.split.planning.problem import costs, group_work
 from tests.support.onnx_models import node, save, weights
 
