@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pipeline.frontends.relay.operators.rescaling import multiplier_and_shift
+from pipeline.model.requantization import multiplier_and_shift
 from tests.support.relay_programs import apply, random
 
 BYTES = random(2, 4, 5, 5, dtype="int8")

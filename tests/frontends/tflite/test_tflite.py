@@ -222,9 +222,10 @@ def test_operations_do_not_depend_on_the_layout_of_weights(tmp_path: Path) -> No
     """TFLite has channels last, in data and in kernels, and its depthwise kernels are of yet another order."""
     graph = pipeline.read(classifier(tmp_path / "m.tflite"))
     flops = [operator.flops for operator in graph.operators if operator.kind == "conv2d"]
-    assert flops == [2 * 64 * 8 * 9 * 3, 2 * 64 * 8 * 9, 2 * 64 * 8 * 9 * 8]
-    convolutions = [operator for operator in graph.operators if operator.kind == "conv2d"]
-    families = [operator_family(operator.kind, operator.lines[0].value) for operator in convolutions]
+    # With a bias and an activation.
+    assert flops == [2 * 64 * 8 * (each + 1) for each in (9 * 3, 9, 9 * 8)]
+    convolutions = [call for operator in graph.operators for call in operator.calls if call.kind == "conv2d"]
+    families = [operator_family(call.kind, call.lines[0].value) for call in convolutions]
     assert families == ["convolution", "depthwise", "convolution"]
 
 
