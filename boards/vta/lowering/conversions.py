@@ -9,7 +9,6 @@ import numpy as np
 from boards.vta.lowering import constants
 from boards.vta.lowering.step_builder import StepBuilder
 from boards.vta.lowering.values import HALF, MemoryTensor, TensorCopy, UnroundedSums, Unsupported, unbounded_sums
-from pipeline.model.requantization import NONE, UPWARD, Requantization
 
 
 def dequantize(builder: StepBuilder, call: Any) -> Any:
@@ -39,6 +38,8 @@ def astype(builder: StepBuilder, call: Any) -> Any:
 
 def requantize(builder: StepBuilder, call: Any) -> Any:
     """Return sums on another scale, whose factor is a power of two."""
+    from pipeline.model.requantization import NONE, UPWARD, Requantization
+
     form = Requantization.of(call)
     assert form is not None  # noqa: S101 - asked before
     sums = builder.sums(call.args[1].fields[0])
