@@ -10,7 +10,6 @@ import numpy as np
 from boards.vta.lowering import arithmetic, conversions, pooling, products, shapes
 from boards.vta.lowering.step_builder import StepBuilder
 from boards.vta.lowering.values import UnroundedSums, Unsupported
-from pipeline.model.passes.bindings import form_of
 
 CLIPPING = {"nn.relu", "clip", "maximum", "minimum", "reshape", "squeeze", "expand_dims"}
 """Operators from bytes to bytes: they clip or reshape."""
@@ -42,6 +41,8 @@ RULES: dict[str, Callable[[StepBuilder, Any], Any]] = {
 
 def lower_binding(builder: StepBuilder, var: Any, value: Any) -> None:
     """Follow the binding of a variable, or raise `Unsupported`."""
+    from pipeline.model.passes.bindings import form_of
+
     # A binding to a variable only gives it another name.
     result = builder.value_of(value)
     if result is None:
