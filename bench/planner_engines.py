@@ -33,7 +33,7 @@ import pipeline
 from pipeline.core.plan.plan import Plan
 from pipeline.errors import PlanError
 from pipeline.prediction.predict import predict
-from pipeline.split.planning import arrangement, goal_search, planner, small_graph, timed_graph
+from pipeline.split.planning import arrangement, goal_search, small_graph, timed_graph
 from pipeline.split.planning.orders import division
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.solver import candidates, chain_solver, lagrangian, solver
@@ -52,7 +52,6 @@ ENGINES: dict[str, Replacement] = {
     "orders of little latency": (division.Division, "prompt_order", lambda *_: (None, np.inf)),
     "borrowing": (timed_graph.TimedGraph, "add_heterogeneous", lambda _, __, problem, **___: problem),
     "refinement of borrowing": (goal_search, "refine", lambda *_: []),
-    "own order after borrowing": (planner, "in_own_order_if_better", lambda arranged, _, **__: arranged),
     "candidates by prediction": (candidates, "_fast_candidates", lambda *_: []),
     "little latency": (goal_search, "prefer_prompt", lambda _, solution, *__: solution),
     "labels": (solver.Solver, "_search_labels", lambda _, __, low, *___: (LabelResult(None, complete=False), low)),
@@ -61,7 +60,7 @@ ENGINES: dict[str, Replacement] = {
 }
 """Search engine -> the name that it is called by, and what stands in its place without it."""
 
-SMALL_GROUPS, SMALL_SEEDS = (3, 4, 5, 6), 40
+SMALL_GROUPS, SMALL_SEEDS = (3, 4, 5, 6), 12
 LIMIT = 1.01
 """Cost ratio from which a plan counts as worse."""
 

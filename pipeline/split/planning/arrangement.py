@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.errors import PlanError
 from pipeline.split.orders import GroupDag
 from pipeline.split.planning.goal_search import WORTH_IT, GoalSearch
 from pipeline.split.planning.orders.division import MOST_GROUPS, ORDER_WORTH_IT, Division
 from pipeline.split.planning.problem.board_processors import board_processors
 from pipeline.split.planning.small_graph import SmallGraph
 from pipeline.split.planning.solver.candidates import Candidate, choose
-from pipeline.split.planning.solver.solution import Solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,16 +119,3 @@ def best_arrangement(
         return candidates[id(choose(in_reach, goal, fps, ORDER_WORTH_IT, least_latency))]
     # What is told of the fastest one is why there is no plan.
     return min(arrangements, key=lambda arrangement: arrangement.division.pace)
-
-
-def in_own_order_if_better(
-    arranged: tuple[GoalSearch, Solution], unordered: GoalSearch, *, heterogeneous: bool
-) -> tuple[GoalSearch, Solution]:
-    """Return the own order's result if better than the arranged one."""
-    try:
-        solution = unordered.solve(arrange(unordered, is_free=False).division, heterogeneous=heterogeneous)
-    except PlanError:
-        return arranged
-    values = {"throughput": "interval", "latency": "latency", "energy": "joules"}
-    is_better = getattr(solution, values[unordered.goal]) < getattr(arranged[1], values[unordered.goal])
-    return (unordered, solution) if is_better else arranged

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import Plan
-from pipeline.split.planning.arrangement import arrange, in_own_order_if_better
+from pipeline.split.planning.arrangement import arrange
 from pipeline.split.planning.goal_search import GoalSearch
 from pipeline.split.planning.placement import Placement
 from pipeline.split.planning.problem import pins, queues
@@ -53,9 +53,6 @@ class Planner(TimedGraph):
         arrangement = arrange(unordered)
         search = arrangement.search
         solution = search.solve(arrangement.division, heterogeneous=heterogeneous)
-        if search.timed is not self and any(stage.choice.paths for stage in solution.stages):
-            # Stages that borrow devices were not thought of when the order was chosen.
-            search, solution = in_own_order_if_better((search, solution), unordered, heterogeneous=heterogeneous)
         timed = search.timed
         order = () if timed is self else tuple(operator.name for operator in timed.graph.operators)
         plan = replace(timed.build(solution), unsplit_seconds=self.unsplit_seconds, order=order)
