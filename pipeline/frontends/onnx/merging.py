@@ -14,15 +14,7 @@ LARGEST_BYTES = 2**31 - 2**20
 
 
 def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[int]) -> bytes | None:
-    """Return one model of `parts`; None if impossible or too large.
-
-    Parameters
-    ----------
-    parts : sequence of PackedPart
-        In an order in which each comes behind those it reads of.
-    inputs, outputs : sequence of int
-        The numbers of the model's values, in order.
-    """
+    """Return one model of `parts`; None if impossible or too large."""
     if sum(len(part.model) for part in parts) > LARGEST_BYTES:
         return None
     models = [onnx.ModelProto.FromString(part.model) for part in parts]

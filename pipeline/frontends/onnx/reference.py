@@ -21,17 +21,7 @@ _SUPPORTED = re.compile(r"max supported IR version: (\d+)")
 
 
 def evaluate(model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool = False, runs: int = 1) -> list[Any]:
-    """Return ONNX Runtime's outputs for a frame.
-
-    Parameters
-    ----------
-    frame : mapping of str to numpy.ndarray
-        The inputs by name.
-    alternative : bool
-        Let it fuse operators, whose kernels round otherwise.
-    runs : int
-        Number of runs; the outputs are those of the last one.
-    """
+    """Return ONNX Runtime's outputs for a frame, as an `alternative` of fused operators."""
     session = open_session(model, _quiet_options() if alternative else literal_options())
     return [_run(session, frame) for _ in range(runs)][-1]
 

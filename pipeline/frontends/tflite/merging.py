@@ -15,13 +15,6 @@ def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[
     """Return one file of `parts`; None with subgraphs.
 
     Graphs know each other by their positions.
-
-    Parameters
-    ----------
-    parts : sequence of PackedPart
-        In an order in which each comes behind those it reads of.
-    inputs, outputs : sequence of int
-        The numbers of the file's values, in order.
     """
     import flatbuffers
 

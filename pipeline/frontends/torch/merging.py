@@ -11,15 +11,7 @@ from pipeline.core.packed_model import PackedPart
 
 
 def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """Return one packed model of `parts`, see `pipeline.executor.torch_program`.
-
-    Parameters
-    ----------
-    parts : sequence of PackedPart
-        In an order in which each comes behind those it reads of.
-    inputs, outputs : sequence of int
-        The numbers of the values, in order.
-    """
+    """Return one packed model of `parts`, see `pipeline.executor.torch_program`."""
     # Behind all numbers that parts have in common.
     fresh_numbers = itertools.count(1 + max(number for part in parts for number in (*part.inputs, *part.outputs)))
     calls = []

@@ -20,17 +20,7 @@ ALTERNATIVE = ""
 def evaluate(
     model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool = False, runs: int = 1
 ) -> list[np.ndarray]:
-    """Return a program's outputs for a frame.
-
-    Parameters
-    ----------
-    frame : mapping of str to numpy.ndarray
-        The inputs by name.
-    alternative : bool
-        Has no meaning here: there is one set of kernels.
-    runs : int
-        Number of runs; the tensors are those of the last one.
-    """
+    """Return a program's outputs for a frame."""
     del alternative
     program, positional, keywords = _arguments(model, frame)
     module = program.module()
