@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import pipeline
@@ -154,3 +155,26 @@ def test_what_comes_before_the_product_may_join_it(tmp_path: Path) -> None:
     path = save(tmp_path / "model.onnx", nodes, {"x": (1, 2, 6), "r": (2, 2, 24)}, ["y"], constants)
     values = frame(graph := pipeline.read(path))
     assert_close(in_stages(graph, [], values), by_onnxruntime(path, values))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "has_kernel"),
+    [(onnx.TensorProto.FLOAT, True), (onnx.TensorProto.DOUBLE, False)],
+    ids=["float32", "float64"],
+)
+@pytest.mark.parametrize("is_constant", [True, False], ids=["weights", "data"])
+def test_products_of_float32_have_a_kernel(tmp_path: Path, dtype: int, has_kernel: bool, is_constant: bool) -> None:
+    """The general schedule would take many times as long."""
+    kind = onnx.helper.tensor_dtype_to_np_dtype(dtype)
+    inputs, constants = {"x": (2, 16, 24)}, {}
+    if is_constant:
+        constants["w"] = weights(24, 32).astype(kind)
+    else:
+        inputs["w"] = (2, 24, 32)
+    dtypes = dict.fromkeys((*inputs, "y"), dtype)
+    graph = pipeline.read(
+        save(tmp_path / "m.onnx", [node("MatMul", "x w", "y")], inputs, ["y"], constants, dtypes=dtypes)
+    )
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False, verify=False)
+    kinds = {operator.kind for stage in bundle.general for operator in stage.operators}
+    assert ("matmul" not in kinds) == has_kernel
