@@ -30,9 +30,7 @@ def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:
     element = _Element(block, shape)
     if not element.is_elementwise:
         return None
-    attributes = {str(key): value for key, value in function.attrs.items()}
-    statement = _statement(element, shape, cpu, cores)
-    return tirx.PrimFunc(list(function.params), statement).with_attr({**attributes, "s_tir": True})
+    return function.with_body(_statement(element, shape, cpu, cores)).with_attr("s_tir", True)
 
 
 def _statement(element: _Element, shape: Sequence[int], cpu: Microarchitecture, cores: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from tvm.ir import Call
 
 from pipeline.executor.kernels import anchor
 from pipeline.executor.kernels.anchor import FusedGroup
-from pipeline.executor.kernels.layout.expressions import rebuild
+from pipeline.model.passes.bindings import operands
 
 
 def overwrite_operands(module: Any, fits: Callable[[FusedGroup], bool]) -> tuple[Any, dict[str, FusedGroup]]:
@@ -95,14 +94,11 @@ def _is_kernel_call(value: Any) -> bool:
 def _users(main: Any, bindings: Sequence[Any]) -> dict[Any, list[int]]:
     """Return the readers per variable; a non-kernel reader counts as the end."""
     users: dict[Any, list[int]] = {}
-
-    def note(value: Any, *, reader: int) -> Any:
-        if isinstance(value, relax.Var):
-            users.setdefault(value, []).append(reader)
-        return value
-
-    for position, binding in enumerate(bindings):
-        reader = position if _is_kernel_call(binding.value) else len(bindings)
-        rebuild(binding.value, functools.partial(note, reader=reader))
-    rebuild(main.body.body, functools.partial(note, reader=len(bindings)))
+    end = len(bindings)
+    readers = [position if _is_kernel_call(binding.value) else end for position, binding in enumerate(bindings)]
+    values = [*(binding.value for binding in bindings), main.body.body]
+    for value, reader in zip(values, [*readers, end], strict=True):
+        for operand in operands(value):
+            if isinstance(operand, relax.Var):
+                users.setdefault(operand, []).append(reader)
     return users

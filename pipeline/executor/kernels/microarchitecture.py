@@ -134,7 +134,8 @@ def of_target(target: Any) -> Microarchitecture:
     is_arm64 = triple.startswith(("aarch64", "arm64"))
     registers = 32 if lanes == 16 or is_arm64 else 16
     # A target says nothing of caches: only those of this very processor can be looked up.
-    is_host = str(target.attrs.get("mcpu", "")) in _scheduled_names(str(codegen.llvm_get_system_cpu()))
+    host = str(codegen.llvm_get_system_cpu())
+    is_host = str(target.attrs.get("mcpu", "")) in {host, SCHEDULED_AS.get(host, host)}
     l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if is_host else (0, 0)
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
@@ -150,10 +151,6 @@ def _describe_arm(cpu: Microarchitecture, core: _ArmCore, l1_bytes: int) -> Micr
         cpu, l1_bytes=l1_bytes or core.l1_kib * KIB, way_bytes=way_bytes, lane_products=True,
         in_order=core.in_order, ports=core.ports, latency=core.latency,
     )  # fmt: skip
-
-
-def _scheduled_names(cpu: str) -> set[str]:
-    return {cpu, SCHEDULED_AS.get(cpu, cpu)}
 
 
 def _arm_core(target: Any) -> _ArmCore:

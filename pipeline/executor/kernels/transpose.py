@@ -34,8 +34,7 @@ def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:
         return None
     source, target = function.params
     statement = _statement(axes, cpu, (source, target), cores)
-    attributes = {str(key): value for key, value in function.attrs.items()}
-    return tirx.PrimFunc([source, target], statement).with_attr({**attributes, "s_tir": True})
+    return function.with_body(statement).with_attr("s_tir", True)
 
 
 def _axes(block: Any) -> list[StridedAxis] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,14 +53,3 @@ def is_static(*values: Any) -> bool:
 def extents(ty: Any) -> tuple[int, ...]:
     """Return the shape of a type."""
     return tuple(int(extent) for extent in ty.shape)
-
-
-def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return an expression with `change` applied to its operands."""
-    if isinstance(value, Call):
-        return Call(value.op, [rebuild(operand, change) for operand in value.args], value.attrs, value.ty_args)
-    if isinstance(value, relax.Tuple):
-        return relax.Tuple([rebuild(field, change) for field in value.fields])
-    if isinstance(value, relax.TupleGetItem):
-        return relax.TupleGetItem(change(value.tuple_value), value.index)
-    return change(value)

@@ -8,8 +8,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
-from pipeline.executor.kernels.layout.expressions import AXIS, TO_LAST, extents, is_image, name_of, rebuild
+from pipeline.executor.kernels.layout.expressions import AXIS, TO_LAST, extents, is_image, name_of
 from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
+from pipeline.model.passes.bindings import replace
 from pipeline.model.requantization import Requantization
 
 # Element by element, so that any layout does; several operands are broadcast.
@@ -49,7 +50,7 @@ def _elementwise(rewriter: Rewriter, call: Any) -> Any:
     if not any(rewriter.is_last(tensor) for tensor in tensors) or not all(_fits(tensor) for tensor in tensors):
         return None
     # Shapes, scalars and attributes that are operands have no layout.
-    return rebuild(call, lambda node: _image(rewriter, node) if isinstance(node, relax.Var | GenericConst) else node)
+    return replace(call, lambda node: _image(rewriter, node) if isinstance(node, relax.Var | GenericConst) else node)
 
 
 def _requantize(rewriter: Rewriter, call: Any) -> Any:

@@ -8,9 +8,10 @@ import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
-from pipeline.executor.kernels.layout.expressions import constant, extents, is_static, name_of, rebuild
+from pipeline.executor.kernels.layout.expressions import constant, extents, is_static, name_of
 from pipeline.executor.kernels.layout.layout_agnostic import ELEMENTWISE
 from pipeline.executor.kernels.layout.rewriter import LineLayout, ModelLayout, Rewrite, Rewriter
+from pipeline.model.passes.bindings import replace
 
 # Axis of an image of one row, channels last, that an axis of batch, channels, length is.
 _AXIS = {0: 0, 1: 3, 2: 2}
@@ -87,7 +88,7 @@ def _elementwise(rewriter: Rewriter, call: Any) -> Any:
     tensors = [argument for argument in call.args if isinstance(argument, relax.Var | GenericConst)]
     if not any(rewriter.is_line(tensor) for tensor in tensors) or not all(_fits(tensor) for tensor in tensors):
         return None
-    return LineLayout(rebuild(call, lambda node: _operand(rewriter, node)))
+    return LineLayout(replace(call, lambda node: _operand(rewriter, node)))
 
 
 def _fits(value: Any) -> bool:

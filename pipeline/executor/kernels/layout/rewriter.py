@@ -20,9 +20,9 @@ from pipeline.executor.kernels.layout.expressions import (
     is_image,
     layout_of,
     name_of,
-    rebuild,
 )
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.model.passes.bindings import replace
 
 TURNED = "turned:"
 """Name prefix of a transposed tensor, to tell it from the model's."""
@@ -217,7 +217,7 @@ class Rewriter:
         value = self.match(binding.value)
         # No rewrite takes it: it runs in the model's own layout, on operands turned back where they need it.
         if value is None:
-            self._plain_values[binding.var] = self.builder.emit(rebuild(binding.value, self.plain), name)
+            self._plain_values[binding.var] = self.builder.emit(replace(binding.value, self.plain), name)
         elif isinstance(value, ModelLayout):
             self._plain_values[binding.var] = self.builder.emit(value.value, name)
         elif isinstance(value, LineLayout):

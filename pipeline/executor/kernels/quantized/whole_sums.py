@@ -16,11 +16,12 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, GenericConst
 
-from pipeline.executor.kernels.layout.expressions import constant, extents, is_image, is_static, name_of, rebuild
+from pipeline.executor.kernels.layout.expressions import constant, extents, is_image, is_static, name_of
 from pipeline.executor.kernels.layout.rewriter import LineLayout, ModelLayout, Rewriter
 from pipeline.executor.kernels.quantized import integer_sums, rescaling
 from pipeline.executor.kernels.quantized.integer_sums import IntegerSums
 from pipeline.executor.kernels.quantized.rescaling import scale_of
+from pipeline.model.passes.bindings import replace
 
 PRODUCTS = frozenset({"matmul", *(f"nn.conv{rank}d{suffix}" for rank in (1, 2, 3) for suffix in ("", "_transpose"))})
 """Operators that sum products."""
@@ -160,7 +161,7 @@ def _slice(rewriter: Rewriter, numbers: Any, axis: int, part: tuple[int, int]) -
 def _multiply(rewriter: Rewriter, call: Any, multiply: Callable[[Any], Any]) -> Any:
     product = rewriter.builder.normalize(call)
     value = multiply(product)
-    return ModelLayout(rebuild(product, rewriter.plain)) if value is None else value
+    return ModelLayout(replace(product, rewriter.plain)) if value is None else value
 
 
 def _join(rewriter: Rewriter, call: Any, values: list[Any], unit: np.ndarray, channels: int) -> IntegerSums:

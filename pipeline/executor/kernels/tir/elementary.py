@@ -52,9 +52,7 @@ def without_library(function: Any) -> Any:
             return result
         return tirx.call_intrin(str(node.ty.dtype), tvm.ir.Op.get(_own_name(name)), *result.args)
 
-    body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, call)])
-    attributes = {str(key): value for key, value in function.attrs.items()}
-    return tirx.PrimFunc(list(function.params), body).with_attr(attributes)
+    return function.with_body(tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, call)]))
 
 
 def _can_hold(value: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import te, tirx, topi
 from tvm.ir import GenericConst
@@ -24,10 +23,7 @@ def limits_first(function: Any) -> Any:
             return type(pair)(result.b, result.a)
         return result
 
-    body = tvm_ffi.structural_mutate(function.body, [(tirx.Max, order), (tirx.Min, order)])
-    return tirx.PrimFunc(list(function.params), body).with_attr(
-        {str(key): value for key, value in function.attrs.items()}
-    )
+    return function.with_body(tvm_ffi.structural_mutate(function.body, [(tirx.Max, order), (tirx.Min, order)]))
 
 
 def _is_limit(value: Any) -> bool:
@@ -36,16 +32,7 @@ def _is_limit(value: Any) -> bool:
 
 def limits_pass() -> Any:
     """Return the pass applying `limits_first` to a module's kernels."""
-
-    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
-    def run(module: Any, _: Any) -> Any:
-        functions = {
-            name: limits_first(function) if isinstance(function, tirx.PrimFunc) else function
-            for name, function in module.functions.items()
-        }
-        return tvm.IRModule(functions, attrs=module.attrs)
-
-    return run
+    return tirx.transform.prim_func_pass(lambda function, *_: limits_first(function), opt_level=0, name="LimitsFirst")
 
 
 def legalizations() -> dict[str, Any]:

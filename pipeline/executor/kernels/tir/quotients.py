@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import prim
@@ -15,16 +14,7 @@ _NARROW = {"int8", "int16"}
 
 def widen_pass() -> Any:
     """Return the pass dividing in C's ``int``, truncated afterwards."""
-
-    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
-    def run(module: Any, _: Any) -> Any:
-        functions = {
-            name: _widen(function) if isinstance(function, tirx.PrimFunc) else function
-            for name, function in module.functions.items()
-        }
-        return tvm.IRModule(functions, attrs=module.attrs)
-
-    return run
+    return tirx.transform.prim_func_pass(lambda function, *_: _widen(function), opt_level=0, name="WidenQuotients")
 
 
 def _widen(function: Any) -> Any:
@@ -36,7 +26,4 @@ def _widen(function: Any) -> Any:
             return division
         return type(division)(division.a.astype("int32"), division.b.astype("int32")).astype(dtype)
 
-    body = tvm_ffi.structural_mutate(function.body, [(kind, widen) for kind in _DIVISIONS])
-    return tirx.PrimFunc(list(function.params), body).with_attr(
-        {str(key): value for key, value in function.attrs.items()}
-    )
+    return function.with_body(tvm_ffi.structural_mutate(function.body, [(kind, widen) for kind in _DIVISIONS]))

@@ -29,27 +29,16 @@ def pipeline_for(target: Any) -> str:
     return PIPELINE if host_target.needs(target)[0] == "x86_64" else "default"
 
 
-@tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
-def _mask_pass(module: Any, _: Any) -> Any:
-    functions = {
-        name: mask(function) if isinstance(function, tirx.PrimFunc) else function
-        for name, function in module.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=module.attrs)
-
-
 def _passes() -> tuple[Any, Any, Any]:
     lowering, *finalization = compilation_pipeline.get_tir_pipeline("default")
     # Last, since TVM's passes look into remainders too, and simplify most of them.
-    return (tvm.transform.Sequential([lowering, _mask_pass]), *finalization)
+    masking = tirx.transform.prim_func_pass(lambda function, *_: mask(function), opt_level=0, name="MaskRemainders")
+    return (tvm.transform.Sequential([lowering, masking]), *finalization)
 
 
 def mask(function: Any) -> Any:
     """Rewrite the remainders in a function's loops."""
-    body = tvm_ffi.structural_mutate(function.body, [(tirx.For, lambda loop, _: _mask_loop(loop))])
-    return tirx.PrimFunc(list(function.params), body, function.ret_type).with_attr(
-        {str(key): value for key, value in function.attrs.items()}
-    )
+    return function.with_body(tvm_ffi.structural_mutate(function.body, [(tirx.For, lambda loop, _: _mask_loop(loop))]))
 
 
 def _mask_loop(loop: Any) -> Any:
