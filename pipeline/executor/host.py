@@ -27,7 +27,7 @@ _PER_PROCESSOR_AND_CYCLE = 128 * 2 * 0.4
 
 def board() -> Board:
     """Describe this machine: usable CPU cores and other usable devices."""
-    cores = usable_cores()
+    cores = process_cores()
     cpu = Device(
         "cpu",
         kind="cpu",
@@ -75,8 +75,3 @@ def attainable_flops() -> float:
     # None in many containers, and a maximum of 0 in many virtual machines.
     clock = psutil.cpu_freq()
     return lanes * _PER_LANE_AND_CYCLE * 1e6 * ((clock and (clock.max or clock.current)) or _GUESSED_MHZ)
-
-
-def usable_cores() -> tuple[int, ...]:
-    """Return this process's usable cores, as limited by taskset or containers."""
-    return process_cores()

@@ -153,9 +153,6 @@ class _LocalAlternative(DeviceCandidate):
         for stage, code in self._stages[len(self._programs) :]:
             self._programs.append(self._runtime.load(stage, code))
 
-    def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        return self.run_timed(program, inputs)[0]
-
     def run_timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
         self.prepare()
         runtime = self._runtime

@@ -66,12 +66,8 @@ class PoolCandidate(DeviceCandidate):
         pool.give_back(self._take_open(pool, stages, None, at_start=True))
         self._place = None
 
-    def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Run one frame; raise `DeviceLost` after losing two members."""
-        return self.run_timed(program, inputs)[0]
-
     def run_timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame, with the member device's seconds.
+        """Run one frame, with the member device's seconds; `DeviceLost` after losing two members.
 
         A frame that one member fails on, or takes much longer for than usual, is tried once elsewhere; what comes of
         that says whose fault it was.

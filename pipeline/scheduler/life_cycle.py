@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pipeline.core import arguments
@@ -115,9 +114,7 @@ class LifeCycle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self.close(drain=error_type is None)
 
     def _warn_of_busy_stages(self) -> None:

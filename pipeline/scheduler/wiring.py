@@ -7,10 +7,10 @@ or gets it or when it leaves its memory.  A slot is emptied by its last reader.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.core.plan.plan import Plan, StagePlan
+from pipeline.core.plan.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,11 @@ def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
         Equal names pass tensors by reference.
     """
     makers = {spec.name: number for number, stage in enumerate(plan.stages) for spec in stage.outputs}
+    made_in = {name: memories[number] for name, number in makers.items()}
     # Reads claim slots, writes only look them up: what nobody reads gets none, and is forgotten by its maker.
     slots = _Slots()
     reads = [
-        tuple(_read(slots, spec.name, memories[number], _made_in(makers, memories, spec.name)) for spec in stage.inputs)
+        tuple(_read(slots, spec.name, memories[number], made_in.get(spec.name)) for spec in stage.inputs)
         for number, stage in enumerate(plan.stages)
     ]
     # The caller reads the results before the writes are laid out, or nobody would leave arrays for it.
@@ -129,7 +130,9 @@ def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
         for number, stage in enumerate(plan.stages)
     ]
     inputs = tuple(slots.claim(spec.name, None) for spec in plan.inputs)
-    predecessors = [tuple(sorted(_predecessors(stage, makers))) for stage in plan.stages]
+    predecessors = [
+        tuple(sorted({makers[spec.name] for spec in stage.inputs if spec.name in makers})) for stage in plan.stages
+    ]
     successors = [
         tuple(reader for reader, makers_of in enumerate(predecessors) if number in makers_of)
         for number in range(len(plan.stages))
@@ -156,13 +159,5 @@ class _Slots:
         return self._numbers.get((name, memory))
 
 
-def _made_in(makers: dict[str, int], memories: Sequence[str], name: str) -> str | None:
-    return memories[makers[name]] if name in makers else None
-
-
 def _read(slots: _Slots, name: str, memory: str, made_in: str | None) -> SlotRead:
     return SlotRead(slots.claim(name, memory), None if made_in == memory else slots.claim(name, None))
-
-
-def _predecessors(stage: StagePlan, makers: dict[str, int]) -> Iterator[int]:
-    yield from {makers[spec.name] for spec in stage.inputs if spec.name in makers}

@@ -153,12 +153,9 @@ def unbounded_sums(
     channels: int,
     extents: tuple[int, ...],
     exponent: Any = 0.0,
-    offset: Any = 0.0,
 ) -> UnroundedSums:
     """Return unbounded sums."""
-    exponent, offset, low, high = (
-        np.full(channels, value, np.float64) for value in (exponent, offset, -np.inf, np.inf)
-    )
+    exponent, offset, low, high = (np.full(channels, value, np.float64) for value in (exponent, 0.0, -np.inf, np.inf))
     return UnroundedSums(source, exponent, offset, low, high, extents)
 
 

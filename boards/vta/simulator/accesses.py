@@ -49,7 +49,7 @@ def transfer_accesses(config: Config, transfer: LoadInstruction | StoreInstructi
     loads = isinstance(transfer, LoadInstruction)
     memory = transfer.memory_type if loads else MemoryType.OUT
     yield Access(
-        _memory_name(memory),
+        "ACC" if memory in (MemoryType.OUT, MemoryType.ACC_8BIT) else memory.name,
         slice(transfer.sram_base, transfer.sram_base + transfer.height * transfer.width),
         writes=loads,
     )
@@ -72,10 +72,6 @@ def piece_accesses(instruction: Gemm | Alu, piece: MicroOpPiece) -> Iterator[Acc
         yield Access("INP", piece.srcs, writes=False)
         yield Access("WGT", piece.wgts, writes=False)
     yield Access("ACC", piece.dsts, writes=True)
-
-
-def _memory_name(memory: MemoryType) -> str:
-    return "ACC" if memory in (MemoryType.OUT, MemoryType.ACC_8BIT) else memory.name
 
 
 def _dram(transfer: LoadInstruction | StoreInstruction, start: int, unit: int) -> Where:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared.console import can_draw
@@ -76,9 +75,7 @@ class Display:
             uninterrupted(self._live.start)()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         from pipeline.scheduler.interrupts import uninterrupted
 
         if self._live is None or not self._live.is_started:

@@ -89,14 +89,14 @@ class Pixels:
         return picture
 
 
-def choose_pixels(frame: Any, target: str | None = None) -> Pixels:
-    """Choose the travel format of PyAV's frame, its own or `target`; raise `InputError` if empty."""
+def choose_pixels(frame: Any) -> Pixels:
+    """Choose the travel format of PyAV's frame, its own or RGB; raise `InputError` if empty."""
     source_format = frame.format.name
     if not frame.width or not frame.height:
         raise InputError("a picture without any pixels")
     # Half a chroma sample has no place in the array.
     cut_chroma = (frame.width % 2 or frame.height % 2) and source_format in ("nv12", "yuv420p", "yuvj420p", "yuyv422")
-    format_name = target or (source_format if source_format in FORMATS and not cut_chroma else "rgb24")
+    format_name = source_format if source_format in FORMATS and not cut_chroma else "rgb24"
     # What was converted to RGB has no such property any more.
     colours = (frame.colorspace, frame.color_range) if format_name == source_format else (2, 0)
     return Pixels(format_name, frame.width, frame.height, *map(int, colours))

@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pipeline.errors import InputError
+from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
     from pipeline.ros.configuration import Quality
 
-Kind = TypeVar("Kind", bound="Transport")
 Receive = Callable[[bytes], None]
 Payload = bytes | bytearray
 Send = Callable[[Payload, int], None]
 """Function sending a message, with its source time in nanoseconds for the middleware."""
 
 
-class Transport(ABC):
+class Transport(Closable, ABC):
     """Messages by topic and type, as encapsulated CDR bytes."""
 
     @abstractmethod
@@ -39,12 +38,7 @@ class Transport(ABC):
     def close(self) -> None:
         """Release everything after sending the published, as far as possible."""
 
-    def __enter__(self: Kind) -> Kind:  # noqa: PYI019 - Self is newer than the oldest Python
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         self.close()
 
