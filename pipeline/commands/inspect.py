@@ -40,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
         console.print_json(_facts(graph, cuts, seconds) | facts)
         return 0
     out = console.console()
-    out.print(_operator_table(graph, seconds))
-    out.print(_cut_table(cuts))
+    out.print(_operator_table(graph, seconds, cuts))
     models.show_islands(graph, fallback_share(graph, seconds))
     if verification:
         out.print(models.verification_text(verification))
@@ -49,15 +48,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _operator_table(graph: Graph, seconds: list[float]) -> Any:
+def _operator_table(graph: Graph, seconds: list[float], cuts: list[Cut]) -> Any:
+    """Return a row for each operator; the last of a group has the group's time, and what crosses a cut behind it."""
     parameters = console.amount(graph.parameter_bytes)
-    title = f"{graph.name}: {len(graph.operators)} operators, {graph.flops / 1e6:.1f} MFLOP, {parameters} of parameters"
+    costs = f"{graph.flops / 1e6:.1f} MFLOP, {parameters} of parameters"
+    cuts_by_position = {cut.position: cut for cut in cuts}
     table = console.table(
-        title, ">position", "operator", "kind", "result", ">MFLOP", ">result size", ">parameters", ">group ms (est.)"
-    )
+        f"{graph.name}: {len(graph.operators)} operators, {costs}, {len(cuts)} legal cuts",
+        ">position", "operator", "kind", "result", ">MFLOP", ">parameters", ">group ms (est.)", "crossing tensors",
+        ">bytes per frame",
+    )  # fmt: skip
     for position, operator in enumerate(graph.operators, start=1):
         results = [graph.tensors[name] for name in operator.outputs]
-        ends_group = position in graph.group_ends
+        cut = cuts_by_position.get(position)
         table.add_row(
             str(position),
             operator.name,
@@ -65,21 +68,11 @@ def _operator_table(graph: Graph, seconds: list[float]) -> Any:
             # Rich takes brackets for markup.
             ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in results).replace("[", r"\["),
             f"{operator.flops / 1e6:.3f}",
-            console.amount(sum(spec.nbytes for spec in results)),
             console.amount(operator.parameter_bytes) if operator.parameter_bytes else "",
-            f"{seconds[operator.group] * 1e3:.3f}" if ends_group else "",
-            end_section=ends_group,
+            f"{seconds[operator.group] * 1e3:.3f}" if position in graph.group_ends else "",
+            "" if cut is None else ", ".join(spec.name for spec in cut.crossing).replace("[", r"\["),
+            "" if cut is None else console.amount(cut.nbytes),
         )
-    return table
-
-
-def _cut_table(cuts: list[Cut]) -> Any:
-    table = console.table(
-        f"{len(cuts)} legal cuts", ">position", "behind operator", "crossing tensors", ">bytes per frame"
-    )
-    for cut in cuts:
-        tensors = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in cut.crossing).replace("[", r"\[")
-        table.add_row(str(cut.position), cut.after, tensors, console.amount(cut.nbytes))
     return table
 
 

@@ -16,6 +16,7 @@ import pipeline
 from pipeline.errors import BuildError
 from pipeline.export.stage_export import StageExport
 from pipeline.frontends.tflite.reference import open_interpreter
+from pipeline.split.cuts import legal_cuts
 from pipeline.split.graph import Graph
 from tests.export.test_stage_export import in_stages, stages
 from tests.frontends.tflite.test_tflite import Writer, byte_convolutions, classifier
@@ -90,3 +91,13 @@ def test_a_cut_inside_of_an_operator(whole_numbers: Graph) -> None:
     assert inner_name.startswith("second:")
     with pytest.raises(BuildError, match=f"no tensor '{inner_name}'; cut behind 'first' instead"):
         stages(whole_numbers, [inner_name])[0][0].tflite()
+
+
+def test_each_cut_of_a_quantised_file_can_be_exported(tmp_path: Path) -> None:
+    """Cuts lie between the file's operators, whose names they have."""
+    graph = pipeline.read(byte_convolutions(tmp_path / "m.tflite"))
+    assert [operator.name for operator in graph.operators] == ["q", "first", "second", "y"]
+    cuts = legal_cuts(graph)
+    assert cuts
+    for cut in cuts:
+        assert all(export.tflite() for export, *_ in stages(graph, [cut.after]))
