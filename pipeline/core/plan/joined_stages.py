@@ -46,6 +46,7 @@ def join_stages(  # noqa: PLR0913 - the last ones by keyword
         replica_seconds=(),
         memory_traffic=sum(stage.memory_traffic for stage in stages),
         steps=steps,
+        cause="asked for",
     )
 
 

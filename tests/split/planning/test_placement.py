@@ -109,3 +109,14 @@ def test_a_file_from_before_causes_is_read(chain: Graph, tmp_path: Path) -> None
     plan = pipeline.Plan.load(tmp_path / "plan.json")
     assert [stage.cause for stage in plan.stages] == [""]
     assert [stage.cause for stage in explain(alone, plan).stages] == [""]
+
+
+def test_stages_that_a_user_joins(chain: Graph) -> None:
+    plan = planner(chain, CPU, NPU, seconds={"cpu": SLOW, "npu": [0.9] * 6}).plan(stages=2)
+    assert causes(plan.join("stage0", "stage1")) == [("cpu", "asked for")]
+
+
+def test_workers_that_borrow_a_device(chain: Graph) -> None:
+    times = {"cpu": [1.0, 0.1] * 3, "npu": [0.1, 1.0] * 3}
+    plan = planner(chain, replace(CPU, cores=(0, 1)), replace(NPU, kind="vta"), seconds=times).plan()
+    assert causes(plan) == [("cpu", "its workers borrow npu for some of its operators")]
