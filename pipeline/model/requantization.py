@@ -1,4 +1,4 @@
-"""Requantization: whole numbers on another scale, as one kernel whose call says what it computes.
+"""Requantization: integers on another scale, one kernel with its form.
 
 Importers make it; kernels, the writer of ONNX and accelerators read it at the call.  None of them has to recognise the
 shifts that it consists of.
@@ -31,7 +31,10 @@ _LIMITS = np.iinfo(np.int32)
 
 
 def multiplier_and_shift(factor: float) -> tuple[int, int]:
-    """Mantissa of 31 bits and power of two of a positive factor, as TVM and LiteRT find them."""
+    """Return a positive factor's 31-bit mantissa and power of two.
+
+    TVM and LiteRT find the same.
+    """
     fraction, exponent = math.frexp(factor)
     # C rounds halves away from zero; the factor is positive.
     mantissa = math.floor(fraction * 2**FRACTION_BITS + 0.5)
@@ -40,33 +43,33 @@ def multiplier_and_shift(factor: float) -> tuple[int, int]:
 
 
 class Multiplier(NamedTuple):
-    """Real factors, one or one for each channel, as ``mantissa * 2**(shift - 31)``; int64, of no or one axis."""
+    """Real factors ``mantissa * 2**(shift - 31)`` in int64, one or per channel."""
 
     mantissa: np.ndarray
     shift: np.ndarray
 
     @staticmethod
     def of(factors: Any) -> Multiplier:
-        """Nearest multiplier of factors of float64 that are not negative."""
+        """Return the nearest multiplier of nonnegative float64 factors."""
         array = np.asarray(factors, np.float64)
         pairs = [multiplier_and_shift(float(factor)) if factor else (0, 0) for factor in array.reshape(-1)]
         # All bits would be shifted out.
         pairs = [(0, 0) if shift < -FRACTION_BITS else (mantissa, shift) for mantissa, shift in pairs]
-        return Multiplier(*(np.array(each, np.int64).reshape(array.shape) for each in zip(*pairs, strict=True)))
+        return Multiplier(*(np.array(column, np.int64).reshape(array.shape) for column in zip(*pairs, strict=True)))
 
     def scale(self, rounding: str, axis: int = -1) -> Requantization:
         """Requantization to numbers of 32 bits."""
         # Shifts to the left before the product, those to the right behind it, so that no bit is lost early.
-        behind = np.maximum(-self.shift, 0) + (0 if rounding == TWICE else FRACTION_BITS)
+        fraction_bits = np.maximum(-self.shift, 0) + (0 if rounding == TWICE else FRACTION_BITS)
         mantissa, left, right = (
-            tuple(each.reshape(-1).tolist()) for each in (self.mantissa, np.maximum(self.shift, 0), behind)
+            tuple(numbers.reshape(-1).tolist()) for numbers in (self.mantissa, np.maximum(self.shift, 0), fraction_bits)
         )
         return Requantization(mantissa, left, right, rounding, axis)
 
 
 @dataclass(frozen=True)
 class Requantization:
-    """Product of whole numbers with a factor, rounded, with a zero point, within bounds.
+    """Product of integers with a factor: rounded, offset, clipped.
 
     Attributes
     ----------
@@ -100,7 +103,7 @@ class Requantization:
 
     @staticmethod
     def of(call: Any) -> Requantization | None:
-        """Requantization that a call makes; None if it is another call."""
+        """Return the requantization of a call, or None."""
         form = form_of(call)
         if form.get("kind") != KIND:
             return None
@@ -109,17 +112,17 @@ class Requantization:
 
     @property
     def factor(self) -> np.ndarray:
-        """Real factor: one number, or one for each place along the axis."""
+        """Real factor, one or per index of the axis."""
         mantissa, left, right = (np.array(getattr(self, name), np.float64) for name in _NUMBERS)
         return _merged(mantissa * 2.0 ** (left - right - (FRACTION_BITS if self.rounding == TWICE else 0)))
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the bounds are others than those of 32 bits."""
+        """True if the bounds are tighter than int32's."""
         return (self.low, self.high) != (_LIMITS.min, _LIMITS.max)
 
     def call(self, builder: Any, x: Any, axis: int | None = None, name: str = "requantize") -> Any:
-        """Return the call of a kernel, whose channels may lie along another axis than the form says."""
+        """Return a kernel's call, maybe along another axis of channels."""
         if self == Requantization():
             return x
         # Importers nest calls.
@@ -130,18 +133,18 @@ class Requantization:
 
         def requantize(x: Any, *channels: Any) -> Any:
             tensors = iter(channels)
-            operands = [next(tensors) if each.ndim else each for each in values]
+            operands = [next(tensors) if value.ndim else value for value in values]
             return self._compute(_Tensors(form["axis"]), x, operands)
 
-        operands = [constant(each) for each in values if each.ndim]
+        operands = [constant(value) for value in values if value.ndim]
         return with_form(builder.call_te(requantize, x, *operands, primfunc_name_hint=name), form)
 
     def compute(self, language: Any, x: Any) -> Any:
-        """Return the result in a language; `Arrays` shows what one has."""
+        """Return the result in a language, such as `Arrays`."""
         return self._compute(language, x, self._values())
 
     def _values(self) -> list[np.ndarray]:
-        """Constants of the arithmetic, without axes where all channels have the same."""
+        """Constants of the arithmetic, scalar where channels agree."""
         mantissa, left, right = (_merged(np.array(getattr(self, name))) for name in _NUMBERS)
         if self.rounding == TWICE:
             # A shift to the left before the product is the same as one of the mantissa, unless it overflows.
@@ -160,7 +163,7 @@ class Requantization:
             bounded = language.least(language.largest(shifted, low), high) if self.is_bounded else shifted
             return bounded.astype(self.dtype)
 
-        return language.step(scaled, store, *(np.int32(each) for each in (self.zero, self.low, self.high)))
+        return language.step(scaled, store, *(np.int32(bound) for bound in (self.zero, self.low, self.high)))
 
 
 def _round_twice(language: Any, x: Any, *values: Any) -> Any:
@@ -237,12 +240,12 @@ class Arrays:
         self.least, self.largest = np.minimum, np.maximum
 
     def step(self, x: Any, function: Callable[..., Any], *values: Any) -> Any:
-        """Apply a function to each number and its channel's values; the result is computed once."""
-        return function(x, *(spread(each, x.ndim, self._axis) for each in values))
+        """Apply a function to numbers and their channels' values, once."""
+        return function(x, *(spread(channel_values, x.ndim, self._axis) for channel_values in values))
 
 
 class _Tensors:
-    """Arithmetic of TVM's tensors: a step is one, which kernels keep in a register."""
+    """Arithmetic of TVM's tensors: a register per step in kernels."""
 
     def __init__(self, axis: int) -> None:
         self._axis = axis
@@ -261,7 +264,7 @@ class _Tensors:
 
 
 def spread(values: Any, rank: int, axis: int) -> Any:
-    """Return one number, or one for each place along an axis, such that it is broadcast over the others."""
+    """Return one number, or one per index, broadcast over other axes."""
     return values.reshape([-1 if number == axis else 1 for number in range(-rank, 0)]) if values.ndim else values
 
 

@@ -1,4 +1,4 @@
-"""Earlier plans: cuts inside of a model's operator become cuts between operators.
+"""Earlier plans: cuts inside a model's operator move between operators.
 
 An operator on quantised numbers was a dozen operators of the graph once, called after its tensor and a kind, such as
 ``conv:astype3``.  It is one now, so that plans of that time name operators which are no more.
@@ -20,7 +20,7 @@ from pipeline.split.unfused import as_planned
 
 
 def update_plan(plan: Plan, graph: Graph) -> Plan:
-    """Return a plan with the graph's operators in place of their former parts.
+    """Return a plan with the graph's operators for their former parts.
 
     Plans without such parts are returned as they are.  A cut inside of an operator moves to its nearer end: in front of
     it where narrow integers cross, which only a product's operands are, else behind it.

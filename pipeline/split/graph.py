@@ -221,7 +221,7 @@ def _described(source: ImportedModel, call: Operator, names_in_use: set[str], ex
         call,
         name=unique(call.name if name in names_in_use else name, names_in_use),
         flops=0 if extents.open else operations(value, call.kind, elements),
-        parameter_bytes=sum(values.nbytes for each in operands(value) if (values := array(each)) is not None),
+        parameter_bytes=sum(values.nbytes for operand in operands(value) if (values := array(operand)) is not None),
     )
 
 

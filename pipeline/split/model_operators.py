@@ -1,4 +1,4 @@
-"""Operators of the model: the calls that one of them was taken apart into become one operator of the graph."""
+"""Operators of the model: its taken-apart calls as one graph operator."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class Operator:
 
     @property
     def calls(self) -> Sequence[Operator]:
-        """Calls that the model's operator was taken apart into, as operators without costs; itself if it has none."""
+        """Calls of the model's operator, as operators without costs.
+
+        The operator itself if it was not taken apart.
+        """
         return calls_of(self.lines) or [self]
 
 
@@ -75,12 +78,12 @@ def calls_of(bindings: Iterable[Any]) -> list[Operator]:
 
 def _call(lines: Sequence[Binding]) -> Operator:
     outputs = tuple(line.name for line in lines if not hasattr(line.var.ty, "fields"))
-    inputs = [str(each.name) for each in operands(lines[0].value) if isinstance(each, relax.Var)]
+    inputs = [str(operand.name) for operand in operands(lines[0].value) if isinstance(operand, relax.Var)]
     return Operator(outputs[0], kind(lines[0].value), tuple(dict.fromkeys(inputs)), outputs, lines=tuple(lines))
 
 
 def readers_of(operators: Sequence[Operator]) -> list[list[int]]:
-    """Return for each operator the operators that read its results."""
+    """Return the readers of each operator's results."""
     maker = {name: index for index, operator in enumerate(operators) for name in operator.outputs}
     readers: list[list[int]] = [[] for _ in operators]
     for index, operator in enumerate(operators):
@@ -90,7 +93,7 @@ def readers_of(operators: Sequence[Operator]) -> list[list[int]]:
 
 
 def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner_names: frozenset[str]) -> list[int]:
-    """Return for each operator the index of the last one that it fuses with; see `pipeline.split.fusion.fuse`."""
+    """Return each operator's last fusion partner; see `pipeline.split.fusion.fuse`."""
     escapes = [any(name in leaving for name in operator.outputs) for operator in operators]
     parts = [inner_names.issuperset(operator.outputs) for operator in operators]
     return fuse([operator.kind for operator in operators], readers_of(operators), escapes, parts)
@@ -99,7 +102,7 @@ def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner_na
 def group_by_model(
     calls: Sequence[Operator], leaving: Collection[str], inner_names: frozenset[str]
 ) -> tuple[Operator, ...]:
-    """Return the model's operators, those that fuse side by side.
+    """Return the model's operators, fusing ones side by side.
 
     Parameters
     ----------
@@ -121,7 +124,7 @@ def group_by_model(
 
 
 def _roots(calls: Sequence[Operator], inner_names: frozenset[str]) -> list[int]:
-    """Return for each call the one that makes the result of its operator of the model."""
+    """Return each call's last one in its operator of the model."""
     roots = list(range(len(calls)))
     # Backwards, as all readers of a call come behind it.
     for index, readers in reversed(list(enumerate(readers_of(calls)))):
@@ -132,9 +135,12 @@ def _roots(calls: Sequence[Operator], inner_names: frozenset[str]) -> list[int]:
 
 
 def _merged(calls: Sequence[Operator], group: int) -> Operator:
-    """Return calls as the operator whose result the last of them makes; others read nothing else of them."""
-    made = {name for call in calls for name in call.outputs}
-    inputs = dict.fromkeys(name for call in calls for name in call.inputs if name not in made)
+    """Return calls as one operator with the last one's result.
+
+    Others read nothing else of them.
+    """
+    produced = {name for call in calls for name in call.outputs}
+    inputs = dict.fromkeys(name for call in calls for name in call.inputs if name not in produced)
     return replace(
         calls[-1],
         kind=min(enumerate(calls), key=_weight)[1].kind,
@@ -147,7 +153,7 @@ def _merged(calls: Sequence[Operator], group: int) -> Operator:
 
 
 def _weight(numbered: tuple[int, Operator]) -> tuple[int, int, int]:
-    """Return a sort key: the call that says most of what all compute comes first."""
+    """Return a sort key, the most telling call first."""
     position, call = numbered
     # What combines tensors says more than what changes one, and the last of several more than the first.
     return _HEAVIEST.index(operator_kind(call.kind).pattern), -len(call.inputs), -position

@@ -1,4 +1,4 @@
-"""The qnn operators in whole numbers, exactly as TVM computes them."""
+"""The qnn operators in integers, exactly as TVM's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _requantize(builder: BindingBuilder, attrs: Attributes, x: Any, *scales: Any
 
 
 def _convert_product(compute: Callable[..., Any]) -> Converter:
-    """Convert a product of two quantized tensors; the scales only matter to what follows."""
+    """Convert a quantised product; scales matter only afterwards."""
 
     def convert(  # noqa: PLR0913, PLR0917 - Relay's operands
         builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any, zero: Any, weight_zero: Any, *scales: Any
@@ -97,7 +97,10 @@ def _batch_matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) ->
 
 
 def _convert_sum(operator: Callable[..., Any], back: Callable[..., Any]) -> Converter:
-    """Convert a sum or a difference: both operands in the scale of the result, which has one zero point too many."""
+    """Convert a sum or difference in the result's scale.
+
+    It has one zero point too many.
+    """
 
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any, *scales: Any) -> Any:
         *_, (out_scale, out_zero) = pair_scales(scales, 3)

@@ -123,7 +123,7 @@ def _scale_of(x: Any, factors: np.ndarray, number: int, rounding: str) -> Requan
 def _rescale_by_fixed_point(  # noqa: PLR0913, PLR0917 - all of a scale
     builder: BindingBuilder, x: Any, scale: Requantization, zero_point: Any, number: int, target: str
 ) -> Any:
-    """Multiply in 64 bits, as TVM does by default, so that results agree to the last bit."""
+    """Multiply in 64 bits, bit for bit as TVM's default."""
     x = cast(builder, x, "int32")
     zeros, limits = constant_values(zero_point, "a zero point"), np.iinfo(check_dtype(target))
     if zeros.size > 1:
