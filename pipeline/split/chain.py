@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 from tvm import relax
 from tvm.ir import GlobalVar
@@ -20,6 +20,9 @@ from pipeline.model.passes.bindings import replace as substitute
 from pipeline.split.chain_wiring import ChainWiring
 from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
+
+Note = TypeVar("Note", Annotation, Island, Quantization)
+"""A remark on a tensor by its name."""
 
 
 def join(
@@ -115,26 +118,20 @@ class _RenamedModel:
     @property
     def annotations(self) -> list[Annotation]:
         """Devices named by the model, without tensors folded away entirely."""
-        notes = self._model.annotations
-        return [replace(note, tensor=self._names[note.tensor]) for note in notes if note.tensor in self._names]
+        return self._rename(self._model.annotations)
 
     @property
     def islands(self) -> list[Island]:
         """Operators computed by the model's own runtime."""
-        islands = self._model.islands
-        return [
-            replace(island, tensor=self._names[island.tensor]) for island in islands if island.tensor in self._names
-        ]
+        return self._rename(self._model.islands)
 
     @property
     def quantizations(self) -> list[Quantization]:
         """Quantisation of the outputs."""
-        quantizations = self._model.quantizations
-        return [
-            replace(quantization, tensor=self._names[quantization.tensor])
-            for quantization in quantizations
-            if quantization.tensor in self._names
-        ]
+        return self._rename(self._model.quantizations)
+
+    def _rename(self, notes: Iterable[Note]) -> list[Note]:
+        return [replace(note, tensor=self._names[note.tensor]) for note in notes if note.tensor in self._names]
 
     @property
     def kernels(self) -> dict[Any, Any]:

@@ -151,15 +151,9 @@ class WinogradLoops:
         side, outputs, lanes = self._form.side, self._form.outputs, self._lanes
 
         def vector(c: Any) -> list[Any]:
-            statements, columns = [], []
-            # The transform is one of columns, then of rows.
-            for dx in range(side):
-                offsets = [base + c + (dy * source.line + dx * source.step) for dy in range(side)]
-                column = [tir.load(source.buffer, tir.ramp(offset, lanes)) for offset in offsets]
-                values, bindings = tir.bind_values("read", column, f"float32x{lanes}")
-                column, transform_bindings = transforms.of_data(values, outputs, lanes)
-                statements += [*bindings, *transform_bindings]
-                columns.append(column)
+            statements, columns = self._columns(
+                transforms.of_data, source.buffer, lambda dy, dx: base + c + (dy * source.line + dx * source.step)
+            )
             for dy in range(side):
                 row, bindings = transforms.of_data([column[dy] for column in columns], outputs, lanes)
                 statements += bindings
@@ -169,6 +163,19 @@ class WinogradLoops:
             return statements
 
         return self._vectors(self._conv.channels, vector)
+
+    def _columns(
+        self, transform: Callable[..., Any], source: Any, offset: Callable[[int, int], Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Transform the columns of a tile; the rows follow."""
+        statements, columns = [], []
+        for dx in range(self._form.side):
+            column = [tir.load(source, tir.ramp(offset(dy, dx), self._lanes)) for dy in range(self._form.side)]
+            values, bindings = tir.bind_values("read", column, f"float32x{self._lanes}")
+            column, transform_bindings = transform(values, self._form.outputs, self._lanes)
+            statements += [*bindings, *transform_bindings]
+            columns.append(column)
+        return statements, columns
 
     def _multiply(self, position: Any) -> list[Any]:
         """Multiply all tiles at one position."""
@@ -216,17 +223,12 @@ class WinogradLoops:
         side, outputs, lanes = self._form.side, self._form.outputs, self._lanes
 
         def vector(c: Any) -> list[Any]:
-            statements, columns = [], []
-            for dx in range(side):
-                offsets = [
-                    index * self._form.padded_outputs + c + (dy * side + dx) * self._position_strides[1]
-                    for dy in range(side)
-                ]
-                column = [tir.load(self._products, tir.ramp(offset, lanes)) for offset in offsets]
-                values, bindings = tir.bind_values("read", column, f"float32x{lanes}")
-                column, transform_bindings = transforms.of_results(values, outputs, lanes)
-                statements += [*bindings, *transform_bindings]
-                columns.append(column)
+            first = index * self._form.padded_outputs + c
+            statements, columns = self._columns(
+                transforms.of_results,
+                self._products,
+                lambda dy, dx: first + (dy * side + dx) * self._position_strides[1],
+            )
             for dy in range(outputs):
                 row, bindings = transforms.of_results([column[dy] for column in columns], outputs, lanes)
                 stores = [self._store_result(value, (image, h + dy, w + dx, c), (dy, dx))
