@@ -114,11 +114,7 @@ def build_open(
     graph = model.at(first)
     plan = update_plan(plan, graph)
     bundle = build(graph, plan, options)
-    builds = []
-    for size_graph, fixed_graph, size_options in _further(model, first, further, other_sizes, options):
-        size_plan = at_other_size(plan, size_graph)
-        built = build_stages(size_graph, size_plan, size_options, fixed_graph=fixed_graph)
-        builds.append(Build(size_plan, built.codes, symbolic=fixed_graph is not None))
+    builds = list(_build_further(model, plan, further, other_sizes, options))
     # 2. Most weights are equal, and then in memory once; what was folded from an extent differs.
     by_stage = zip(bundle.codes, *(build.codes for build in builds), strict=True)
     bundle.codes, *code_lists = zip(*map(share_parameters, by_stage), strict=True)
@@ -156,17 +152,25 @@ def build_stages(graph: Graph, plan: Plan, options: BuildOptions, *, fixed_graph
     return BuiltStages(parts, codes, checked, _parity(graph, plan, codes, checked, options))
 
 
-def _further(
-    model: OpenModel, first: Size, sizes: Sequence[Size], other_sizes: str, options: BuildOptions
-) -> Iterator[tuple[Graph, Graph | None, BuildOptions]]:
-    """Yield graphs of further builds, with the fixed ones of symbolic builds."""
+def _build_further(
+    model: OpenModel, plan: Plan, sizes: Sequence[Size], other_sizes: str, options: BuildOptions
+) -> Iterator[Build]:
+    """Yield the stages of a plan for other sizes, then those for any."""
     for size in sizes:
-        options.progress(f"reading for {describe_size(size)}")
+        text = f"for {describe_size(size)}"
+        options.progress(f"reading {text}")
         # A frame of the first size, which a user may have given, does not fit this one.
-        yield model.at(size), None, options.of_build(f"for {describe_size(size)}", frames=())
+        yield _build_at(model.at(size), plan, options.of_build(text, frames=()))
     if other_sizes == "symbolic":
         # At the plan's size the import has been compared already.
-        yield model.symbolic(first), model.at(first), options.of_build("for any size", verify=False)
+        first, options = model.size_of(plan), options.of_build("for any size", verify=False)
+        yield _build_at(model.symbolic(first), plan, options, fixed_graph=model.at(first))
+
+
+def _build_at(graph: Graph, plan: Plan, options: BuildOptions, *, fixed_graph: Graph | None = None) -> Build:
+    plan = at_other_size(plan, graph)
+    codes = build_stages(graph, plan, options, fixed_graph=fixed_graph).codes
+    return Build(plan, codes, symbolic=fixed_graph is not None)
 
 
 def _describe_empty_tensor(graph: Graph) -> str:
