@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -118,18 +119,10 @@ class Bundle:
         BoardError
             If the plan has no such device, or the other one cannot run what was built.
         """
-        other_builds = [replace(build, plan=map_devices(build.plan, devices)) for build in self.more]
-        plan, numerics = map_devices(self.plan, devices), self.numerics
-        return Bundle(
-            plan,
-            self.codes,
-            self.parity,
-            self.general,
-            numerics=numerics,
-            shapes=self.shapes,
-            more=other_builds,
-            checksum=self.checksum,
-        )
+        bundle = copy.copy(self)
+        bundle.plan = map_devices(self.plan, devices)
+        bundle.more = tuple(replace(build, plan=map_devices(build.plan, devices)) for build in self.more)
+        return bundle
 
     def save(self, path: str | Path, *, sign: str | Path | None = None) -> None:
         """Write the bundle as folder `path`, atomically replacing an older one.
