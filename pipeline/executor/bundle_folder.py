@@ -47,13 +47,7 @@ class BundleFolder:
         return True
 
     def small_file(self, name: str, limit: int) -> bytes:
-        """Read a file of at most `limit` bytes.
-
-        Raises
-        ------
-        BundleError
-            If it has more, or cannot be read.
-        """
+        """Read a file of at most `limit` bytes; `BundleError` if it has more, or cannot be read."""
         title = str(self.path / name)
         try:
             with self._open_file(name) as descriptor:
@@ -66,13 +60,7 @@ class BundleFolder:
             raise BundleError(f"{title!r}: cannot be read ({error.strerror}); copy the whole bundle again") from None
 
     def content(self, part: BundleFile) -> VerifiedContent:
-        """Return a file of the manifest.
-
-        Raises
-        ------
-        BundleError
-            If it is missing, or not what the manifest says.
-        """
+        """Return a file of the manifest; `BundleError` if it is missing, or not what the manifest says."""
         name = f"{str(self.path)!r}: part {part.file!r}"
         # The manifest is as little to be trusted as the files: a name with folders in it would lead out of the bundle.
         if Path(part.file).name != part.file or part.file == "..":

@@ -27,13 +27,7 @@ class OutputForm(NamedTuple):
     remedy: str
 
     def check(self, shape: Sequence[int], name: str = "") -> None:
-        """Check that an output has this form.
-
-        Raises
-        ------
-        InputError
-            If it has another one.
-        """
+        """Check that an output has this form; `InputError` if it has another one."""
         if not self.fits(shape):
             subject = f"the output {name!r}" if name else "the output"
             raise InputError(f"{self.rule}, but {subject} is {list(shape)}{self.remedy}")

@@ -111,13 +111,7 @@ def put(area: np.ndarray, arrays: Sequence[np.ndarray], heads: Sequence[TensorHe
 
 
 def views(area: np.ndarray, heads: Sequence[TensorHead]) -> list[np.ndarray]:
-    """Return tensor views into an area.
-
-    Raises
-    ------
-    ValueError
-        If they are larger than it.
-    """
+    """Return tensor views into an area; `ValueError` if they are larger than it."""
     if _starts([head.nbytes for head in heads])[-1] > area.nbytes:
         raise ValueError("tensors that are larger than the shared memory")
     return list(_views(area, heads))

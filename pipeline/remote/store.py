@@ -97,13 +97,7 @@ class FileStore:
         return StageContents(_upload(library, stage.library), _upload(arrays, stage.parameters), stage)
 
     def receive(self, part: BundleFile, suffix: str, blocks: Iterable[memoryview]) -> None:
-        """Keep an upload.
-
-        Raises
-        ------
-        BundleError
-            If it is too large, or not what its SHA-256 says.
-        """
+        """Keep an upload; `BundleError` if it is too large, or not what its SHA-256 says."""
         if self.uploads is None or part.nbytes > min(self.largest, self._room):
             raise BundleError(f"a file of {part.nbytes} bytes is more than this server takes")
         with self._lock:

@@ -14,13 +14,7 @@ from pipeline.errors import BuildError
 
 @lru_cache(maxsize=256)
 def choose_tiling(config: Config, shape: BlockedShape, reservation: ReservedElements) -> Tiling:
-    """Return the tiling with the least estimated time.
-
-    Raises
-    ------
-    BuildError
-        If not even the smallest tile fits.
-    """
+    """Return the tiling with the least estimated time; `BuildError` if not even the smallest tile fits."""
     candidates = list(_candidates(config, shape, reservation))
     if not candidates:
         raise BuildError(f"a kernel of {shape.kernel} is too large for the scratchpads of {config.name}")

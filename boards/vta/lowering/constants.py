@@ -55,13 +55,7 @@ def zero_point(value: Any, dtype: str) -> int:
 
 
 def per_channel(value: Any, extents: tuple[int, ...], channels: int) -> Numbers | None:
-    """Return a constant as one number per channel, else None.
-
-    Raises
-    ------
-    Unsupported
-        If it varies along other axes.
-    """
+    """Return a constant as one number per channel, else None; `Unsupported` if it varies along other axes."""
     values = array(value)
     if values is None:
         return None

@@ -39,13 +39,7 @@ class StackedArrays(Sink):
             self._stack = stack.pop_all()
 
     def add(self, result: FrameResult) -> None:
-        """Keep one result.
-
-        Raises
-        ------
-        InputError
-            If its shapes are not those of the first one.
-        """
+        """Keep one result; `InputError` if its shapes are not those of the first one."""
         shapes = [np.shape(result.outputs[name]) for name in self._names]
         if self._results and shapes != self._shapes:
             raise InputError(

@@ -82,13 +82,7 @@ class Decompressor:
         self._jpeg: Any = None
 
     def picture(self, message: Any) -> Any:
-        """Return the message's picture as PyAV's frame.
-
-        Raises
-        ------
-        InputError
-            If it is another format, or damaged.
-        """
+        """Return the message's picture as PyAV's frame; `InputError` if it is another format, or damaged."""
         # PyAV takes bytes; compressed ones are few, so that the copy costs little.
         data, av = bytes(message.data), library()
         # By the content: the field `format` is free text, in which drivers write what they like.

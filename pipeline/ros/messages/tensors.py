@@ -49,13 +49,7 @@ def message(array: np.ndarray) -> Any:
 
 
 def array(message: Any, name: str) -> np.ndarray:
-    """Return the array in a message of type `name`.
-
-    Raises
-    ------
-    InputError
-        If layout and data contradict each other.
-    """
+    """Return the array in a message of type `name`; `InputError` if layout and data contradict each other."""
     data = np.asarray(message.data, DTYPES[name])
     begin, shape = int(message.layout.data_offset), [int(extent.size) for extent in message.layout.dim]
     # Without dimensions, as many publishers leave it, the data are one row.
