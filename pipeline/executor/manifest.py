@@ -165,13 +165,7 @@ def read_checksum(folder: BundleFolder) -> str:
 
 
 def decode_signed(signed: SignedManifest, allowed: Path, origin: str) -> Manifest:
-    """Decode a manifest signed by an allowed signer.
-
-    Raises
-    ------
-    BundleError
-        If nobody of them did, or it is not valid.
-    """
+    """Decode a manifest signed by an allowed signer; `BundleError` if nobody of them did, or it is not valid."""
     verify(signed, allowed)
     return decode(signed.manifest, Path(origin))
 

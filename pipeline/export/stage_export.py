@@ -30,13 +30,7 @@ _CACHE: WeakKeyDictionary[Graph, dict[int, Any]] = WeakKeyDictionary()
 
 
 class StageExport:
-    """A stage in other formats than TVM's.
-
-    Parameters
-    ----------
-    part : GraphPart
-        One of `pipeline.split.stage_parts.parts`.
-    """
+    """A stage in other formats than TVM's."""
 
     def __init__(self, graph: Graph, part: GraphPart) -> None:
         self._graph, self._part = graph, part

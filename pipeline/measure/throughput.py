@@ -124,13 +124,7 @@ class VariantRun:
         self._frames = frames or min(MAX_FRAMES, max(minimum, math.ceil(seconds * rate)))
 
     def find_inputs(self, count: int, frames: int | None, seconds: float = ROUND_S) -> Frames:
-        """Warm up and return frames of the first accepted kind.
-
-        Raises
-        ------
-        StageError
-            If it takes none.
-        """
+        """Warm up and return frames of the first accepted kind; `StageError` if it takes none."""
         failure: StageError | None = None
         for inputs in _frames_by_kind(self.bundle.plan.inputs, count):
             try:

@@ -20,11 +20,6 @@ CLOSING_S = 0.1
 class Pool(Roster):
     """Members and their users, for any number of threads.
 
-    Parameters
-    ----------
-    endpoints : sequence of Endpoint
-        Its first members.
-
     Attributes
     ----------
     limits : TimeLimits

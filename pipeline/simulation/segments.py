@@ -74,11 +74,6 @@ class Segment:
 class SharedResources:
     """Resources contended by a simulated board's workers.
 
-    Parameters
-    ----------
-    clock : Clock
-    plan : Plan
-
     Attributes
     ----------
     cores : dict of int to Tokens

@@ -60,10 +60,6 @@ def calls_of(bindings: Iterable[Any]) -> list[Operator]:
     """Return an operator for each call.
 
     Fields of a tuple belong to the call that makes the tuple.
-
-    Parameters
-    ----------
-    bindings : iterable of Binding or relax.VarBinding
     """
     # Dictionaries keep the order of the bindings, which is topological.
     calls: dict[Any, list[Binding]] = {}

@@ -60,13 +60,7 @@ class OpenModel:
         return from_relax(clean(module))
 
     def symbolic(self, size: Size) -> Graph:
-        """Return the graph at a size, its operators open to others.
-
-        Raises
-        ------
-        ModelError
-            If the model cannot be read so.
-        """
+        """Return the graph at a size, its operators open to others; `ModelError` if the model cannot be read so."""
         if not (entry := frontends.kind(self.model)).symbolic:
             raise ModelError(
                 f"{self.name!r} is {entry}, which cannot be built for any size at once; name the sizes "

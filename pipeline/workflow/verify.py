@@ -126,13 +126,7 @@ def verify(
 
 
 def named_frames(specs: Sequence[TensorSpec], frames: Iterable[Frame | np.ndarray]) -> list[Frame]:
-    """Return frames by the names of a model's inputs.
-
-    Raises
-    ------
-    InputError
-        If there is none, or one does not fit.
-    """
+    """Return frames by the names of a model's inputs; `InputError` if there is none, or one does not fit."""
     named = [_named(specs, frame) for frame in frames]
     if not named:
         raise InputError("there is no frame to compare; give at least one")

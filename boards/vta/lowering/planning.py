@@ -22,13 +22,6 @@ def verdict(
 ) -> tuple[float, str]:
     """Return the estimated seconds of operators, and a reason against VTA.
 
-    Parameters
-    ----------
-    inputs, bindings, outputs
-        As for `lower`.
-    device_target : mapping or None
-        The device's target.
-
     Returns
     -------
     seconds : float

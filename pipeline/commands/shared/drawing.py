@@ -92,13 +92,7 @@ def _steady(events: Sequence[TraceEvent], stages: Sequence[str], plan: Plan) -> 
 
 
 def read_trace(path: str | Path, stages: Sequence[str]) -> list[TraceEvent]:
-    """Read the events of ``soc-pipeline run --trace``.
-
-    Raises
-    ------
-    InputError
-        If it is none, or has none of the stages.
-    """
+    """Read the events of ``soc-pipeline run --trace``; `InputError` if it is none, or has none of the stages."""
     try:
         check_regular(Path(path))
         trace_file = msgspec.json.decode(Path(path).read_bytes(), type=_Trace)

@@ -45,13 +45,7 @@ def space_to_batch(emit: Emit, data: Any, blocks: Sequence[int], pads: Widths, f
 
 
 def batch_to_space(emit: Emit, data: Any, blocks: Sequence[int], crops: Widths) -> Any:
-    """Undo the former, and crop.
-
-    Raises
-    ------
-    ModelError
-        If the batch does not divide into blocks, or nothing is left.
-    """
+    """Undo the former, and crop; `ModelError` if the batch does not divide into blocks, or nothing is left."""
     count, total, (batch, *space) = len(blocks), math.prod(blocks), (int(extent) for extent in data.ty.shape)
     if batch % total:
         raise ModelError(f"a batch of {batch} does not divide into blocks of {list(blocks)}")

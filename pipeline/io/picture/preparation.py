@@ -171,14 +171,6 @@ def _overlap(begin: int, extent: int, room: int) -> tuple[slice, slice]:
 class PreparationStage:
     """Stage function from a picture's bytes to the model's input.
 
-    Parameters
-    ----------
-    pixels : Pixels
-        What it gets.
-    spec : TensorSpec
-        What it returns.
-    preparation : Preparation
-
     Raises
     ------
     InputError

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 class Rclpy(Transport):
     """A node of ROS 2.
 
-    Parameters
-    ----------
-    domain : int
-    name : str
-        The node's.
-
     Raises
     ------
     MissingExtra

@@ -60,15 +60,7 @@ def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def guard(statement: Any, checks: Sequence[Check], *, gathers: bool) -> Any:
-    """Return a statement, or loop, with the checks of its contents.
-
-    Parameters
-    ----------
-    statement : tvm.tirx.Stmt
-    checks : sequence of Check
-    gathers : bool
-        As of `Microarchitecture`.
-    """
+    """Return a statement, or loop, with the checks of its contents."""
     if not checks:
         return statement
     groups: list[list[Check]] = []
