@@ -39,7 +39,7 @@ def _once_borrowed(costs: StepCosts, begin: int, end: int) -> float:
         # Before the step, in it, and behind it; entry ``[j, i]`` as elsewhere.
         # Where the own cores cannot run everything, what is behind is infinity less infinity: no number.
         with np.errstate(invalid="ignore"):
-            head, tail = home_seconds + enter[begin : end + 1], home_seconds[-1] - home_seconds + leave[begin : end + 1]
+            head, tail = home_seconds + enter, home_seconds[-1] - home_seconds + leave
             totals = head[None, :] + borrowed + tail[:, None]
         best = min(best, float(np.where(np.isnan(totals), np.inf, totals).min()))
     return best
