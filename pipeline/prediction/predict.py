@@ -87,8 +87,11 @@ class Prediction:
         return 1 / self.interval_s if self.interval_s else 0.0
 
 
-def predict(plan: StageSet) -> Prediction:
-    """Return the predicted times of a plan."""
+def predict(plan: StageSet, *, waiting: bool = True) -> Prediction:
+    """Return the predicted times of a plan.
+
+    Without `waiting` nobody waits in line: the interval is no longer than with it, and all else is equal.
+    """
     board, moves = plan.board, find_moves(plan)
     parts, devices = stage_parts(plan, moves), serial_devices(board, plan.stages)
     workers = worker_phases(board, plan.stages, parts, devices)
@@ -101,7 +104,9 @@ def predict(plan: StageSet) -> Prediction:
     limits = {stage.name: stage.interval_s for stage in stages} | loads
     limits[FRAMES_INSIDE] = _longest_path(plan.stages, _mean_seconds(plan)) / plan.frames_in_flight
     bottleneck = max(limits, key=lambda name: limits[name])
-    interval_s, bottleneck = _wait(plan, worker_groups(plan.stages, workers), limits[bottleneck], bottleneck)
+    interval_s = limits[bottleneck]
+    if waiting:
+        interval_s, bottleneck = _wait(plan, worker_groups(plan.stages, workers), interval_s, bottleneck)
     latency_s = _longest_path(plan.stages, [stage.seconds for stage in stages])
     return Prediction(
         interval_s=interval_s,

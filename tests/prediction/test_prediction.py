@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.prediction.memory_pools import memory_pools
 from pipeline.prediction.predict import FRAMES_INSIDE, predict
 from pipeline.simulation import simulate
+from tests.support.small_cases import random_small_case
 
 MS = 1e-3
 
@@ -128,3 +130,13 @@ def test_unlike_replicas_wait_for_results_to_leave_in_order(
 def test_a_plan_made_by_hand_needs_no_link() -> None:
     copying = plan(stage("a", "x", "y", device="npu"))
     assert predict(replace(copying, board=replace(copying.board, links=()))).interval_s == pytest.approx(10 * MS)
+
+
+def test_without_waiting_nothing_but_the_interval_is_shorter() -> None:
+    for seed in range(4):
+        for plan, prediction in islice(random_small_case(seed).plans(), 100):
+            least = predict(plan, waiting=False)
+            assert least.interval_s <= prediction.interval_s
+            assert (least.latency_s, least.joules, least.loads) == (
+                prediction.latency_s, prediction.joules, prediction.loads,
+            )  # fmt: skip

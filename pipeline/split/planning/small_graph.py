@@ -119,7 +119,7 @@ class SmallGraph:
             bound = min(solution.interval, fastest * (1 - TOLERANCE))
         return replace(solution, stages=stages, bound=bound, fastest=fastest)
 
-    def evaluate(self, division: Division) -> Candidate | None:
+    def evaluate(self, division: Division, *, waiting: bool = True) -> Candidate | None:
         """Return a division with its plan's prediction, or None without routes."""
         order = tuple(order_through([end for end, _ in division[:-1]], len(self.dag)))
         timed = self.arrange(order)
@@ -128,7 +128,7 @@ class SmallGraph:
             plan = timed.build(Solution(tuple(stages), 0.0))
         except BoardError:
             return None
-        prediction, moves = predict(plan), find_moves(plan)
+        prediction, moves = predict(plan, waiting=waiting), find_moves(plan)
         stages = [
             replace(stage, enter=move.enter_s, leave=move.leave_s, interval=prediction.stages[number].interval_s)
             for number, (stage, move) in enumerate(zip(stages, moves, strict=True))

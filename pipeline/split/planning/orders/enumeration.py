@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -18,8 +19,13 @@ from pipeline.split.planning.solver.candidates import UNIT_SIZE, Candidate
 Division = tuple[tuple[int, int], ...]
 """Downset completed by each stage, and its choice's index."""
 
-Evaluate = Callable[[Division], Candidate | None]
-"""Prediction of a division's plan."""
+
+class Evaluate(Protocol):
+    """Prediction of a division's plan, with waiting in line or without."""
+
+    def __call__(self, division: Division, *, waiting: bool) -> Candidate | None:
+        """Return the candidate, None if there is no such plan."""
+
 
 TOLERANCE = 1e-3
 """Share by which the best known division may be missed."""
@@ -97,6 +103,7 @@ class Enumeration:
             for downset in downsets
         }
         self._all_groups = downsets[-1]
+        self._without_waiting: dict[Division, Candidate | None] = {}
         self._known: dict[Division, Candidate | None] = {}
 
     def best(self, aim: Aim, incumbent: Candidate | None) -> Candidate | None:
@@ -116,7 +123,7 @@ class Enumeration:
                 extensions = self._extensions(prefix, choices, aim, limit)
                 # What promises most is looked at first.
                 pending += sorted(extensions, key=lambda extension: (extension[1].downset.bit_count(), -extension[0]))
-            elif (candidate := self._candidate(prefix)) and aim.of(candidate) < limit:
+            elif (candidate := self._candidate(prefix, aim, limit)) and aim.of(candidate) < limit:
                 best = candidate
         return best
 
@@ -173,10 +180,18 @@ class Enumeration:
             return builder.size(prefix) if aim.value == "size" else builder.joules(prefix)
         return latency if aim.value == "latency" else interval
 
-    def _candidate(self, prefix: Prefix) -> Candidate | None:
+    def _candidate(self, prefix: Prefix, aim: Aim, limit: float) -> Candidate | None:
+        """Return a finished division, None if it cannot be or is not below a limit."""
         division = tuple(zip(prefix.ends, prefix.choices, strict=True))
+        if division not in self._without_waiting:
+            self._steps -= _STEPS_OF_A_PLAN
+            self._without_waiting[division] = self._evaluate(division, waiting=False)
+        # Waiting only adds to the interval, and following it takes the longest.
+        least = self._without_waiting[division]
+        if least is None or aim.of(least) >= limit:
+            return None
         if division not in self._known:
             workers = sum(self._builder.problem.choices[index].replicas for index in prefix.choices)
-            self._steps -= _STEPS_OF_A_PLAN + _STEPS_OF_A_WORKER * workers * len(prefix.choices)
-            self._known[division] = self._evaluate(division)
+            self._steps -= _STEPS_OF_A_WORKER * workers * len(prefix.choices)
+            self._known[division] = self._evaluate(division, waiting=True)
         return self._known[division]
