@@ -75,7 +75,7 @@ class GroupDag:
         while level:
             larger: dict[int, int] = {}
             for downset, ready in level.items():
-                for group in _members(ready):
+                for group in set_bits(ready):
                     extended = downset | 1 << group
                     if extended not in larger:
                         enabled = [
@@ -108,7 +108,7 @@ class GroupDag:
             downsets = GroupDag(tuple(map(tuple, predecessors)), tuple(map(tuple, successors)), ()).downsets(limit)
             if downsets is not None:
                 masks = [sum(1 << group for group in chunk) for chunk in chunks]
-                return [sum(masks[index] for index in _members(downset)) for downset in downsets]
+                return [sum(masks[index] for index in set_bits(downset)) for downset in downsets]
         return []
 
     def _chains(self) -> list[list[int]]:
@@ -219,7 +219,8 @@ class GroupDag:
         return order
 
 
-def _members(bits: int) -> Iterator[int]:
+def set_bits(bits: int) -> Iterator[int]:
+    """Yield the numbers of the set bits."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

@@ -5,14 +5,14 @@ Transfers are not in the bounds: `predict` counts them for finished divisions, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import add, gt
 
 import numpy as np
 
-from pipeline.split.orders import GroupDag
+from pipeline.split.orders import GroupDag, set_bits
 from pipeline.split.planning.problem.arrays import Array
 from pipeline.split.planning.problem.problem import Problem
 from pipeline.split.planning.solver.candidates import UNIT_SIZE
@@ -80,7 +80,7 @@ class PrefixBuilder:
         """Return groups' seconds by a choice, and their resources'."""
         key = index, groups
         if key not in self._work:
-            choice, members = self.problem.choices[index], list(_members(groups))
+            choice, members = self.problem.choices[index], list(set_bits(groups))
             loads = np.zeros(len(self.problem.resources))
             for resource, load in choice.loads.items():
                 loads[resource] = load[members].sum()
@@ -102,12 +102,12 @@ class PrefixBuilder:
             seconds = prefix.compute[number] * self.problem.choices[index].slowest_factor
             ends.append(seconds + max(earlier_ends, default=0.0))
             followers = self._neighbours(self._dag.successors, groups) & ~prefix.downset
-            longest = max(longest, ends[-1] + max((self._tails[group] for group in _members(followers)), default=0.0))
+            longest = max(longest, ends[-1] + max((self._tails[group] for group in set_bits(followers)), default=0.0))
         return longest
 
     @staticmethod
     def _neighbours(near: Sequence[Sequence[int]], groups: int) -> int:
-        return sum({1 << neighbour for group in _members(groups) for neighbour in near[group]})
+        return sum({1 << neighbour for group in set_bits(groups) for neighbour in near[group]})
 
     @cached_property
     def _tails(self) -> list[float]:
@@ -139,10 +139,3 @@ class PrefixBuilder:
     def size(self, prefix: Prefix) -> float:
         """Return the number of stages, and among equals of units."""
         return len(prefix.choices) + UNIT_SIZE * sum(prefix.use)
-
-
-def _members(bits: int) -> Iterator[int]:
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
