@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 import pipeline
 from pipeline.core.tensor_quantization import Quantization
-from pipeline.split.output_quantization import output_quantization
+from pipeline.split.output_quantization import output_quantization, output_steps
 from tests.support.onnx_models import node, save, weights
 
 SCALE = {"s": np.array(0.25, np.float32), "z": np.array(-3, np.int8), "s2": np.array(0.5, np.float32)}
@@ -47,6 +47,32 @@ def test_each_output_has_its_own_scale_or_none(tmp_path: Path) -> None:
     ]
     by_output = quantizations(tmp_path, nodes, "a", "b", "mixed", "plain")
     assert {name: each.scale for name, each in by_output.items()} == {"a": (0.25,), "b": (0.5,)}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "dtype", "step"),
+    [
+        # A quantised integer is judged by ones, a float that was one by its scale, also after it has moved.
+        ([node("QuantizeLinear", "g s z", "y")], TensorProto.INT8, 1.0),
+        ([node("QuantizeLinear", "g s z", "q"), node("DequantizeLinear", "q s z", "y")], TensorProto.FLOAT, 0.25),
+        (
+            [
+                *(node("QuantizeLinear", "g s2 z", "q"), node("DequantizeLinear", "q s2 z", "d")),
+                node("Reshape", "d shape", "y"),
+            ],
+            TensorProto.FLOAT,
+            0.5,
+        ),
+        # A plain float has none, nor has the number of a class.
+        ([node("Relu", "g", "y")], TensorProto.FLOAT, None),
+        ([node("ArgMax", "g", "y", axis=1)], TensorProto.INT64, None),
+    ],
+    ids=["integer", "float", "moved", "plain", "class"],
+)
+def test_steps_of_outputs(tmp_path: Path, nodes: list[Any], dtype: int, step: float | None) -> None:
+    values: dict[str, Any] = {"w": weights(8, 6), **SCALE, "shape": np.array([2, 3])}
+    path = save(tmp_path / "m.onnx", [GEMM, *nodes], {"x": (1, 8)}, ["y"], values, dtypes={"y": dtype})
+    assert output_steps(pipeline.read(path)) == ({} if step is None else {"y": step})
 
 
 def test_scales_along_an_axis_stay_with_it_and_are_lost_when_it_moves(tmp_path: Path) -> None:
