@@ -59,10 +59,7 @@ def load(
 def kind(model: Any) -> Format:
     """Return the format of a file or a model in memory.
 
-    Raises
-    ------
-    ModelError
-        If there is no such file, or it is of no format that can be read.
+    Raises `ModelError` if there is no such file, or it is of no format that can be read.
     """
     if not isinstance(model, str | Path):
         return _object_format(model)

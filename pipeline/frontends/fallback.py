@@ -110,12 +110,8 @@ class Conversion(ABC):
     def run(self, reasons: Mapping[int, str]) -> ImportedModel:
         """Import the model.
 
-        Whether TVM can import an operator shows only when it tries.
-
-        Raises
-        ------
-        ModelError
-            If neither TVM nor the library has an operator, or, without fallback, TVM has it not.
+        Whether TVM can import an operator shows only when it tries. Raises `ModelError` if neither TVM nor the library
+        has an operator, or, without fallback, TVM has it not.
         """
         reasons = dict(reasons)
         for _ in range(MOST_ATTEMPTS):

@@ -244,10 +244,7 @@ def supported_formats() -> str:
 def recognise(path: Path) -> Format:
     """Return a file's format; ``.onnx`` decides in doubt.
 
-    Raises
-    ------
-    ModelError
-        If it is none of those that can be read; the message says what it is, where that is known.
+    Raises `ModelError` if it is none of those that can be read; the message says what it is, where that is known.
     """
     try:
         # A pipe would be opened and read to no end.

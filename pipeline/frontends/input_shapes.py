@@ -94,10 +94,8 @@ def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) 
 def check_shape(name: str, pattern: Pattern | None, shape: Sequence[int | str]) -> tuple[int | str, ...]:
     """Return the caller's shape of an input.
 
-    Raises
-    ------
-    ModelError
-        If it is none, has another number of dimensions than the input, or another extent where that has a fixed one.
+    Raises `ModelError` if it is none, has another number of dimensions than the input, or another extent where that has
+    a fixed one.
     """
     if not all(isinstance(extent, str) or extent >= 0 for extent in shape):
         raise ModelError(f"input {name!r}: the shape {list(shape)} has an extent below 0; give a number, or a name")

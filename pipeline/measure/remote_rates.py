@@ -30,12 +30,7 @@ def preferred_address(device: Device) -> Address:
 def complete_target(device: Device) -> Device:
     """Return the device with a target, from its server if unspecified.
 
-    Raises
-    ------
-    DeviceLost
-        If the server cannot be reached.
-    BuildError
-        If nobody can be asked.
+    Raises `DeviceLost` if the server cannot be reached; `BuildError` if nobody can be asked.
     """
     if device.target is not None:
         return device

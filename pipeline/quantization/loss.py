@@ -51,10 +51,7 @@ def measure_loss(
 def compare_losses(originals: Outputs, results: Outputs, labels: npt.NDArray[np.int64] | None = None) -> Loss:
     """Return the loss between two models' outputs for the same frames.
 
-    Raises
-    ------
-    InputError
-        If there is not one label for each frame.
+    Raises `InputError` if there is not one label for each frame.
     """
     if labels is not None and len(labels) != len(originals):
         raise InputError(f"there are {len(labels)} labels for {len(originals)} frames; give one for each")

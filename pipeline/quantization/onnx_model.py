@@ -58,10 +58,7 @@ def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
 def give_shapes(model: Any, shapes: Shapes) -> None:
     """Set the open extents of inputs, and of the same names elsewhere.
 
-    Raises
-    ------
-    ModelError
-        If an input is unknown, or has another number of extents, or another extent.
+    Raises `ModelError` if an input is unknown, or has another number of extents, or another extent.
     """
     values = {value_info.name: value_info for value_info in model_inputs(model)}
     numbers: dict[str, int] = {}
@@ -101,10 +98,7 @@ def _give(name: str, dim: Any, extent: int | str, numbers: dict[str, int]) -> No
 def modernize(model: Any) -> Any:
     """Return a model in operator versions the quantiser gets right.
 
-    Raises
-    ------
-    ModelError
-        If it is older and cannot be converted.
+    Raises `ModelError` if it is older and cannot be converted.
     """
     version = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), OLDEST)
     if version >= OLDEST:

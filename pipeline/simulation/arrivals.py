@@ -22,10 +22,8 @@ def arrival_times(
 ) -> tuple[int, np.ndarray | None]:
     """Return count and times of arriving frames, None for arrival on demand.
 
-    Raises
-    ------
-    PlanError
-        If the arrivals are none, do not fit `frames` or `fps`, or a recorded time is before the one in front of it.
+    Raises `PlanError` if the arrivals are none, do not fit `frames` or `fps`, or a recorded time is before the one in
+    front of it.
     """
     if not isinstance(arrivals, str):
         return _recorded_times(arrivals, frames, fps)
@@ -62,10 +60,8 @@ def _recorded_times(arrivals: Sequence[float], frames: int | None, fps: float | 
 def read_arrivals(path: str) -> list[float]:
     """Read times in seconds from lines or a CSV file's first column.
 
-    Raises
-    ------
-    PlanError
-        If it cannot be read, a line has no number, or there are fewer than two; the message names the line.
+    Raises `PlanError` if it cannot be read, a line has no number, or there are fewer than two; the message names the
+    line.
     """
     try:
         check_regular(Path(path))

@@ -91,11 +91,7 @@ def resolve(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
     """Return cuts by tensor, operator or position as sorted positions.
 
     A name inside a fused group stands for the end of that group, and a former part of an operator for the operator.
-
-    Raises
-    ------
-    PlanError
-        If a name is unknown, a position is not a legal cut, or two cuts are the same.
+    Raises `PlanError` if a name is unknown, a position is not a legal cut, or two cuts are the same.
     """
     return _different((_position(graph, cut), cut) for cut in cuts)
 
@@ -103,12 +99,8 @@ def resolve(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
 def positions_anywhere(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
     """Return positions as `resolve`, also inside groups.
 
-    A name stands for just behind its operator.
-
-    Raises
-    ------
-    PlanError
-        If a name is unknown, a stage would be empty, or two cuts are the same.
+    A name stands for just behind its operator. Raises `PlanError` if a name is unknown, a stage would be empty, or two
+    cuts are the same.
     """
     return _different((_anywhere(graph, cut), cut) for cut in cuts)
 

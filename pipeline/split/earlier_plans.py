@@ -23,12 +23,8 @@ def update_plan(plan: Plan, graph: Graph) -> Plan:
     """Return a plan with the graph's operators for their former parts.
 
     Plans without such parts are returned as they are.  A cut inside of an operator moves to its nearer end: in front of
-    it where narrow integers cross, which only a product's operands are, else behind it.
-
-    Raises
-    ------
-    PlanError
-        If a cut has no legal one beside it; the message names the nearest.
+    it where narrow integers cross, which only a product's operands are, else behind it. Raises `PlanError` if a cut has
+    no legal one beside it; the message names the nearest.
     """
     numbers = operators_by_name(graph)
     names = {name for unit in plan.units for name in (*unit.operators, *(spec.name for spec in unit.outputs))}

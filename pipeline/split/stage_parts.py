@@ -19,10 +19,7 @@ from pipeline.split.unfused import as_planned
 def parts(graph: Graph, plan: Plan) -> list[GraphPart]:
     """Divide the graph into the plan's units, after a check.
 
-    Raises
-    ------
-    PlanError
-        If the plan belongs to another graph, or its stages or its order do not.
+    Raises `PlanError` if the plan belongs to another graph, or its stages or its order do not.
     """
     is_own = plan.digest == graph.digest
     graph = as_ordered(graph, plan) if is_own else graph
@@ -64,10 +61,7 @@ def _check_state(graph: Graph, stage: StagePlan, part: GraphPart) -> None:
 def at_other_size(plan: Plan, graph: Graph) -> Plan:
     """Return a plan for another size with `graph`'s tensors and digest.
 
-    Raises
-    ------
-    PlanError
-        If the model has not the same operators at both sizes.
+    Raises `PlanError` if the model has not the same operators at both sizes.
     """
     graph = as_ordered(graph, plan)
     # In the order of the units, as which the steps of a stage come.

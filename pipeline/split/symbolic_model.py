@@ -100,10 +100,7 @@ class OpenModel:
 def open_model(model: Any, shapes: Shapes, params: Any = None) -> OpenModel:
     """Return a model with names in its shapes.
 
-    Raises
-    ------
-    ModelError
-        If there is no such file, its format is unknown, or a name is not an identifier.
+    Raises `ModelError` if there is no such file, its format is unknown, or a name is not an identifier.
     """
     # Raises now if there is no such file; otherwise that would show only at the first size.
     frontends.kind(model)

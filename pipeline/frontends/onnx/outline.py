@@ -20,12 +20,7 @@ _BYTES = 2
 def outline(path: Path) -> bytes:
     """Return a file's model with large initializers as external data.
 
-    Raises
-    ------
-    ValueError
-        If the file is no protobuf of a model.
-    OSError
-        If it cannot be read.
+    Raises `ValueError` if the file is no protobuf of a model; `OSError` if it cannot be read.
     """
     with path.open("rb") as stream:
         # An empty file cannot be mapped; no bytes are a message without fields.

@@ -19,10 +19,8 @@ _KINDS = {"QuantizeLinear", "DequantizeLinear"}
 def shift(graph: Any, names: Collection[str]) -> None:
     """Let signed tensors be unsigned in place, zero points shifted.
 
-    Raises
-    ------
-    NoCounterpart
-        If an operator takes or makes the bytes themselves, instead of the numbers that they stand for.
+    Raises `NoCounterpart` if an operator takes or makes the bytes themselves, instead of the numbers that they stand
+    for.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     constants |= {

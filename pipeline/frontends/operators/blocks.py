@@ -21,12 +21,8 @@ Widths = Sequence[tuple[int, int]]
 def space_to_batch(emit: Emit, data: Any, blocks: Sequence[int], pads: Widths, fill: float = 0.0) -> Any:
     """Move each position of a block to the batch, after padding.
 
-    Reshape and transpose fuse with their neighbours.
-
-    Raises
-    ------
-    ModelError
-        If the padded extents do not divide into blocks.
+    Reshape and transpose fuse with their neighbours. Raises `ModelError` if the padded extents do not divide into
+    blocks.
     """
     # No operator where there is nothing to pad.
     if any(map(any, pads)):

@@ -61,10 +61,7 @@ def save(model: ImportedModel, path: Path) -> None:
 def load(path: Path, shapes: Shapes, params: Params | None = None) -> ImportedModel:
     """Read a Relax module from the JSON of ``tvm.ir.save_json``.
 
-    Raises
-    ------
-    ModelError
-        If it is damaged, holds what is not allowed in a file, or has no function that is the model.
+    Raises `ModelError` if it is damaged, holds what is not allowed in a file, or has no function that is the model.
     """
     try:
         text = path.read_text(encoding="utf-8")

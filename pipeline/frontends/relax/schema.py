@@ -91,10 +91,7 @@ def _class(key: str) -> _SchemaClass | None:
 def check(document: Any) -> None:
     """Check everything TVM would trust.
 
-    Raises
-    ------
-    ValueError
-        If something is missing or of another class; the message names the node.
+    Raises `ValueError` if something is missing or of another class; the message names the node.
     """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise ValueError("it has no list of nodes")  # noqa: TRY004 - the caller expects one type

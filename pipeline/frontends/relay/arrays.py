@@ -39,10 +39,7 @@ class ArrayReader:
     def array(self) -> np.ndarray:
         """Return the next array, without a copy.
 
-        Raises
-        ------
-        ValueError
-            If it is damaged, or of a dtype that NumPy does not have.
+        Raises `ValueError` if it is damaged, or of a dtype that NumPy does not have.
         """
         magic, _, _, _, rank, code, bits, lanes = self.unpack("<QQiiiBBH")
         if magic != _MAGIC:

@@ -49,10 +49,7 @@ class Attributes:
     def integer(self, name: str, default: int | None = None) -> int:
         """Return a whole number.
 
-        Raises
-        ------
-        ModelError
-            If it is something else, or missing without a default; so do the other methods.
+        Raises `ModelError` if it is something else, or missing without a default; so do the other methods.
         """
         return _integer(name, self._value_or_default(name, default))
 

@@ -17,13 +17,7 @@ Item = TypeVar("Item")
 
 
 class Cursor:
-    """Reads tokens one by one.
-
-    Raises
-    ------
-    ModelError
-        If a part of the text is no token.
-    """
+    """Reads tokens one by one; `ModelError` if a part of the text is no token."""
 
     def __init__(self, text: str, file: str) -> None:
         self.file = file

@@ -70,13 +70,7 @@ class JsonNode:
 
 
 class JsonObjects:
-    """The objects in one JSON text.
-
-    Raises
-    ------
-    ModelError
-        If it is not such JSON.
-    """
+    """The objects in one JSON text; `ModelError` if it is not such JSON."""
 
     def __init__(self, text: str, source: str) -> None:
         self.source = source

@@ -17,12 +17,8 @@ VERSION = "0.0.5"
 def parse(text: str, file: str) -> RelayProgram:
     """Read the text of a Relay module or function.
 
-    A single function is called ``main``.
-
-    Raises
-    ------
-    ModelError
-        If it is not Relay text of this version; the message has the line, the column and what was expected there.
+    A single function is called ``main``. Raises `ModelError` if it is not Relay text of this version; the message has
+    the line, the column and what was expected there.
     """
     cursor = Cursor(text, file)
     # Metadata first: constants in the text refer to it by number.

@@ -36,11 +36,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     """Read a TFLite file; `shapes` may state the inputs' extents.
 
     What is not converted to just what LiteRT computes is left to LiteRT if `fallback` says so and that is installed.
-
-    Raises
-    ------
-    ModelError
-        If the file is damaged, or uses what is not supported; all such operators are named.
+    Raises `ModelError` if the file is damaged, or uses what is not supported; all such operators are named.
     """
     graph, notes = read_graph(path, shapes)
     with compiler_lock, warnings.catch_warnings():
@@ -52,10 +48,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
 def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]]:
     """Return a file's shaped graph, and the assumptions.
 
-    Raises
-    ------
-    ModelError
-        If the file is damaged, or its inputs and outputs are of dtypes that no device has.
+    Raises `ModelError` if the file is damaged, or its inputs and outputs are of dtypes that no device has.
     """
     with _reading(path):
         graph = TfliteGraph(path.read_bytes())

@@ -30,10 +30,7 @@ from pipeline.frontends.torch.importer import find_unsupported
 def load(path: Path, shapes: Mapping[str, Sequence[int]], *, fallback: bool = True) -> ImportedModel:
     """Read a file of ``torch.export.save``, with islands if `fallback` allows.
 
-    Raises
-    ------
-    ModelError
-        If this PyTorch cannot read it, or it uses what is not supported; all such operators are named.
+    Raises `ModelError` if this PyTorch cannot read it, or it uses what is not supported; all such operators are named.
     """
     return from_object(open_program(path), shapes, path.stem, fallback=fallback)
 
@@ -43,10 +40,8 @@ def from_object(
 ) -> ImportedModel:
     """Import an ``ExportedProgram``; `shapes` has the open inputs' extents.
 
-    Raises
-    ------
-    ModelError
-        If it uses what is not supported, all such operators being named, or its parts do not fit each other.
+    Raises `ModelError` if it uses what is not supported, all such operators being named, or its parts do not fit each
+    other.
     """
     # A program in memory has no file to be called after.
     name = name or names.of_model(program)

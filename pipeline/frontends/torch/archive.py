@@ -42,12 +42,8 @@ _OLD_EXAMPLES = "serialized_example_inputs.pt"
 def open_program(path: Path) -> Any:
     """Return a file's ``ExportedProgram``, without running code.
 
-    It has lost its examples and extra files.
-
-    Raises
-    ------
-    ModelError
-        If this PyTorch cannot read it, or it holds other things than operators and plain tensors.
+    It has lost its examples and extra files. Raises `ModelError` if this PyTorch cannot read it, or it holds other
+    things than operators and plain tensors.
     """
     complaint = _Complaint()
     with warnings.catch_warnings(), complaint.catch():
@@ -93,12 +89,8 @@ class _Complaint(logging.Filter):
 def plain_copy(path: Path) -> Iterator[IO[bytes]]:
     """Copy an archive without possible code into a temporary file.
 
-    Raises
-    ------
-    ModelError
-        If its program needs something else than plain tensors.
-    OSError, zipfile.BadZipFile
-        If it cannot be read.
+    Raises `ModelError` if its program needs something else than plain tensors; `OSError` or `zipfile.BadZipFile` if it
+    cannot be read.
     """
     # On disk: in memory, a large model's weights would be there twice while it is read.
     with tempfile.TemporaryFile() as stream:

@@ -46,10 +46,7 @@ _TARGET = re.compile(
 def check_description(program: Any) -> dict[str, Any]:
     """Return a program's description, without parts unused by the import.
 
-    Raises
-    ------
-    ModelError
-        If PyTorch would run something else than operators on tensors, or could be made to.
+    Raises `ModelError` if PyTorch would run something else than operators on tensors, or could be made to.
     """
     if not isinstance(program, dict):
         raise ModelError("describes no program")

@@ -25,10 +25,8 @@ _CONSTANTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 def check(program: Any, name: str) -> None:
     """Refuse a program with effects beyond its outputs.
 
-    Raises
-    ------
-    ModelError
-        If it changes its buffers, parameters or inputs, was exported in training mode, or returns no tensor.
+    Raises `ModelError` if it changes its buffers, parameters or inputs, was exported in training mode, or returns no
+    tensor.
     """
     mutations = [
         _STATE[kind].format(spec.target)

@@ -22,10 +22,7 @@ from pipeline.model.passes.naming import binding_names, name_bindings, tensor_na
 def clean(model: ImportedModel) -> ImportedModel:
     """Fold constants and norms, drop dead code, name the variables.
 
-    Raises
-    ------
-    ModelError
-        If the model has no output, or control flow, which cannot be cut into stages.
+    Raises `ModelError` if the model has no output, or control flow, which cannot be cut into stages.
     """
     # The checker of ONNX lets such a file pass.
     if not model.outputs:

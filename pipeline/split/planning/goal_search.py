@@ -81,10 +81,7 @@ class GoalSearch:
     def best_of(self, division: Division) -> Solution:
         """Return the best solution of a division without heterogeneous stages.
 
-        Raises
-        ------
-        PlanError
-            If there is none, or none that is fast enough.
+        Raises `PlanError` if there is none, or none that is fast enough.
         """
         return self._solve_problem(division.problem, division)[0]
 

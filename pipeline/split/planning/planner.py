@@ -71,11 +71,8 @@ class Planner(TimedGraph):
     ) -> Solution:
         """Return the best division in the graph's own order.
 
-        Raises
-        ------
-        PlanError
-            If the board cannot run the model, or not as fast as asked for, or if the power of its devices is unknown
-            where the energy matters.
+        Raises `PlanError` if the board cannot run the model, or not as fast as asked for, or if the power of its
+        devices is unknown where the energy matters.
         """
         if goal == "energy":
             check_watts(self.board, request)

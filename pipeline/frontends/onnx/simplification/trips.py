@@ -39,10 +39,7 @@ def count_trips(node: Any, constants: Mapping[str, np.ndarray], most_trips: int,
 class _Control:
     """Nodes behind a loop's condition, with their carried values.
 
-    Raises
-    ------
-    ValueError
-        If a frame decides, or what might be large.
+    Raises `ValueError` if a frame decides, or what might be large.
     """
 
     def __init__(self, node: Any, constants: Mapping[str, np.ndarray], version: int) -> None:

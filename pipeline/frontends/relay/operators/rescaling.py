@@ -31,13 +31,7 @@ _ROUNDINGS = {"UPWARD": UPWARD, "TONEAREST": OUTWARD}
 
 
 def fixed_point(builder: BindingBuilder, x: Any, multiplier: Multiplier) -> Any:
-    """Return numbers times a multiplier, halves rounded up, as int32.
-
-    Raises
-    ------
-    ModelError
-        If products may not fit 64 bits.
-    """
+    """Return numbers times a multiplier, halves rounded up, as int32; `ModelError` if products may not fit 64 bits."""
     return builder.requantize(x, _scale(multiplier))
 
 

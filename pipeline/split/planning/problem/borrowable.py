@@ -20,12 +20,8 @@ def may_borrow(device: Device) -> bool:
 def split_name(board: Board, name: str) -> tuple[str, tuple[str, ...]]:
     """Return own and borrowed devices of a name such as ``"cpu+vta"``.
 
-    Raises
-    ------
-    PlanError
-        If one of them cannot be borrowed, or the first one not borrow.
-    BoardError
-        If the board has no such device.
+    Raises `PlanError` if one of them cannot be borrowed, or the first one not borrow; `BoardError` if the board has no
+    such device.
     """
     home, *borrowed = name.split("+")
     if borrowed and not may_borrow(board.device(home)):

@@ -92,12 +92,8 @@ def resolve_request(  # noqa: PLR0913, PLR0917 - what a user may fix, and what i
 ) -> PlanRequest:
     """Return a user's devices and positions.
 
-    Raises
-    ------
-    PlanError
-        If a cut is unknown, there are fewer legal cuts than asked for, or `stages`, `cuts` and `devices` disagree.
-    BoardError
-        If the board has no such device.
+    Raises `PlanError` if a cut is unknown, there are fewer legal cuts than asked for, or `stages`, `cuts` and `devices`
+    disagree; `BoardError` if the board has no such device.
     """
     if not graph.operators:
         raise PlanError(f"{graph.name!r} has no operators, so that there is nothing to plan")

@@ -43,10 +43,7 @@ class Obstacle:
     def describe(self, request: PlanRequest, problem: Problem) -> str:
         """Return why no division exists; `problem` had no solution.
 
-        Raises
-        ------
-        BoardError
-            If two stages that follow each other have no link.
+        Raises `BoardError` if two stages that follow each other have no link.
         """
         order = request.order
         # With cuts and devices fixed, the first stage that its device cannot run is the whole reason.
