@@ -25,8 +25,6 @@ def evaluate(text: str, extents: Mapping[str, int]) -> int | None:
     ----------
     text : str
         A name, or whole numbers and names that are added, subtracted, multiplied or divided.
-    extents : mapping of str to int
-        Extents by name.
     """
     if text in extents:
         return extents[text]

@@ -27,10 +27,6 @@ class OperatorRefused(Exception):
 
     Attributes
     ----------
-    operator : object
-        As its format has it.
-    title : str
-        The operator, for messages.
     is_alone : bool
         Whether its operands are at fault, so that others like it may succeed.
     """
@@ -55,12 +51,8 @@ class Conversion(ABC):
 
     Parameters
     ----------
-    title : str
-        The model, for messages.
     operators : sequence
         Operators that outputs depend on, in order; others know them by their places in it.
-    library : SourceRuntime
-        Library that computes islands.
     fallback : bool
         Put into islands what cannot be imported.
     """

@@ -49,8 +49,6 @@ def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) 
 
     Parameters
     ----------
-    model : str
-        The model, as messages call it.
     declared : mapping of str to sequence
         Extents by input; None for an input whose number of dimensions is unknown.
     shapes : mapping

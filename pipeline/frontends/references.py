@@ -20,8 +20,6 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
 
     Parameters
     ----------
-    frame : mapping of str to numpy.ndarray
-        The inputs by name.
     alternative : bool
         Take the library's other kernels for the same operators, if it has some.  What their results differ by is
         rounding, and says nothing of a model.

@@ -32,7 +32,6 @@ class OutputLayout(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    shape : tuple of int
     inner : bool
         True if it is in the stage's own layout, and not in the model's.
     """
@@ -66,7 +65,6 @@ class RefusalRecord(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    key : str
     reason : str
         Why it does not; empty if it does.
     """
@@ -180,11 +178,8 @@ def key_of_group(
 
     Parameters
     ----------
-    processor : mapping
-        Of `describe_processor`.
     stage : StagePlan
         With the group's inputs and outputs.
-    module : tvm.IRModule
     in_stage_layout : sequence of bool
         For each input, whether it comes in the stage's own layout.
     """
@@ -210,8 +205,6 @@ def key_of_span(device: Device, code: StageCode, **conditions: object) -> str:
 
     Parameters
     ----------
-    device : Device
-    code : StageCode
     **conditions
         Of the measurement, such as the number of threads.
     """

@@ -37,7 +37,6 @@ class Finalist:
     ----------
     planner : Planner
         Of the board with one runtime, or with all.
-    plan : Plan
     """
 
     planner: Planner
@@ -67,18 +66,12 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
 
     Parameters
     ----------
-    planner : Planner
-    request : PlanChoices
-    fresh : bool
-        Measure again what is in the cache.
     cache : CostCache, optional
         Another place than the user's cache.
     sampling : Sampling, optional
         How often, and for how long, each plan streams.
     stream : callable, optional
         Gets graph, plans, sampling and progress; returns the frames per second of each plan, 0 if it cannot run.
-    progress : callable, optional
-        Gets a text for each step.
 
     Raises
     ------

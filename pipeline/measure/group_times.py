@@ -79,10 +79,6 @@ def measure(
     ----------
     pairs : sequence of (StagePlan, tvm.IRModule)
         The groups, in order; equal ones are built once, and have one time.
-    device : Device
-    options : MeasureOptions
-    cores : int
-        How many of its fastest cores they run on.
     create_pass : callable
         Makes what runs a frame through the groups, once for each core that is busy.
     """
@@ -105,18 +101,7 @@ def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
 
 
 class GroupTimer:
-    """Builds and times a model's uncached groups on one device; see `measure`.
-
-    Parameters
-    ----------
-    device : Device
-    cores : int
-        How many of its fastest cores they run on.
-    cache : CostCache
-        Where times may be known from, and where they go.
-    sampling : Sampling
-    create_pass : callable
-    """
+    """Builds and times a model's uncached groups on one device; see `measure`."""
 
     def __init__(
         self,

@@ -44,7 +44,6 @@ class StageGeneral:
 
     Attributes
     ----------
-    stage : str
     kernels : tuple of GeneralKernel
         The slowest first.
     """
@@ -73,10 +72,6 @@ def of_stage(
 
     Parameters
     ----------
-    stage : StagePlan
-    code : StageCode
-    device : Device
-        Where it runs.
     producers : mapping of str to NamedOperator
         The stage's operators, by the tensors that they make.
     run : bool

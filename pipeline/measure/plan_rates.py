@@ -23,16 +23,7 @@ StreamPlans = Callable[["Graph", Sequence["Plan"], "Sampling", Callable[[str], N
 def stream_in_turns(
     graph: Graph, plans: Sequence[Plan], sampling: Sampling, progress: Callable[[str], None]
 ) -> list[float]:
-    """Build and stream plans in turns; return frames per second, 0 on failure.
-
-    Parameters
-    ----------
-    graph : Graph
-    plans : sequence of Plan
-    sampling : Sampling
-    progress : callable
-        Gets a text for each step.
-    """
+    """Build and stream plans in turns; return frames per second, 0 on failure."""
     from pipeline.measure.comparison import build_unchecked
     from pipeline.measure.throughput import Frames, VariantRun, turns
 

@@ -31,8 +31,6 @@ def choose_plausible(
     ----------
     make : callable
         Returns the planner; whether all is to be measured again is its argument.
-    request, fresh, progress
-        As for `choose_runtimes`.
     warn : callable
         Gets a text if the times do not agree in the end.
     """

@@ -34,16 +34,12 @@ def find_refusals(  # noqa: PLR0913 - all but the first two by keyword
 
     Parameters
     ----------
-    graph : Graph
-    board : Board
     runtimes : bool
         Also for all further runtimes of each device.
     cache : CostCache, optional
         Where answers may be known from, and where they go; by default the user's.
     fresh : bool
         Ask again what is in the user's cache.
-    progress : callable, optional
-        Gets a text for each device.
     """
     names = [name for device in board.devices for name in (device.variants if runtimes else device.variants[:1])]
     devices = [device for device in map(board.device, names) if device.capabilities.model_format and not device.address]

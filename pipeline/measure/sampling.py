@@ -39,16 +39,7 @@ FULL = Sampling()
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """Options of all measurements of a profile.
-
-    Attributes
-    ----------
-    cache : CostCache
-        Where times may be known from, and where they go.
-    sampling : Sampling
-    progress : callable
-        Gets a text for each step that is not cached.
-    """
+    """Options of all measurements of a profile."""
 
     cache: CostCache
     sampling: Sampling = FULL

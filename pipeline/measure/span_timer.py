@@ -53,10 +53,6 @@ def time_spans(
 
     Parameters
     ----------
-    graph : Graph
-    device : Device
-        With its runtime.
-    options : MeasureOptions
     inner : bool
         Also those that neither begin nor end with the model, which plans of three stages have.
     refused : collection of int
@@ -80,13 +76,7 @@ def time_spans(
 
 
 def find_too_fast(seconds: Array) -> list[tuple[int, int]]:
-    """Return spans faster, with their surroundings, than the whole model.
-
-    Parameters
-    ----------
-    seconds : array of float
-        As in `SpanTimes`.
-    """
+    """Return spans faster, with their surroundings, than the whole model."""
     # In front of the begin, and behind the end, there is nothing that takes time.
     preceding, following = np.append(0.0, seconds[1:, 0]), np.append(seconds[-1, :-1], 0.0)
     together = preceding[None, :] + seconds + following[:, None]

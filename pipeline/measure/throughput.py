@@ -101,10 +101,6 @@ class VariantRun:
 
     Parameters
     ----------
-    name : str
-    bundle : Bundle
-    watch : callable
-        Gets each pipeline that begins to stream.
     common_trace : Trace, optional
         Where to note the events of all streams that have no trace of their own.
     """

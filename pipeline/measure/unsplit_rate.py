@@ -27,10 +27,8 @@ class UnsplitBaseline:
 
     Parameters
     ----------
-    graph : Graph
     device : Device
         Cores of this machine that can run all of the model.
-    options : MeasureOptions
     code : StageCode, optional
         The model, where a runtime of others runs it.
     """

@@ -13,8 +13,6 @@ class MemoryPool:
 
     Attributes
     ----------
-    name : str
-        Name of the first one.
     bytes_per_s : float
         Bytes per second of all readers together; 0 if unknown.
     """

@@ -15,8 +15,6 @@ def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> Scale
 
     Parameters
     ----------
-    board : Board, str or None
-        Or its name, or the path of its file.
     power_of_two : bool
         Whether scales shall be powers of two whatever the board has; then with VTA's limits at least.
 

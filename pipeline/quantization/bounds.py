@@ -56,8 +56,6 @@ class Bounds:
     ----------
     model : onnx.ModelProto
         Quantised, of signed bytes with zero points of 0.
-    arrays : mapping of str to numpy.ndarray
-        Its constants.
     """
 
     def __init__(self, model: Any, arrays: Arrays) -> None:

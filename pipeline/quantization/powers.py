@@ -34,10 +34,6 @@ def restrict(model: Any, original: Any, limits: ScaleLimits) -> None:
     ----------
     model : onnx.ModelProto
         As ONNX Runtime's quantiser made it, of signed bytes with zero points of 0; is changed.
-    original : onnx.ModelProto
-        The model that was quantised.
-    limits : ScaleLimits
-        Limits of the accelerator.
 
     Raises
     ------

@@ -40,8 +40,6 @@ def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
     ----------
     model : ImportedModel
         With quantised tensors between operators on real numbers; is cleaned up.
-    limits : ScaleLimits
-        Limits of the accelerator: the scales of weights keep to them.
 
     Raises
     ------

@@ -26,7 +26,6 @@ class SimulatedFrame:
 
     Attributes
     ----------
-    number : int
     arrival_time, start_time : float
         When it came to the entrance, and when it went in.
     missing_branches : dict of int to int
@@ -84,13 +83,10 @@ class Station:
 
     Parameters
     ----------
-    clock : Clock
-    stage : StagePlan
     work : sequence of Work
         For each replica.
     on_departure : callable
         Called when a frame has left the queue.
-    trace : Trace or None
 
     Attributes
     ----------

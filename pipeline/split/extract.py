@@ -20,13 +20,7 @@ from pipeline.tvm.access import compiler_lock
 
 @dataclass(frozen=True)
 class GraphPart:
-    """Operators of a stage, with its inputs and outputs.
-
-    Attributes
-    ----------
-    kernels : mapping
-        Functions that operators call, these and maybe others, by their global variables.
-    """
+    """Operators of a stage, with its inputs and outputs."""
 
     operators: tuple[Operator, ...]
     inputs: tuple[TensorSpec, ...]

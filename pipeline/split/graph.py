@@ -170,8 +170,6 @@ class Extents:
 
     Parameters
     ----------
-    main : tvm.relax.Function
-        Its inputs' shapes define the symbolic ones.
     size : mapping of str to int or None
         Their values; without them all extents have to be numbers.
 

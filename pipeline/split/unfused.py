@@ -21,8 +21,6 @@ class DividedGroup:
     ----------
     cuts : tuple of str
         Operators behind which it is cut.
-    operators : int
-        Number of its operators.
     kernels : int
         Number of further kernels for each frame.
     nbytes : int

@@ -20,13 +20,6 @@ Results = Tensor | Sequence[Tensor]
 class GraphWriter:
     """Writer of nodes, with the tensor of each Relax variable.
 
-    Parameters
-    ----------
-    module : tvm.IRModule
-        Module to write, with the kernels that it calls.
-    exact : bool
-        Whether layers of integers are written as the integer arithmetic that they are.
-
     Attributes
     ----------
     nodes : list of Node

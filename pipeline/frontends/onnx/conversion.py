@@ -46,10 +46,6 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
 
     Parameters
     ----------
-    path : Path
-        The model's file, for messages and its name.
-    data : ExternalData
-        The tensors that the model does not hold itself.
     fixed : bool
         All extents are numbers, or have to become such.
 

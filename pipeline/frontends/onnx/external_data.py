@@ -115,8 +115,6 @@ def check_model(model: Any, path: Path | None = None) -> None:
     ----------
     model : onnx.ModelProto
         Its nodes are put into topological order if they are in none.
-    path : Path, optional
-        Its file.
     """
     try:
         # Of these the checker warns on the standard output, which is for results.

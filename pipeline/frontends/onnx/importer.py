@@ -85,13 +85,6 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     ----------
     fixed : bool
         Refuse a node whose result is of another dtype than ONNX gives it, or of a shape that depends on values.
-
-    Attributes
-    ----------
-    names, operators, aliases : dict
-        As in `ImportedModel`.
-    current_node : str
-        The node being imported, for error messages.
     """
 
     def __init__(self, graph: Any, data: ExternalData, *, fixed: bool) -> None:

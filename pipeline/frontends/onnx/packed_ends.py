@@ -60,8 +60,6 @@ def pack(graph: Any, inputs: Iterable[Any], open_outputs: Iterable[str]) -> list
     ----------
     graph : onnx.GraphProto
         Only islands read and make its packed values.
-    inputs : iterable of onnx.ValueInfoProto
-        Inputs of the model, parts of the graph.
     open_outputs : iterable of str
         Outputs whose shape depends on values.
     """

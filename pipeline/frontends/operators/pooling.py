@@ -23,10 +23,6 @@ def adaptive_pool(emit: Emit, data: Any, sizes: Sequence[int], kind: str) -> Any
 
     Parameters
     ----------
-    emit : callable
-    data : tvm.relax.Expr
-    sizes : sequence of int
-        One for each of the last axes.
     kind : str
         ``"avg"`` or ``"max"``.
     """

@@ -89,8 +89,6 @@ def from_object(
         Extents for inputs that the module leaves open.
     params : mapping, str or Path, optional
         Values for parameters of the function by name, as for Relay; what has none is an input of the model.
-    name, file : str
-        Name of the model, and its name in messages.
 
     Raises
     ------

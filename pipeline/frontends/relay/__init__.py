@@ -64,15 +64,7 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
     *,
     real_arithmetic: bool = False,
 ) -> ImportedModel:
-    """Read a Relay program's text or JSON, as `load`.
-
-    Parameters
-    ----------
-    file, name : str
-        Name of the file in messages, and name of the model.
-    real_arithmetic : bool
-        As for `load`.
-    """
+    """Read a Relay program's text or JSON, as `load`."""
     # No Relay text begins with a brace: its blocks stand behind a function's head.
     parse = json_form.parse if text.lstrip().startswith("{") else parser.parse
     try:

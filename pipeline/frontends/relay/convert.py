@@ -52,12 +52,6 @@ def convert(  # noqa: PLR0913 - all but the first four by keyword
     ----------
     inputs : mapping of str to relax.Var
         The parameters of ``@main`` that are inputs of the model.
-    constants : mapping of str to numpy.ndarray
-        The other ones.
-    name : str
-        Name of the model.
-    real_arithmetic : bool
-        Whether quantised operators compute in real numbers between bytes, instead of in whole ones.
     most_operators : int
         Bound on operators that the program may unfold to.
 

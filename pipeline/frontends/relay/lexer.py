@@ -39,8 +39,6 @@ class Lexeme(NamedTuple):
     ----------
     kind : str
         variable, global, number, projection, string, name, symbol or end.
-    offset : int
-        Where it begins.
     type : str
         Comment behind a number; empty otherwise.
     """
@@ -56,13 +54,7 @@ class Lexeme(NamedTuple):
 
 
 def tokens(text: str, error: Callable[[int, str], ModelError]) -> Iterator[Lexeme]:
-    """Yield the tokens of `text` before its metadata, then ``"end"``.
-
-    Parameters
-    ----------
-    error : callable
-        Makes an error from an offset and a message.
-    """
+    """Yield the tokens of `text` before its metadata, then ``"end"``."""
     offset = 0
     while offset < len(text) and (match := _TOKENS.match(text, offset)):
         kind = str(match.lastgroup if match.lastgroup != "type" else "number")

@@ -10,13 +10,7 @@ from tvm import relax
 
 
 class ProgramNames:
-    """Names of the program's tensors, with their variables.
-
-    Attributes
-    ----------
-    operators, aliases : dict of str to str
-        As in `ImportedModel`.
-    """
+    """Names of the program's tensors, with their variables."""
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         self.tensors: dict[Any, str] = {var: name for name, var in inputs.items()}

@@ -154,15 +154,7 @@ Expression: TypeAlias = (
 
 @dataclass(frozen=True)
 class RelayProgram:
-    """A module.
-
-    Attributes
-    ----------
-    file : str
-        Where it comes from, for messages.
-    locate : callable
-        Function from a position to words such as ``"line 3, column 7"``.
-    """
+    """A module."""
 
     file: str
     functions: Mapping[str, RelayFunction]

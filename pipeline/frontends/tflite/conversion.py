@@ -25,8 +25,6 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
 
     Parameters
     ----------
-    path : Path
-        The model's file, for messages and its name.
     fallback : bool
         Otherwise TVM's converters also take what they compute in another way.
 

@@ -39,11 +39,6 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
     """Importer of a graph, with the variable of each tensor.
 
     TVM's converters are this class's methods, and find tensors by its functions, not by their names.
-
-    Attributes
-    ----------
-    names, operators : dict
-        As in `ImportedModel`.
     """
 
     def __init__(self, graph: TfliteGraph) -> None:

@@ -46,12 +46,8 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
 
     Parameters
     ----------
-    path : Path
-        The file, for messages.
     graph : TfliteGraph
         With what it holds itself folded.
-    shapes : sequence of sequence of int
-        Shapes of the inputs, in order.
 
     Raises
     ------

@@ -30,8 +30,6 @@ def write(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], n
         In the order in which they are to be computed.
     inputs, outputs : sequence of torch.fx.Node
         Whose values are given, and asked for.
-    number : callable
-        See `Numbers`.
 
     Raises
     ------

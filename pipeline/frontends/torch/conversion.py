@@ -16,17 +16,7 @@ from pipeline.model.imported_model import ImportedModel, Island
 
 
 class TorchConversion(Conversion):
-    """A decomposed program on its way to a module.
-
-    Parameters
-    ----------
-    name : str
-        Name of the model.
-    inputs : mapping of str to tvm.relax.Var
-        Inputs by the names of placeholders.
-    symbols : mapping
-        The extents that symbols stand for.
-    """
+    """A decomposed program on its way to a module."""
 
     def __init__(
         self, name: str, program: Any, inputs: Mapping[str, Any], symbols: Mapping[Any, int], *, fallback: bool

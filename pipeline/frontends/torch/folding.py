@@ -27,8 +27,6 @@ def fold(
     ----------
     nodes : iterable of torch.fx.Node
         In order.
-    symbols : mapping
-        The extents that symbols stand for.
     refused : mapping of torch.fx.Node to str
         Nodes that cannot be imported, of any size therefore.
     """

@@ -48,14 +48,10 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
 
     Attributes
     ----------
-    names, aliases : dict
-        As in `ImportedModel`.
     tensors : dict of str to str
         Tensors that hold the values of the program's nodes.
     tvm_converters : dict
         TVM's own converters by the names of operators.
-    current_node : str
-        The node being imported, for error messages.
     """
 
     def __init__(self) -> None:
@@ -88,12 +84,8 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
 
         Parameters
         ----------
-        inputs : mapping of str to tvm.relax.Var
-            Inputs by the names of placeholders.
         constants : mapping of torch.fx.Node to tvm.relax.Constant
             Values of nodes that no input changes.
-        symbols : mapping
-            The extents that symbols stand for.
         units : sequence of torch.fx.Node or NodeIsland
             Nodes and islands to compute, in order.
 

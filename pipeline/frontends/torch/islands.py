@@ -68,8 +68,6 @@ def units(
         Reasons of the nodes that have to be in islands.
     values : mapping
         Its keys are the nodes whose values are there already.
-    symbols : mapping
-        The extents that symbols stand for.
     """
     numbers = {node: number for number, node in enumerate(nodes)}
 

@@ -105,15 +105,7 @@ def form_of(value: Any) -> dict[str, Any]:
 
 
 def call_island(runtime: SourceRuntime, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:
-    """Return a call of a packed model; several results are a tuple.
-
-    Parameters
-    ----------
-    model : bytes
-        The operators, in the runtime's form.
-    types : sequence of tvm.relax.Type
-        Types of the results.
-    """
+    """Return a call of a packed model; several results are a tuple."""
     packed_operands = [constant(packed_model.pack(model)), *operands]
     result_types = list(types) if len(types) > 1 else types[0]
     return relax.call_dps_packed(packed_model.function_name(runtime.kind), packed_operands, result_types)

@@ -17,8 +17,6 @@ def with_inputs(outputs: Mapping[str, Any], params: Sequence[Any]) -> tuple[dict
 
     Parameters
     ----------
-    outputs : mapping of str to tvm.relax.Expr
-        Outputs by name.
     params : sequence of tvm.relax.Var
         The model's inputs; without any, constants stay what they are.
     """

@@ -45,7 +45,6 @@ def fold_affine(
 
     Returns
     -------
-    bindings : list of Binding
     successors : dict of str to str
         Name of each removed binding's successor, which may be removed too.
     """

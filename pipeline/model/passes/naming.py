@@ -48,8 +48,6 @@ def name_bindings(
     ----------
     bindings : sequence of Binding
         They are renamed in place.
-    outputs : mapping of str to relax.Var
-        The model's outputs.
     equal_names, successors : mapping of str to str
         Substitutes of names without a binding, which may have none either: of the same value, or of a value that comes
         after it.
@@ -94,7 +92,6 @@ def with_copies(bindings: Sequence[Binding], outputs: Mapping[str, Any]) -> tupl
 
     Returns
     -------
-    bindings : list of Binding
     variables : list of relax.Var
         In the order of `outputs`.
     """

@@ -88,7 +88,6 @@ def arrange(
 
     Returns
     -------
-    bindings : list of Binding
     heirs : dict of str to str
         Name of the binding in place of each removed one.
     """

@@ -43,8 +43,6 @@ class GoalSearch:
         One of `pipeline.split.planning.problem.goals.OBJECTIVES`.
     fps : float or None
         Frames per second that have to be kept.
-    request : PlanRequest
-        Fixed parts of the division.
     replicas : bool
         Whether a stage may run on several frames at once.
     """

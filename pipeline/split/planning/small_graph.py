@@ -37,10 +37,6 @@ class SmallGraph:
 
     Attributes
     ----------
-    search : GoalSearch
-        Search in the graph's own order.
-    problem : Problem
-        Problem of that order, without stages that borrow.
     is_free : bool
         Whether other orders may be taken.
     fastest, quickest : Candidate or None

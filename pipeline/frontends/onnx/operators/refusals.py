@@ -7,13 +7,7 @@ from typing import Any
 
 
 def wrong_conversion(node: Any, read: set[str]) -> str:
-    """Describe a node's form with wrong results, else "".
-
-    Parameters
-    ----------
-    read : set of str
-        The tensors that nodes or the model's user read.
-    """
+    """Describe a node's form with wrong results, else ""."""
     forms = _WRONG_FORMS.get(node.op_type, ())
     return next((text for is_wrong, text in forms if is_wrong(node, read)), "")
 

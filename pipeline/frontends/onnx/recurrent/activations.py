@@ -21,13 +21,7 @@ _TAKES_BETA = {"Affine", "HardSigmoid", "ScaledTanh"}
 
 
 class Function(NamedTuple):
-    """An activation with its numbers.
-
-    Attributes
-    ----------
-    alpha, beta : float or None
-        None where the function has no such number.
-    """
+    """An activation with its numbers."""
 
     kind: str
     alpha: float | None

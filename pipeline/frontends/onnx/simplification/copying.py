@@ -20,8 +20,6 @@ def copy_nodes(graph: Any, names: Mapping[str, str], prefix: str) -> Generator[A
     ----------
     names : mapping of str to str
         New names of tensors that others make, such as the graph's inputs; those not in it stay.
-    prefix : str
-        Prefix of the copies' tensor names.
     """
     scope = dict(names)
     for node in graph.node:

@@ -28,8 +28,6 @@ class Step:
     ----------
     device : int
         `OWN`, or one that is borrowed.
-    begin, end : int
-        Its items.
     """
 
     device: int

@@ -216,8 +216,6 @@ def compare(
     ----------
     solve : callable
         Returns divisions of a problem, or raises `PlanError` if there is none.
-    predict : callable
-        Returns what the plan of a division takes.
     slowest : callable
         Returns the longest interval that is of use beside some candidates.
 

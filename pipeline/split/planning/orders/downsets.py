@@ -32,8 +32,6 @@ def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Seq
 
     Parameters
     ----------
-    problem : Problem
-        Problem of the graph in its own order.
     downsets : sequence of int
         None before one that it contains; the first is empty, the last has all groups.
     """

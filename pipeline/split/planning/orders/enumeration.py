@@ -74,10 +74,6 @@ class Enumeration:
     ----------
     downsets : sequence of int
         Where stages may end, none before one that it contains.
-    evaluate : callable
-        Returns a division with what its plan takes.
-    fits : callable
-        Returns whether there is memory for some stages.
     steps : int
         Bound on choices looked at in each search.
 

@@ -15,8 +15,6 @@ class BoardProcessor:
     ----------
     cores : tuple of int
         Cores of the cluster; empty for a device without cores, and for a server, which shares out its own.
-    speed : float
-        Speed of one core.
     """
 
     device: Device

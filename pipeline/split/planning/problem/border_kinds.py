@@ -23,8 +23,6 @@ class Segment:
 
     Attributes
     ----------
-    begin, end : int
-        Its items.
     choice : int
         Index of the choice.
     enter, leave : int

@@ -133,13 +133,7 @@ def _is_of(device: Device, kind: str) -> bool:
 
 
 def check_pins(graph: Graph, pins: Pins, runnable: Mapping[str, list[bool]]) -> None:
-    """Raise `PlanError` if no device of a pin runs its group.
-
-    Parameters
-    ----------
-    runnable : mapping of str to list of bool
-        For each device, whether it can run each group.
-    """
+    """Raise `PlanError` if no device of a pin runs its group."""
     for operator in graph.operators:
         pin = pins.get(operator.group)
         if pin and not any(runnable[device][operator.group] for device in pin.devices):

@@ -54,8 +54,6 @@ class MemoryLimit:
 
     Attributes
     ----------
-    nbytes : float
-        Its size.
     processors : tuple of int
         Processors whose stages live in it.
     """

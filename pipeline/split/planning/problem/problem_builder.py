@@ -40,12 +40,6 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         Returns the names of a device with those of its runtimes that stages may have.
     spans : callable
         Returns the times of spans on a device, where they are not the sums of those of groups.
-    queue_depth : int
-        Number of frames that may wait in front of a stage.
-    replicas : bool
-        Whether a stage may run on several frames at once.
-    request : PlanRequest
-        Fixed parts of the division.
     extend : callable
         Adds other choices, while the problem has all of its items.
     """

@@ -48,8 +48,6 @@ class StageQueue:
     ----------
     interval : float
         Seconds between two frames of the stage.
-    replicas : int
-        Replicas of the stage.
     memory : str
         Name of the memory where its frames wait.
     nbytes : float

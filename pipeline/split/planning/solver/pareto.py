@@ -21,7 +21,6 @@ def pareto_rows(rows: Array, limit: float = np.inf) -> tuple[NDArray[np.int_], i
 
     Returns
     -------
-    numbers : array of int
     comparisons : int
         Number of comparisons; above `limit` if it gave up.
     """

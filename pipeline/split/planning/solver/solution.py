@@ -19,8 +19,6 @@ class StageSolution:
 
     Attributes
     ----------
-    begin, end : int
-        Its items.
     compute, enter, leave : float
         Seconds of one frame on one replica, and of its tensors coming in and going out.
     interval : float
