@@ -151,7 +151,8 @@ class Requantization:
             return [_merged(mantissa << left), np.maximum(right - 1, 0).astype(np.int32), np.asarray(right > 0)]
         if self.rounding in (UPWARD, OUTWARD):
             return [left, mantissa, np.asarray(np.int64(1) << (right - 1)), right]
-        return [mantissa.astype(np.float64)] if self.rounding == REAL else []
+        # One factor is an operand as well: with a number in its code, LLVM's kernel takes an eighth longer.
+        return [np.array(self.mantissa, np.float64)] if self.rounding == REAL else []
 
     def _compute(self, language: Any, x: Any, values: Sequence[Any]) -> Any:
         scaled = _ROUNDINGS[self.rounding](language, x, *values)
@@ -254,13 +255,15 @@ class _Tensors:
 
     def step(self, x: Any, function: Callable[..., Any], *values: Any) -> Any:
         def element(*index: Any) -> Any:
-            channels = (
-                value(index[self._axis]) if isinstance(value, te.Tensor) else tirx.const(value.item(), str(value.dtype))
-                for value in values
-            )
-            return function(x(*index), *channels)
+            return function(x(*index), *(self._at(value, index) for value in values))
 
         return te.compute(x.shape, element, "requantize")
+
+    def _at(self, value: Any, index: Sequence[Any]) -> Any:
+        """Return a value for an element: its channel's, or the only one."""
+        if not isinstance(value, te.Tensor):
+            return tirx.const(value.item(), str(value.dtype))
+        return value(0 if int(value.shape[0]) == 1 else index[self._axis])
 
 
 def spread(values: Any, rank: int, axis: int) -> Any:
