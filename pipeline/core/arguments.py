@@ -20,10 +20,7 @@ R = TypeVar("R")
 def time_limit(name: str, value: Any) -> float | None:
     """Return seconds to wait; None means no limit.
 
-    Raises
-    ------
-    ArgumentError
-        If it is not a number of seconds, negative or not a number.
+    Raises `ArgumentError` if it is not a number of seconds, negative or not a number.
     """
     if value is None:
         return None

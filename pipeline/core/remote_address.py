@@ -90,10 +90,7 @@ class Address:
 def parse(text: str) -> Address:
     """Return the address in a text like ``remote://board:9123/cpu?timeout=2``.
 
-    Raises
-    ------
-    BoardError
-        If it is none; the message has an example.
+    Raises `BoardError` if it is none; the message has an example.
     """
     if text.startswith("pool:"):
         return _parse_pool(text)

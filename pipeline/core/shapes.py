@@ -107,10 +107,7 @@ class OpenShapes:
 def sizes_in(size_range: SizeRange) -> list[Size]:
     """Return all sizes of a range, the first name outermost.
 
-    Raises
-    ------
-    ModelError
-        If an extent is neither a number nor a range, a range is empty, or there are too many sizes.
+    Raises `ModelError` if an extent is neither a number nor a range, a range is empty, or there are too many sizes.
     """
     ranges = {name: _extents(name, extent) for name, extent in size_range.items()}
     count = math.prod(map(len, ranges.values()))

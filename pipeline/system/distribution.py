@@ -59,10 +59,7 @@ def _extra_packages(distribution: str, extra: str) -> Iterator[str]:
 def check_names() -> None:
     """Check the origin of the project's other package.
 
-    Raises
-    ------
-    ShadowedPackage
-        If another package of that name comes first.
+    Raises `ShadowedPackage` if another package of that name comes first.
     """
     spec = importlib.util.find_spec("boards")
     origin = None if spec is None else spec.origin

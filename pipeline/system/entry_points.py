@@ -27,10 +27,7 @@ def entry_owner(group: str, name: str) -> str:
 def load_entry(group: str, name: str) -> Any:
     """Import an entry point's object; None without one.
 
-    Raises
-    ------
-    BoardError
-        If it cannot be imported, or two packages have one of this name; the message names the packages.
+    Raises `BoardError` if it cannot be imported, or two packages have one of this name; the message names the packages.
     """
     candidates = _entries(group, tuple(sys.path)).get(name, ())
     if not candidates:

@@ -98,12 +98,8 @@ def build_open(
 ) -> Bundle:
     """Return the bundle for the plan's size and others.
 
-    Raises
-    ------
-    ModelError
-        If a size or `other_sizes` is unknown.
-    BuildError
-        If frames shall be padded, but results depend on what they are padded with.
+    Raises `ModelError` if a size or `other_sizes` is unknown; `BuildError` if frames shall be padded, but results
+    depend on what they are padded with.
     """
     if other_sizes not in OTHER_SIZES:
         raise ModelError(f"other_sizes is {other_sizes!r}; it must be one of {', '.join(OTHER_SIZES)}")

@@ -58,10 +58,7 @@ class Maker:
     def __call__(self, size: Size) -> Build:
         """Return the build for `size`, stored or compiled.
 
-        Raises
-        ------
-        ModelError, PlanError, BuildError
-            If the model cannot be read, cut or compiled at that size.
+        Raises `ModelError` or `PlanError` or `BuildError` if the model cannot be read, cut or compiled at that size.
         """
         graph = self._model.at(size)
         plan = at_other_size(self._bundle.plan, graph)

@@ -77,12 +77,8 @@ class ImportCheck:
 def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck:
     """Compute a graph unsplit and compare it with its format's library.
 
-    Raises
-    ------
-    BuildError
-        If they differ, or the graph fails on a frame of the user's.
-    ModelError, MissingExtra
-        If it must be compared, and cannot.
+    Raises `BuildError` if they differ, or the graph fails on a frame of the user's; `ModelError` or `MissingExtra` if
+    it must be compared, and cannot.
     """
     # Who is strict about stages, which are equal bit for bit, means no library, which rounds otherwise.
     reference = ReferenceCheck.of(graph, options.tolerance, floor=Bounds())

@@ -23,12 +23,7 @@ def axes(model: OpenModel, bundle: Bundle, tolerance: float, seed: int) -> Axes:
     """Return the outputs' extent multiples, after trying padded frames.
 
     A random frame of a smaller size, padded with zeros or with random values, must give the results that the model
-    gives at that size.
-
-    Raises
-    ------
-    BuildError
-        If they differ, or no build is large enough to pad to.
+    gives at that size. Raises `BuildError` if they differ, or no build is large enough to pad to.
     """
     # The largest, which all others are padded to where no smaller one fits.
     largest = max(bundle.builds, key=lambda build: sum(spec.nbytes for spec in build.plan.inputs))

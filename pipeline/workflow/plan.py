@@ -155,14 +155,8 @@ def make_planner(
     """Make a planner from estimates or from measured times.
 
     Devices that other runtimes drive are asked what they run.  What was measured or asked before is taken from the
-    user's cache, unless it is to be `fresh`.
-
-    Raises
-    ------
-    BoardError
-        If the board is unknown.
-    PlanError
-        If a name of `options.unfused` or `options.pin` is, or pins contradict each other.
+    user's cache, unless it is to be `fresh`. Raises `BoardError` if the board is unknown; `PlanError` if a name of
+    `options.unfused` or `options.pin` is, or pins contradict each other.
     """
     from pipeline.measure.refusals import find_refusals
     from pipeline.measure.server_slots import ask_slots

@@ -100,12 +100,7 @@ class ReferenceCheck:
         """Judge a frame's outputs.
 
         Only what differs by more than the bounds makes the library compute the frame in other ways, too: where its own
-        results scatter, ours may lie as far away.
-
-        Raises
-        ------
-        ModelError
-            If a library cannot run its model.
+        results scatter, ours may lie as far away. Raises `ModelError` if a library cannot run its model.
         """
         expected = self.run(frame)
         check = self.judge(outputs, expected)

@@ -93,10 +93,7 @@ def _is_ours(folder: Path) -> bool:
 def write_folder(folder: Path, plan: Plan, write: Write, check: Callable[[Path, StageManifest], None]) -> StageManifest:
     """Write a folder of stages, placed after completion and `check`.
 
-    Raises
-    ------
-    InputError
-        If the folder is something else, or cannot be written.
+    Raises `InputError` if the folder is something else, or cannot be written.
     """
     # A link is followed: what it points to is replaced, and the link stays.
     target = folder.resolve()
