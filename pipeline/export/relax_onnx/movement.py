@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -93,13 +94,10 @@ def _meshgrid(graph: GraphWriter, call: Any) -> list[Tensor]:
     return [graph.expand(column, extents) for column in columns]
 
 
-def _triangle(upper: int) -> Any:
-    def write(graph: GraphWriter, call: Any) -> Tensor:
-        source = graph.tensor(call.args[0])
-        offset = integers([call.args[1]])[0]
-        return graph.node("Trilu", [source, constant(offset, np.int64)], upper=upper)
-
-    return write
+def _triangle(upper: int, graph: GraphWriter, call: Any) -> Tensor:
+    source = graph.tensor(call.args[0])
+    offset = integers([call.args[1]])[0]
+    return graph.node("Trilu", [source, constant(offset, np.int64)], upper=upper)
 
 
 def _depth_to_space(graph: GraphWriter, call: Any) -> Tensor:
@@ -113,11 +111,8 @@ def _dropout(graph: GraphWriter, call: Any) -> list[Tensor]:
     return [source, graph.expand(constant(1, source.dtype), source.shape)]
 
 
-def _fill(values: float) -> Any:
-    def write(graph: GraphWriter, call: Any) -> Tensor:
-        return graph.expand(constant(values, str(call.ty.dtype)), shape(call))
-
-    return write
+def _fill(values: float, graph: GraphWriter, call: Any) -> Tensor:
+    return graph.expand(constant(values, str(call.ty.dtype)), shape(call))
 
 
 def _size(_graph: GraphWriter, call: Any) -> Tensor:
@@ -140,14 +135,14 @@ WRITERS = {
     "tile": _tile,
     "repeat": _repeat,
     "meshgrid": _meshgrid,
-    "tril": _triangle(0),
-    "triu": _triangle(1),
+    "tril": functools.partial(_triangle, 0),
+    "triu": functools.partial(_triangle, 1),
     "nn.pixel_shuffle": _depth_to_space,
     "nn.dropout": _dropout,
-    "zeros": _fill(0),
-    "zeros_like": _fill(0),
-    "ones": _fill(1),
-    "ones_like": _fill(1),
+    "zeros": functools.partial(_fill, 0),
+    "zeros_like": functools.partial(_fill, 0),
+    "ones": functools.partial(_fill, 1),
+    "ones_like": functools.partial(_fill, 1),
     "size": _size,
     "full": _full,
     "full_like": _full,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -15,19 +16,16 @@ Reduction = Callable[[NodeCall, Any, list[int], bool], Any]
 """Reduction of an expression over axes, kept as extents of 1 or not."""
 
 
-def _reduce(reduction: Reduction) -> Converter:
-    def convert(call: NodeCall) -> Any:
-        data, axes = call.inputs[0], _axes(call)
-        keeps_axes = bool(call.attributes.get("keepdims", 1))
-        if axes is None:
-            return _choose(call, reduction, keeps_axes=keeps_axes)
-        if not axes and int(call.attributes.get("noop_with_empty_axes", 0)):
-            # Nothing is summed, but each element is squared, or whatever comes before and behind the sum.
-            data = relax.op.expand_dims(data, -1)
-            return reduction(call, call.normal(data), [len(call.shape())], False)
-        return reduction(call, data, axes or list(range(len(call.shape()))), keeps_axes)
-
-    return convert
+def _reduce(reduction: Reduction, call: NodeCall) -> Any:
+    data, axes = call.inputs[0], _axes(call)
+    keeps_axes = bool(call.attributes.get("keepdims", 1))
+    if axes is None:
+        return _choose(call, reduction, keeps_axes=keeps_axes)
+    if not axes and int(call.attributes.get("noop_with_empty_axes", 0)):
+        # Nothing is summed, but each element is squared, or whatever comes before and behind the sum.
+        data = relax.op.expand_dims(data, -1)
+        return reduction(call, call.normal(data), [len(call.shape())], False)
+    return reduction(call, data, axes or list(range(len(call.shape()))), keeps_axes)
 
 
 def _axes(call: NodeCall) -> list[int] | None:
@@ -178,24 +176,21 @@ def _top(call: NodeCall) -> Any:
     return relax.Tuple([call.normal(relax.op.bitwise_xor(call.normal(narrow), sign)), relax.TupleGetItem(result, 1)])
 
 
-def _accumulate(operator: Callable[..., Any]) -> Converter:
-    def convert(call: NodeCall) -> Any:
-        """Return ``CumSum`` or ``CumProd``, maybe along a computed axis."""
-        data, axis = call.inputs[0], call.values(1)
-        rank = len(call.shape())
-        if axis is not None:
-            return _accumulate_along(call, operator, data, int(axis.reshape(())) % rank)
-        result = _accumulate_along(call, operator, data, 0)
-        number = relax.op.reshape(relax.op.astype(call.inputs[1], "int64"), [])
-        for axis_number in range(1, rank):
-            is_chosen = relax.op.equal(
-                relax.op.floor_mod(number, relax.const(rank, "int64")), relax.const(axis_number, "int64")
-            )
-            value = _accumulate_along(call, operator, data, axis_number)
-            result = call.normal(relax.op.where(is_chosen, value, result))
-        return result
-
-    return convert
+def _accumulate(operator: Callable[..., Any], call: NodeCall) -> Any:
+    """Return ``CumSum`` or ``CumProd``, maybe along a computed axis."""
+    data, axis = call.inputs[0], call.values(1)
+    rank = len(call.shape())
+    if axis is not None:
+        return _accumulate_along(call, operator, data, int(axis.reshape(())) % rank)
+    result = _accumulate_along(call, operator, data, 0)
+    number = relax.op.reshape(relax.op.astype(call.inputs[1], "int64"), [])
+    for axis_number in range(1, rank):
+        is_chosen = relax.op.equal(
+            relax.op.floor_mod(number, relax.const(rank, "int64")), relax.const(axis_number, "int64")
+        )
+        value = _accumulate_along(call, operator, data, axis_number)
+        result = call.normal(relax.op.where(is_chosen, value, result))
+    return result
 
 
 def _accumulate_along(call: NodeCall, operator: Callable[..., Any], data: Any, axis: int) -> Any:
@@ -206,8 +201,8 @@ def _accumulate_along(call: NodeCall, operator: Callable[..., Any], data: Any, a
 
 
 CONVERTERS: dict[str, Converter] = {
-    **{kind: _reduce(reduction) for kind, reduction in _REDUCTIONS.items()},
-    "CumProd": _accumulate(relax.op.cumprod),
-    "CumSum": _accumulate(relax.op.cumsum),
+    **{kind: functools.partial(_reduce, reduction) for kind, reduction in _REDUCTIONS.items()},
+    "CumProd": functools.partial(_accumulate, relax.op.cumprod),
+    "CumSum": functools.partial(_accumulate, relax.op.cumsum),
     "TopK": _top,
 }

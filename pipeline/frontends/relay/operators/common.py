@@ -13,25 +13,17 @@ from pipeline.frontends.relay.extents import are_equal_shapes
 Converter: TypeAlias = Callable[..., Any]
 
 
-def make_unary(operator: Callable[..., Any]) -> Converter:
+def unary(operator: Callable[..., Any], builder: BindingBuilder, _: object, x: Any) -> Any:
     """Convert to a Relax operator of equal operands, without attributes."""
-
-    def unary(builder: BindingBuilder, _: object, x: Any) -> Any:
-        shape(x)
-        return builder.emit(operator(x))
-
-    return unary
+    shape(x)
+    return builder.emit(operator(x))
 
 
-def make_binary(operator: Callable[..., Any]) -> Converter:
+def binary(operator: Callable[..., Any], builder: BindingBuilder, _: object, x: Any, y: Any) -> Any:
     """Convert to a Relax operator of two operands."""
-
-    def convert(builder: BindingBuilder, _: object, x: Any, y: Any) -> Any:
-        # Asked for their errors: a tuple would end in TVM with a message about its own classes.
-        shape(x), shape(y)
-        return builder.emit(operator(x, y))
-
-    return convert
+    # Asked for their errors: a tuple would end in TVM with a message about its own classes.
+    shape(x), shape(y)
+    return builder.emit(operator(x, y))
 
 
 def reshape(builder: BindingBuilder, x: Any, extents: Sequence[Any]) -> Any:

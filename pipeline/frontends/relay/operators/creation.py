@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -26,11 +27,8 @@ def _extents(attrs: Attributes, target: Any) -> tuple[int, ...]:
     return tuple(attrs.integers("shape", []))
 
 
-def _make_fill(value: int) -> Converter:
-    def convert(builder: BindingBuilder, attrs: Attributes, target: Any = None) -> Any:
-        return builder.fill(value, _extents(attrs, target), attrs.dtype(default="float32"))
-
-    return convert
+def _fill(value: int, builder: BindingBuilder, attrs: Attributes, target: Any = None) -> Any:
+    return builder.fill(value, _extents(attrs, target), attrs.dtype(default="float32"))
 
 
 def _full(builder: BindingBuilder, attrs: Attributes, value: Any, target: Any = None) -> Any:
@@ -45,11 +43,8 @@ def _single(value: Any) -> Any:
     return values[0]
 
 
-def _make_fill_like(value: int) -> Converter:
-    def convert(builder: BindingBuilder, _: Attributes, like: Any) -> Any:
-        return builder.fill(value, shape(like), dtype(like))
-
-    return convert
+def _fill_like(value: int, builder: BindingBuilder, _: Attributes, like: Any) -> Any:
+    return builder.fill(value, shape(like), dtype(like))
 
 
 def _full_like(builder: BindingBuilder, _: Attributes, like: Any, value: Any) -> Any:
@@ -77,14 +72,14 @@ def _size_of(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
 
 
 TABLE: dict[str, Converter] = {
-    "zeros": _make_fill(0),
-    "ones": _make_fill(1),
+    "zeros": functools.partial(_fill, 0),
+    "ones": functools.partial(_fill, 1),
     "full": _full,
-    "dyn.zeros": _make_fill(0),
-    "dyn.ones": _make_fill(1),
+    "dyn.zeros": functools.partial(_fill, 0),
+    "dyn.ones": functools.partial(_fill, 1),
     "dyn.full": _full,
-    "zeros_like": _make_fill_like(0),
-    "ones_like": _make_fill_like(1),
+    "zeros_like": functools.partial(_fill_like, 0),
+    "ones_like": functools.partial(_fill_like, 1),
     "full_like": _full_like,
     "arange": _arange,
     "shape_of": _shape_of,

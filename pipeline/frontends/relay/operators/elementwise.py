@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from tvm import relax
 from pipeline.errors import ModelError
 from pipeline.frontends.relay.attributes import Attributes
 from pipeline.frontends.relay.builder import BindingBuilder, axis, constant_values, dtype, shape
-from pipeline.frontends.relay.operators.common import Converter, align_with_axis, cast, make_binary, make_unary
+from pipeline.frontends.relay.operators.common import Converter, align_with_axis, binary, cast, unary
 
 op = relax.op
 
@@ -49,13 +50,10 @@ def _round(builder: BindingBuilder, _: Attributes, x: Any) -> Any:
     return round_away_from_zero(builder, x) if dtype(x).startswith("float") else x
 
 
-def _logarithm(base: float) -> Converter:
-    def convert(builder: BindingBuilder, _: Attributes, x: Any) -> Any:
-        # Relax has the natural logarithm only.
-        scale = builder.constant(1 / math.log(base), dtype(x))
-        return builder.emit(op.multiply(builder.emit(op.log(x)), scale))
-
-    return convert
+def _logarithm(base: float, builder: BindingBuilder, _: Attributes, x: Any) -> Any:
+    # Relax has the natural logarithm only.
+    scale = builder.constant(1 / math.log(base), dtype(x))
+    return builder.emit(op.multiply(builder.emit(op.log(x)), scale))
 
 
 def _divide(builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
@@ -70,13 +68,10 @@ def _truncated_division(builder: BindingBuilder, attrs: Attributes, x: Any, y: A
     return builder.emit(op.trunc(quotient)) if dtype(x).startswith("float") else quotient
 
 
-def _remainder(operator: Callable[..., Any]) -> Converter:
-    def convert(builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
-        if not dtype(y).startswith("float"):
-            _refuse_zeros(y)
-        return builder.emit(operator(x, y))
-
-    return convert
+def _remainder(operator: Callable[..., Any], builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
+    if not dtype(y).startswith("float"):
+        _refuse_zeros(y)
+    return builder.emit(operator(x, y))
 
 
 def _refuse_zeros(divisor: Any) -> None:
@@ -90,14 +85,10 @@ def _refuse_zeros(divisor: Any) -> None:
         raise ModelError("whole numbers are divided by zero")
 
 
-def _compare(operator: Callable[..., Any]) -> Converter:
+def _compare(operator: Callable[..., Any], builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
     """Convert by small integers: TVM has no code to compare booleans."""
-
-    def convert(builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
-        x, y = (cast(builder, operand, "int8") if dtype(operand) == "bool" else operand for operand in (x, y))
-        return builder.emit(operator(x, y))
-
-    return convert
+    x, y = (cast(builder, operand, "int8") if dtype(operand) == "bool" else operand for operand in (x, y))
+    return builder.emit(operator(x, y))
 
 
 def _power(builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
@@ -155,27 +146,27 @@ def _dropout(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
 
 
 TABLE: dict[str, Converter] = {
-    **{name: make_unary(getattr(op, name)) for name in _SAME},
-    **{name: make_binary(getattr(op, name)) for name in _BINARY},
-    **{name: _compare(getattr(op, name)) for name in _COMPARISONS},
+    **{name: functools.partial(unary, getattr(op, name)) for name in _SAME},
+    **{name: functools.partial(binary, getattr(op, name)) for name in _BINARY},
+    **{name: functools.partial(_compare, getattr(op, name)) for name in _COMPARISONS},
     "divide": _divide,
     "trunc_divide": _truncated_division,
-    "floor_divide": _remainder(op.floor_divide),
-    "mod": _remainder(op.mod),
-    "trunc_mod": _remainder(op.mod),
-    "floor_mod": _remainder(op.floor_mod),
+    "floor_divide": functools.partial(_remainder, op.floor_divide),
+    "mod": functools.partial(_remainder, op.mod),
+    "trunc_mod": functools.partial(_remainder, op.mod),
+    "floor_mod": functools.partial(_remainder, op.floor_mod),
     "power": _power,
-    "fast_exp": make_unary(op.exp),
-    "fast_erf": make_unary(op.erf),
-    "fast_tanh": make_unary(op.tanh),
-    "log2": _logarithm(2),
-    "log10": _logarithm(10),
+    "fast_exp": functools.partial(unary, op.exp),
+    "fast_erf": functools.partial(unary, op.erf),
+    "fast_tanh": functools.partial(unary, op.tanh),
+    "log2": functools.partial(_logarithm, 2),
+    "log10": functools.partial(_logarithm, 10),
     "round": _round,
     "clip": _clip,
     "cast": _cast,
     "cast_like": _cast_like,
     "where": _where,
-    "nn.relu": make_unary(op.nn.relu),
+    "nn.relu": functools.partial(unary, op.nn.relu),
     "nn.leaky_relu": _leaky_relu,
     "nn.prelu": _prelu,
     "nn.bias_add": _bias_add,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -66,11 +67,8 @@ def _options(attrs: Attributes, x: Any) -> dict[str, Any]:
     }
 
 
-def _resize(axes: int) -> Converter:
-    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-        return resize(builder, x, _layout(attrs, x, axes), attrs.positive("size", axes), **_options(attrs, x))
-
-    return convert
+def _resize(axes: int, builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    return resize(builder, x, _layout(attrs, x, axes), attrs.positive("size", axes), **_options(attrs, x))
 
 
 def _resize1d(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
@@ -87,26 +85,23 @@ def _resize1d(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     return change_layout(builder, reshape(builder, x, (batch, channels, size)), "NCW", layout)
 
 
-def _make_upsampling(axes: int) -> Converter:
-    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-        layout = _layout(attrs, x, axes)
-        size = [_scale_extent(attrs, letter, shape(x)[layout.index(letter)]) for letter in _SPACE[axes]]
-        methods = {
-            "nearest_neighbor": "nearest_neighbor",
-            "bilinear": "linear",
-            "trilinear": "linear",
-            "bicubic": "cubic",
-        }
-        method = methods[attrs.choice("method", *methods)]
-        # Only upsampling3d names its coordinates; the older upsampling has a flag for two of them.
-        if axes == 2:
-            coordinates = "align_corners" if attrs.flag("align_corners") else "asymmetric"
-        else:
-            coordinates = attrs.choice("coordinate_transformation_mode", *_COORDINATES)
-        options = {"method": method, "coordinate_transformation_mode": coordinates, "cubic_alpha": -0.5}
-        return resize(builder, x, layout, size, rounding_method=_rounding(method, coordinates, ""), **options)
-
-    return convert
+def _upsample(axes: int, builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    layout = _layout(attrs, x, axes)
+    size = [_scale_extent(attrs, letter, shape(x)[layout.index(letter)]) for letter in _SPACE[axes]]
+    methods = {
+        "nearest_neighbor": "nearest_neighbor",
+        "bilinear": "linear",
+        "trilinear": "linear",
+        "bicubic": "cubic",
+    }
+    method = methods[attrs.choice("method", *methods)]
+    # Only upsampling3d names its coordinates; the older upsampling has a flag for two of them.
+    if axes == 2:
+        coordinates = "align_corners" if attrs.flag("align_corners") else "asymmetric"
+    else:
+        coordinates = attrs.choice("coordinate_transformation_mode", *_COORDINATES)
+    options = {"method": method, "coordinate_transformation_mode": coordinates, "cubic_alpha": -0.5}
+    return resize(builder, x, layout, size, rounding_method=_rounding(method, coordinates, ""), **options)
 
 
 def _scale_extent(attrs: Attributes, letter: str, extent: int) -> int:
@@ -130,9 +125,9 @@ def _grid_sample(builder: BindingBuilder, attrs: Attributes, x: Any, grid: Any) 
 
 TABLE: dict[str, Converter] = {
     "image.resize1d": _resize1d,
-    "image.resize2d": _resize(2),
-    "image.resize3d": _resize(3),
-    "nn.upsampling": _make_upsampling(2),
-    "nn.upsampling3d": _make_upsampling(3),
+    "image.resize2d": functools.partial(_resize, 2),
+    "image.resize3d": functools.partial(_resize, 3),
+    "nn.upsampling": functools.partial(_upsample, 2),
+    "nn.upsampling3d": functools.partial(_upsample, 3),
     "image.grid_sample": _grid_sample,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,36 +26,25 @@ def axes_to_reduce(attrs: Attributes, x: Any) -> list[int]:
     return sorted(axes)
 
 
-def _reduce(operator: Callable[..., Any]) -> Converter:
-    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-        axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
-        # "exclude" may leave no axis to reduce.
-        return builder.emit(operator(x, axis=axes, keepdims=keepdims)) if axes else x
-
-    return convert
+def _reduce(operator: Callable[..., Any], builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
+    # "exclude" may leave no axis to reduce.
+    return builder.emit(operator(x, axis=axes, keepdims=keepdims)) if axes else x
 
 
-def _logical(operator: Callable[..., Any]) -> Converter:
+def _logical(operator: Callable[..., Any], builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Convert by small integers: Relax does not reduce booleans."""
-    reduce = _reduce(operator)
-
-    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-        return cast(builder, reduce(builder, attrs, cast(builder, x, "int8")), "bool")
-
-    return convert
+    return cast(builder, _reduce(operator, builder, attrs, cast(builder, x, "int8")), "bool")
 
 
-def _search(operator: Callable[..., Any]) -> Converter:
-    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-        axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
-        # Relax searches along one axis, or in everything.
-        if len(axes) not in (1, len(shape(x))):
-            raise ModelError(f"a search over the axes {axes} is not supported; one axis or all are")
-        positions = operator(x, axis=axes[0] if len(axes) == 1 else None, keepdims=keepdims)
-        # Relay's searches return int32, Relax's int64.
-        return cast(builder, builder.emit(positions), "int32")
-
-    return convert
+def _search(operator: Callable[..., Any], builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
+    # Relax searches along one axis, or in everything.
+    if len(axes) not in (1, len(shape(x))):
+        raise ModelError(f"a search over the axes {axes} is not supported; one axis or all are")
+    positions = operator(x, axis=axes[0] if len(axes) == 1 else None, keepdims=keepdims)
+    # Relay's searches return int32, Relax's int64.
+    return cast(builder, builder.emit(positions), "int32")
 
 
 def _variance(builder: BindingBuilder, attrs: Attributes, x: Any, mean: Any) -> Any:
@@ -94,30 +84,27 @@ def _topk(builder: BindingBuilder, attrs: Attributes, x: Any, count: Any = None)
     return builder.emit(op.topk(x, k=limit, axis=number, ret_type=kind, largest=largest, dtype=index_type))
 
 
-def _convert_scan(operator: Callable[..., Any]) -> Converter:
-    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
-        number = axis(x, attrs.integer("axis")) if attrs.has("axis") else None
-        return builder.emit(
-            operator(x, axis=number, dtype=attrs.dtype(default=dtype(x)), exclusive=attrs.flag("exclusive"))
-        )
-
-    return convert
+def _convert_scan(operator: Callable[..., Any], builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    number = axis(x, attrs.integer("axis")) if attrs.has("axis") else None
+    return builder.emit(
+        operator(x, axis=number, dtype=attrs.dtype(default=dtype(x)), exclusive=attrs.flag("exclusive"))
+    )
 
 
 TABLE: dict[str, Converter] = {
-    "sum": _reduce(op.sum),
-    "mean": _reduce(op.mean),
-    "max": _reduce(op.max),
-    "min": _reduce(op.min),
-    "prod": _reduce(op.prod),
-    "all": _logical(op.min),
-    "any": _logical(op.max),
+    "sum": functools.partial(_reduce, op.sum),
+    "mean": functools.partial(_reduce, op.mean),
+    "max": functools.partial(_reduce, op.max),
+    "min": functools.partial(_reduce, op.min),
+    "prod": functools.partial(_reduce, op.prod),
+    "all": functools.partial(_logical, op.min),
+    "any": functools.partial(_logical, op.max),
     "variance": _variance,
-    "argmax": _search(op.argmax),
-    "argmin": _search(op.argmin),
+    "argmax": functools.partial(_search, op.argmax),
+    "argmin": functools.partial(_search, op.argmin),
     "sort": _sort,
     "argsort": _argsort,
     "topk": _topk,
-    "cumsum": _convert_scan(op.cumsum),
-    "cumprod": _convert_scan(op.cumprod),
+    "cumsum": functools.partial(_convert_scan, op.cumsum),
+    "cumprod": functools.partial(_convert_scan, op.cumprod),
 }
