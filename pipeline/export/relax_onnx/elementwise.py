@@ -17,12 +17,12 @@ def _plain(kind: str, graph: GraphWriter, call: Any) -> Tensor:
     return graph.elementwise(kind, *(graph.tensor(operand) for operand in call.args))
 
 
-def _comparison(kind: str, graph: GraphWriter, call: Any) -> Tensor:
+def _test(kind: str, graph: GraphWriter, call: Any) -> Tensor:
     return graph.elementwise(kind, *(graph.tensor(operand) for operand in call.args), dtype="bool")
 
 
 def _not_equal(graph: GraphWriter, call: Any) -> Tensor:
-    return graph.node("Not", [_comparison("Equal", graph, call)])
+    return graph.node("Not", [_test("Equal", graph, call)])
 
 
 def _where(graph: GraphWriter, call: Any) -> Tensor:
@@ -112,14 +112,6 @@ def _trunc(graph: GraphWriter, call: Any) -> Tensor:
     return graph.node("Mul", [size, graph.node("Sign", [source])])
 
 
-def _isinf(graph: GraphWriter, call: Any) -> Tensor:
-    return graph.node("IsInf", [graph.tensor(call.args[0])], dtype="bool")
-
-
-def _isnan(graph: GraphWriter, call: Any) -> Tensor:
-    return graph.node("IsNaN", [graph.tensor(call.args[0])], dtype="bool")
-
-
 def _isfinite(graph: GraphWriter, call: Any) -> Tensor:
     # Neither infinite nor NaN: of such the size compares as less.
     source = graph.tensor(call.args[0])
@@ -177,14 +169,14 @@ _PLAIN = {
     "sin": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "subtract": "Sub", "tan": "Tan", "tanh": "Tanh",
     "logical_not": "Not", "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor",
 }  # fmt: skip
-_COMPARISONS = {
-    "equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less",
-    "less_equal": "LessOrEqual",
+_TESTS = {
+    "equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "isinf": "IsInf", "isnan": "IsNaN",
+    "less": "Less", "less_equal": "LessOrEqual",
 }  # fmt: skip
 
 WRITERS = {
     **{name: functools.partial(_plain, kind) for name, kind in _PLAIN.items()},
-    **{name: functools.partial(_comparison, kind) for name, kind in _COMPARISONS.items()},
+    **{name: functools.partial(_test, kind) for name, kind in _TESTS.items()},
     "not_equal": _not_equal,
     "where": _where,
     "astype": _astype,
@@ -199,8 +191,6 @@ WRITERS = {
     "nn.prelu": _prelu,
     "nn.softplus": _softplus,
     "trunc": _trunc,
-    "isinf": _isinf,
-    "isnan": _isnan,
     "isfinite": _isfinite,
     "ewise_fma": _fused_multiply_add,
     "log_add_exp": _log_add_exp,

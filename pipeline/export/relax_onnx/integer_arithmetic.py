@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from pipeline.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.export.relax_onnx.tensors import Tensor, constant
 
 
-def _shift_left(graph: GraphWriter, call: Any) -> Tensor:
-    return shift_left(graph, *(graph.tensor(operand) for operand in call.args))
+def _by_operands(write: Callable[..., Tensor], graph: GraphWriter, call: Any) -> Tensor:
+    return write(graph, *(graph.tensor(operand) for operand in call.args))
 
 
 def shift_left(graph: GraphWriter, source: Tensor, bits: Tensor) -> Tensor:
@@ -21,10 +22,6 @@ def shift_left(graph: GraphWriter, source: Tensor, bits: Tensor) -> Tensor:
     if source.dtype.startswith("uint"):
         return graph.elementwise("BitShift", source, graph.cast(bits, source.dtype), direction="LEFT")
     return graph.elementwise("Mul", source, _power_of_two(graph, bits, source.dtype))
-
-
-def _shift_right(graph: GraphWriter, call: Any) -> Tensor:
-    return shift_right(graph, *(graph.tensor(operand) for operand in call.args))
 
 
 def shift_right(graph: GraphWriter, source: Tensor, bits: Tensor) -> Tensor:
@@ -60,13 +57,7 @@ def floor_divide(graph: GraphWriter, source: Tensor, divisor: Tensor) -> Tensor:
     return graph.elementwise("Div", graph.elementwise("Sub", source, remainder), divisor)
 
 
-def _floor_divide(graph: GraphWriter, call: Any) -> Tensor:
-    source, divisor = (graph.tensor(operand) for operand in call.args)
-    return floor_divide(graph, source, divisor)
-
-
-def _floor_mod(graph: GraphWriter, call: Any) -> Tensor:
-    source, divisor = (graph.tensor(operand) for operand in call.args)
+def _floor_mod(graph: GraphWriter, source: Tensor, divisor: Tensor) -> Tensor:
     if not is_real(source):
         return graph.elementwise("Mod", source, divisor)
     # The operator itself has no such form for real numbers.
@@ -85,10 +76,10 @@ def _bitwise(kind: str, graph: GraphWriter, call: Any) -> Tensor:
 
 
 WRITERS = {
-    "left_shift": _shift_left,
-    "right_shift": _shift_right,
-    "floor_divide": _floor_divide,
-    "floor_mod": _floor_mod,
+    "left_shift": functools.partial(_by_operands, shift_left),
+    "right_shift": functools.partial(_by_operands, shift_right),
+    "floor_divide": functools.partial(_by_operands, floor_divide),
+    "floor_mod": functools.partial(_by_operands, _floor_mod),
     "mod": _mod,
     **{f"bitwise_{kind.lower()}": functools.partial(_bitwise, kind) for kind in ("And", "Or", "Xor", "Not")},
 }

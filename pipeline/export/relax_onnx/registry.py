@@ -23,9 +23,12 @@ from pipeline.export.relax_onnx import (
 )
 from pipeline.export.relax_onnx.graph_writer import GraphWriter, Results
 from pipeline.export.relax_onnx.islands import write_island
-from pipeline.export.relax_onnx.kernels import write_kernel
+from pipeline.export.relax_onnx.quantized_arithmetic import write_layer
+from pipeline.export.relax_onnx.recurrent import write_recurrent
+from pipeline.export.relax_onnx.requantization import write_requantization
 from pipeline.export.relax_onnx.tensors import Unwritable
 from pipeline.model.passes import bindings
+from pipeline.model.requantization import Requantization
 
 Writer = Callable[[GraphWriter, Any], Results]
 """Writer of a call's nodes; raises `Unwritable` for calls without a form in ONNX."""
@@ -44,8 +47,22 @@ def write_call(graph: GraphWriter, call: Any) -> Results:
     if bindings.island(call):
         return write_island(graph, call)
     if bindings.kernel(call) is not None:
-        return write_kernel(graph, call)
+        return _write_kernel(graph, call)
     writer = WRITERS.get(str(call.op.name).removeprefix("relax."))
     if writer is None:
         raise Unwritable
     return writer(graph, call)
+
+
+def _write_kernel(graph: GraphWriter, call: Any) -> Results:
+    operand = call.args[1].fields[0]
+    if (requantization := Requantization.of(call)) is not None:
+        layer = None if graph.exact else write_layer(graph, requantization, operand)
+        return write_requantization(graph, requantization, operand) if layer is None else layer
+    form = bindings.form_of(call)
+    if form.get("kind") == "Identity":
+        # Of its first operand; another one is there for it to be no constant.
+        return graph.tensor(operand)
+    if form.get("kind") not in ("RNN", "LSTM", "GRU"):
+        raise Unwritable
+    return write_recurrent(graph, call, form)
