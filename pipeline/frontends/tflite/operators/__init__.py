@@ -23,7 +23,6 @@ from typing import Any
 from pipeline.frontends.fallback import UNKNOWN
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
 from pipeline.frontends.tflite.operators import (
-    activations,
     elementwise,
     lookup,
     movement,
@@ -56,7 +55,6 @@ FAMILIES: tuple[dict[str, Converter], ...] = (
     products.CONVERTERS,
     movement.CONVERTERS,
     resizing.CONVERTERS,
-    activations.CONVERTERS,
     elementwise.CONVERTERS,
     # The last, for what none of ours converts.
     tvm_kinds.CONVERTERS,

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
-from pipeline.frontends.tflite.operators.converter import Converter
+from pipeline.frontends.tflite.operators.converter import Converter, constant_operands
 from pipeline.model.passes.bindings import constant
 
 
@@ -43,8 +43,20 @@ def squared_difference(importer: Any, operator: TfliteOperator) -> Any:
     return relax.op.multiply(difference, difference)
 
 
+def prelu(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``PRELU`` with a slope per channel, by one kernel."""
+    data, slopes = operator.operands
+    value, channels = importer.value(data), data.shape[-1]
+    if slopes.constant.size in (1, *slopes.shape[-1:]):
+        values = np.broadcast_to(slopes.constant.reshape(-1), (channels,))
+        return relax.op.nn.prelu(value, constant(np.ascontiguousarray(values)), axis=len(data.shape) - 1)
+    is_below = relax.op.less(value, constant(np.zeros((), data.dtype)))
+    return relax.op.where(is_below, relax.op.multiply(value, importer.value(slopes)), value)
+
+
 CONVERTERS: dict[str, Converter] = {
     "CAST": Converter(cast),
+    "PRELU": Converter(prelu, constant_operands(1), approximates=True),
     "SOFTMAX": Converter(softmax),
     "SQUARED_DIFFERENCE": Converter(squared_difference),
 }
