@@ -84,8 +84,6 @@ def run_in_thread(work: Callable[[], Result], name: str, kind: Hashable = None) 
     ----------
     work : callable
         Work to do; its errors are raised again here.
-    name : str
-        Name of the thread meanwhile.
     kind : hashable, optional
         State that `work` leaves in the thread, see `DeviceRuntime.thread_kind`; the thread is used again then.
     """
@@ -117,8 +115,6 @@ def call_in_time(
     ----------
     work : callable
         Work to do; its errors are raised again here.
-    name : str
-        Name of the thread meanwhile.
     limit_s : float
         Seconds to wait.
     ends : callable

@@ -129,8 +129,6 @@ def virtual_machine(module: Any, devices: Sequence[Any]) -> Any:
 
     Parameters
     ----------
-    module : tvm_ffi.Module
-        A stage's code.
     devices : sequence of tvm_ffi.Device
         Devices of the run; the CPU comes last.
     """

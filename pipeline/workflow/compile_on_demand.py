@@ -33,7 +33,6 @@ class Maker:
     ----------
     model : OpenModel
         What the bundle was built from.
-    bundle : Bundle
     folder : Path, optional
         Where builds are kept; by default a folder of the user's, see `pipeline.system.files.cache_folder`.
 

@@ -30,14 +30,8 @@ def describe(graph: Graph, plan: Plan, frame: Arrays, wrong: Sequence[str], boun
 
     Parameters
     ----------
-    graph : Graph
     plan : Plan
         Its first stage's device computes the graph.
-    frame : mapping of str to numpy.ndarray
-    wrong : sequence of str
-        Outputs that differ.
-    bounds : Bounds
-        For the outputs.
     """
     # Its name is help beside an error that is reported anyway: whatever fails here must not take its place.
     try:

@@ -30,7 +30,6 @@ class FrameTrial:
         None if the model takes no random frame.
     outputs : mapping of str to numpy.ndarray, optional
         Of the unsplit model.
-    verification : Verification, optional
     unverified : str
         Why there is none.
     """
@@ -47,9 +46,6 @@ class FrameSearch:
 
     Attributes
     ----------
-    graph : Graph
-    model : UnsplitModel
-    seed : int
     verify : callable, optional
         Compares outputs of frames with the model's own library; None if that is not to be done.
     strict : bool

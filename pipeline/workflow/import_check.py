@@ -41,7 +41,6 @@ class CheckOptions:
         The unsplit model with its library; None where that is installed and can run it.
     frames : sequence
         Inputs to compare with instead of a random frame.
-    tolerance : Tolerance
     seed : int
         Of the random frame.
     """
@@ -63,7 +62,6 @@ class ImportCheck:
         What was computed: the user's first frame, or a random one that the model takes.
     outputs : mapping of str to numpy.ndarray, optional
         Of the frame, to compare the stages with; None if that is not to be done, or not possible here.
-    verification : Verification, optional
     unverified : str
         Why there is none.
     """

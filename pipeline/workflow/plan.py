@@ -31,11 +31,6 @@ class PlannerOptions:
 
     Attributes
     ----------
-    measure : bool
-    runtimes : sequence of str
-    queue_depth : int or "auto"
-    cv : float
-    pin : mapping of str to str, optional
     unfused : sequence of str or int
         Cuts that divide fused groups.
     sampling : Sampling
