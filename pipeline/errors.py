@@ -15,7 +15,7 @@ class PipelineError(Exception):
     Attributes
     ----------
     exit_status : int
-        What the command line returns: 2 for a wrong use, 1 for something that failed.
+        Exit status of the command line: 2 for a wrong use, 1 for something that failed.
     """
 
     exit_status = 1
@@ -108,7 +108,7 @@ class StageError(PipelineError, RuntimeError):
     Attributes
     ----------
     stage, device : str
-        Where it happened.
+        Stage and device of the failure.
     frame : int
         Sequence number of the frame.
     step : str
@@ -132,9 +132,9 @@ class StageTimeout(StageError):
     Attributes
     ----------
     stage, device, frame, step : str, str, int, str
-        Where it happened.
+        Stage, device, frame and step of the failure.
     seconds : float
-        How long the stage had been at it.
+        Seconds that the stage had spent on it.
     """
 
     def __init__(self, stage: str, device: str, frame: int, seconds: float, step: str = "") -> None:
@@ -202,7 +202,7 @@ def reason(error: BaseException, *, line: int = -1) -> str:
     Parameters
     ----------
     error : BaseException
-        Of a library, whose text may have many lines; ours have one.
+        Error of a library, whose text may have many lines; ours have one.
     line : int
         The last by default: compilers list the calls first, and the cause after them.  Readers of files say the cause
         in the first one (0) and show the context below it.

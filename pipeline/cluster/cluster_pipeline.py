@@ -39,11 +39,11 @@ class ClusterPipeline(Pipeline):
     membership : ExitStack
         Ends the fleet, and leaves the cluster.
     count : int
-        How many replicas there are first.
+        Replicas at first.
     follow : callable, optional
         Returns how many there should be.
     **options
-        As for `Pipeline`.
+        Options of `Pipeline`.
     """
 
     def __init__(

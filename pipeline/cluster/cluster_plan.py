@@ -37,7 +37,7 @@ def split_bundle(bundle: Bundle, saved: Bundle | None = None) -> tuple[Bundle, i
     ----------
     bundle : Bundle
     saved : Bundle, optional
-        What replicas load: the bundle without these functions.
+        Bundle that replicas load, without these functions.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def cluster_bundle(bundle: Bundle, part: Bundle, count: int, workers: int, queue
     bundle, part : Bundle
         The caller's, and what replicas run of it.
     count : int
-        How many stages stay here.
+        Stages that stay here.
     workers : int
         Frames that the replicas have together.
     queue_depth : int

@@ -21,7 +21,7 @@ class CoreLease:
     ----------
     cores : tuple of int
     descriptors : list of int
-        Of the locked files.
+        Descriptors of the locked files.
     """
 
     cores: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ def lease_cores(requested: Sequence[int], folder: Path | None = None) -> CoreLea
     requested : sequence of int
         Those of a plan, which may be for another machine.
     folder : Path, optional
-        Where the processes of this user and machine lock them.
+        Folder in which the processes of this user and machine lock them.
     """
     root = folder or Path(tempfile.gettempdir()) / f"soc-pipeline-cores-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)

@@ -34,7 +34,7 @@ class FleetOptions:
     Attributes
     ----------
     retry : int
-        How often a frame is sent again whose replica was lost; it may then be computed twice.
+        Further attempts for a frame whose replica was lost; it may then be computed twice.
     in_flight : int
         Frames that a replica may have at once, rounded up to an even number; 0 for twice as many as its stages work on,
         so that others are on their way.
@@ -66,9 +66,9 @@ class ReplicaStatistics:
     frames : int
         Frames that it has answered.
     losses : int
-        How often it was lost in the middle of a frame.
+        Losses in the middle of a frame.
     reason : str
-        Why it takes none.
+        Reason for taking no frames.
     """
 
     number: int

@@ -40,7 +40,7 @@ class CutTensors(NamedTuple):
     ----------
     heads : list of (dtype, tuple of int)
     pieces : list of bytes
-        Of all tensors, one after the other.
+        Bytes of all tensors, one after the other.
     """
 
     heads: list[tuple[np.dtype, tuple[int, ...]]]

@@ -49,7 +49,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     address : str
         ``"auto"``, ``"local"`` or ``"ray://HOST:10001"``; see `pipeline.cluster.ray_access.join_cluster`.
     replicas : int or str
-        How many; ``"auto"`` follows the nodes, as they come and go.
+        Replicas; ``"auto"`` follows the nodes, as they come and go.
     cpus : float, optional
         Cores of each, by default those that its stages compute on.
     resources : mapping of str to float, optional
@@ -59,7 +59,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     require_signature : str or Path, optional
         A file of allowed signers, of whom one must have signed the folder's bundle.
     folder : str or Path, optional
-        Where the bundle was saved that replicas load, if `bundle` is that one with functions in front.
+        Folder of the saved bundle that replicas load, if `bundle` is that one with functions in front.
     **options
         ``retry``, ``in_flight``, ``timeout`` and ``patience`` as for `FleetOptions`; all others as for
         `pipeline.Pipeline`.

@@ -121,7 +121,7 @@ def translate_errors(title: str) -> Iterator[None]:
     Parameters
     ----------
     title : str
-        What messages call the actor.
+        Actor's name in messages.
 
     Raises
     ------

@@ -32,13 +32,13 @@ class ReplicaOrder:
     Attributes
     ----------
     digest : str
-        Of the bundle.
+        Digest of the bundle.
     devices : mapping
         Devices in place of some of its plan's.
     options : mapping of str to object
-        Of its pipeline, such as ``supervision``.
+        Options of its pipeline, such as ``supervision``.
     version : str
-        Of this project, which both sides must have.
+        Version of this project, the same on both sides.
     """
 
     digest: str

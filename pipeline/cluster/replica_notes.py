@@ -17,9 +17,9 @@ class ReplicaNotes:
     Parameters
     ----------
     plan : Plan
-        That of each replica.
+        Plan of each replica.
     trace : Trace or None
-        Where events are noted, by this process's clock and with the stream's numbers of frames.
+        Trace for the events, by this process's clock and with the stream's numbers of frames.
     """
 
     def __init__(self, plan: Plan, trace: Trace | None) -> None:

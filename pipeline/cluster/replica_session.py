@@ -31,7 +31,7 @@ class ReplicaTerms:
     ----------
     order : ReplicaOrder
     requirement : Requirement
-        Of the node.
+        Requirement of the node.
     slots : int
         Frames that a replica computes at once, each in another stage.
     places : int
@@ -39,7 +39,7 @@ class ReplicaTerms:
     timeout : float
         Seconds without a sign of life after which it counts as lost.
     outputs : sequence of TensorSpec
-        Of a frame.
+        Outputs of a frame.
     references : callable
         Returns the bundle's files in the object store, put there when the first node asks for them.
     """
@@ -61,7 +61,7 @@ class ReplicaState:
     ----------
     number : int
     ready : ReplicaReady
-        What it has said of itself.
+        Message in which it said that it is ready.
     frames, losses : int
         Frames that it has answered, and how often it was lost.
     offset_s, shortest_s : float

@@ -23,8 +23,8 @@ class OutputDifference:
     largest_value : float
         Largest absolute value of the reference, where that is finite.
     mismatch : str
-        Why elements cannot be compared, such as ``"is float32[2], but float32[3] by the reference"``; empty if they
-        can.
+        Reason that elements cannot be compared, such as ``"is float32[2], but float32[3] by the reference"``; empty if
+        they can.
     """
 
     largest_error: float

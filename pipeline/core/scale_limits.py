@@ -43,11 +43,11 @@ class ScaleLimits:
         Parameters
         ----------
         natural : float64[channels]
-            With which the largest weight of each channel just fits; -inf for channels without any.
+            Scale with which the largest weight of each channel just fits; -inf for channels without any.
         source, result : float
             Exponents of the input and the result; None if the result is not quantised.
         bias : float64[channels], optional
-            In real numbers.
+            Bias in real numbers.
         terms : int
             Products of one sum.
         """

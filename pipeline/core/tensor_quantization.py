@@ -22,7 +22,7 @@ class Quantization:
     scale : tuple of float
         One for all, or one for each position along `axis`.
     zero_point : tuple of int
-        As many.
+        Zero points, as many as scales.
     axis : int
 
     Raises

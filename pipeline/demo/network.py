@@ -39,7 +39,7 @@ class NetworkOperator:
     Attributes
     ----------
     name : str
-        Such as ``"block1.conv1"``.
+        Name of the layer, such as ``"block1.conv1"``.
     kind : str
         ONNX's name of the operator.
     inputs : tuple of str

@@ -50,7 +50,7 @@ class DemoVariantResult:
     Attributes
     ----------
     name : str
-        Such as ``"unsplit, 1 core"``.
+        Name of the variant, such as ``"unsplit, 1 core"``.
     accuracy : float
         Share of the images whose largest logit is the label's.
     frames_per_s : float
@@ -124,7 +124,7 @@ def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> De
     output : Path
         The picture to write, PNG or SVG by its suffix.
     frames : int, optional
-        How many frames of `BATCH` images; by default all 450 held-out images, four times.
+        Frames of `BATCH` images; by default all 450 held-out images, four times.
     stages : int
         Into how many stages the model is cut.
 

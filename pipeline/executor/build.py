@@ -94,7 +94,7 @@ def compile_plan(
     progress : callable
         Called with the stage that is built.
     options : CompileOptions
-        Its numerics are those of stages that have none of their own.
+        Compiler options; their numerics hold for stages that have none of their own.
     """
     codes: list[StageCode | None] = []
     for stage, source in zip(plan.units, sources, strict=True):

@@ -45,16 +45,16 @@ class Bundle:
     ----------
     plan : Plan
     codes : sequence
-        What the device of each of the plan's units loads: a `StageCode`, a function, or None where it needs no code.
+        Code for the device of each of the plan's units: a `StageCode`, a function, or None where it needs no code.
     parity : Parity, optional
-        What the check against the unsplit model found.
+        Result of the check against the unsplit model.
     general : sequence of StageGeneral
-        Of a bundle that was just built: for each stage with code, the operators that have no kernel of their own, and
-        their share of its time.
+        Operators without a kernel of their own, and their share of the time, for each stage with code.  Only a bundle
+        that was just built has them.
     numerics : Numerics
-        What was done to the model's arithmetic.
+        Changes to the model's arithmetic.
     shapes : OpenShapes, optional
-        What varies in the shapes of the inputs.
+        Open extents in the shapes of the inputs.
     more : sequence of Build
         The stages for frames of other sizes than the plan's.
     checksum : str
@@ -63,9 +63,9 @@ class Bundle:
     Attributes
     ----------
     verification : Verification, optional
-        Of a bundle that was just built: what comparing the model with the library of its format found.
+        Comparison of the model with the library of its format.  Only a bundle that was just built has it.
     unverified : str
-        Why it was not compared.
+        Reason that it was not compared.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword
@@ -101,7 +101,7 @@ class Bundle:
         ----------
         function : callable
         **options
-            As for `pipeline.executor.python_stages.with_stage`: ``inputs``, ``outputs``, ``name`` and others.
+            Options of `pipeline.executor.python_stages.with_stage`: ``inputs``, ``outputs``, ``name`` and others.
         """
         if self.shapes is not None:
             raise PlanError(

@@ -27,7 +27,7 @@ class CoreEstimates(msgspec.Struct, frozen=True):
     Attributes
     ----------
     command, llvm : str
-        What made them.
+        Command and LLVM version that made them.
     products_per_cycle : dict
         Core -> multiply-adds in a cycle of the kernels that are built for it.
     foreign_code : dict

@@ -31,7 +31,8 @@ def undefined_symbols(content: bytes) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        Such as ``{"memcpy": "GLIBC_2.4", "erff": ""}``: the linker has not seen who gives ``erff``.  Without weak ones.
+        Undefined symbols and their versions, such as ``{"memcpy": "GLIBC_2.4", "erff": ""}``; empty where the linker
+        has not seen the library (``erff``).  Weak ones are left out.
     """
     if content[:4] != b"\x7fELF":
         return {}

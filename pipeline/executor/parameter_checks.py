@@ -20,7 +20,7 @@ def removal(inputs: int) -> Any:
     Parameters
     ----------
     inputs : int
-        How many arguments of ``main`` are no parameters.
+        Arguments of ``main`` that are no parameters.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="RemoveParameterChecks")  # type: ignore[untyped-decorator]

@@ -38,9 +38,9 @@ class Parity:
     tolerance : float
         Allowed error, as a share of `largest_value`.
     seed : int
-        Of the random frame.
+        Seed of the random frame.
     frame : str
-        What the frame is, such as ``"floats between 0 and 1"``; empty if it is the usual random one.
+        Description of the frame, such as ``"floats between 0 and 1"``; empty for the usual random one.
     """
 
     largest_error: float
@@ -80,11 +80,11 @@ def check_parity(  # noqa: PLR0913 - stages, and all that they are judged by
     tolerance : float
         Allowed error, as a share of the largest output.
     seed : int
-        Of the frame.
+        Seed of the frame.
     judge : callable, optional
         Judges outputs in place of `tolerance`, where other runtimes round otherwise.
     frame : TrialFrame, optional
-        By default ``random_frame(plan.inputs, seed)``.
+        Frame to run; by default ``random_frame(plan.inputs, seed)``.
 
     Raises
     ------

@@ -46,11 +46,11 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     function : callable
         Called with an array for each input; returns an array, or several as a sequence or a mapping by name.
     inputs, outputs : sequence of TensorSpec or str
-        What it reads and makes; a name alone stands for a tensor that there is.
+        Tensors that it reads and makes; a name alone stands for an existing tensor.
     name : str
-        Of the stage; the function's own by default.
+        Name of the stage; the function's own by default.
     queue_depth, replicas : int
-        As for `StagePlan`.
+        Queue depth and replicas of the `StagePlan`.
     fresh : bool
         Whether each call returns new arrays, or its inputs, and the function leaves them alone afterwards.  They pass
         by reference then; else they are copied, so that a function may use its own buffers again for the next frame.

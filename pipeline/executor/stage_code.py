@@ -29,7 +29,7 @@ class KernelCall(NamedTuple):
     ----------
     function : str
     rule : str
-        Which rule wrote it; ``"general"`` if none did, `EXTERNAL` if a library computes it.
+        Rule that wrote it; ``"general"`` if none did, `EXTERNAL` if a library computes it.
     results : tuple of str
         The model's tensors that it makes, those inside the kernel too; none if it only changes a layout.
     """
@@ -46,7 +46,7 @@ class StoredParameters(NamedTuple):
     ----------
     content : VerifiedContent
     entries : tuple of ParameterEntry
-        Where this stage's lie in it.
+        Position of this stage's parameters in it.
     """
 
     content: VerifiedContent
@@ -63,13 +63,13 @@ class StageCode:
     module : callable
         Returns the TVM module; called once, when a device first asks.
     parameters : mapping of str to numpy.ndarray
-        In the order of the function's arguments behind the inputs.
+        Parameters in the order of the function's arguments after the inputs.
     executable : tvm.relax.VMExecutable, optional
-        What `Bundle.save` exports, of a stage that was just compiled.
+        Executable for `Bundle.save`, of a stage that was just compiled.
     library : VerifiedContent, optional
-        What `Bundle.save` writes, of a stage that came from a bundle.
+        Library for `Bundle.save`, of a stage that came from a bundle.
     parameter_file : StoredParameters, optional
-        Where its parameters came from, if they came from a bundle and are as they were there.
+        Source of its parameters, if they came unchanged from a bundle.
     file : str
         The path of its library, for messages, if that is a bundle's.
     machine, features : str, tuple of str
@@ -77,11 +77,11 @@ class StageCode:
     runtimes : tuple of str
         Packages that compute operators of the stage, see `pipeline.core.packed_model`.
     suffix : str
-        Of the file that has the code in a bundle; one of `SUFFIXES`.
+        Suffix of the code's file in a bundle; one of `SUFFIXES`.
     runtime_version : str
         The runtime, with its version, that the stage was written for, where it is not TVM.
     calls : sequence of KernelCall, optional
-        What the stage calls, in order, if it was just compiled and its kernels are this package's.
+        Calls of the stage in order, if it was just compiled and its kernels are this package's.
     processor : str
         LLVM's name of the processor that the code was written for, empty if that is unknown.
     variants : sequence of StageCode

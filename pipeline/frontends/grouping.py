@@ -115,7 +115,7 @@ def find_neighbours(nodes: Sequence[Links], members: Collection[int]) -> list[li
     Parameters
     ----------
     nodes : sequence of Links
-        In an order in which each comes behind those that it reads of.
+        Nodes in an order in which each comes after those that it reads of.
     """
     makers = _makers(nodes)
     epochs: list[int] = []

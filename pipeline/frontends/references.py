@@ -31,7 +31,7 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
     name : str
         The library, or its other kernels.
     outputs : list of numpy.ndarray
-        In the model's order.
+        Outputs in the model's order.
 
     Raises
     ------

@@ -25,19 +25,19 @@ class SourceFrame:
     Attributes
     ----------
     name : str
-        Of the frame; sinks that write one file per frame use it.
+        Name of the frame; sinks that write one file per frame use it.
     inputs : array, or mapping of str to array
-        As for `Pipeline.submit`.
+        Inputs of `Pipeline.submit`.
     stamp : int
-        When it was captured, in nanoseconds, which a float of seconds could not tell apart: by `time.time_ns` if it
-        is live, as recorded otherwise (of a video file, from its beginning).
+        Time of capture in nanoseconds, which a float of seconds could not tell apart: by `time.time_ns` if it is live,
+        as recorded otherwise (of a video file, from its beginning).
     ready : float
-        When it could first be had, by `time.time`; latencies and deadlines count from here.  Of a live source this is
-        `timestamp`; of a recording, when it was read, or when its turn was.
+        Time at which it could first be had, by `time.time`; latencies and deadlines count from here.  Of a live source
+        this is `timestamp`; of a recording, when it was read, or when its turn was.
     pixels : Pixels, optional
-        How to read `inputs` as a picture.
+        Format of `inputs` as a picture.
     frame_id : str
-        Which coordinates it is in, if its message of ROS 2 said so.
+        Coordinates of the frame, if its message of ROS 2 named them.
     """
 
     name: str
@@ -62,13 +62,13 @@ class FrameResult:
     ----------
     frame : SourceFrame
     outputs : mapping of str to array
-        By name.
+        Outputs by name.
     number : int
         The frame's sequence number in the pipeline; numbers of frames that were dropped are missing.
     seconds : float
-        From `SourceFrame.ready` to the result.
+        Seconds from `SourceFrame.ready` to the result.
     quantization : sequence of Quantization
-        Of those outputs whose integers stand for other numbers.
+        Quantization of those outputs whose integers stand for other numbers.
     """
 
     frame: SourceFrame

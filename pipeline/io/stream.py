@@ -26,7 +26,7 @@ class StreamSummary:
     Attributes
     ----------
     latency_s : Percentiles
-        From capture to the result; of a recording, from when a frame was read or its turn was.
+        Seconds from capture to the result; of a recording, from when a frame was read or its turn was.
     passed_over : int
         Frames of a live source that were not submitted, because the sink was behind.
     interrupted : bool
@@ -50,13 +50,13 @@ class FrameStream:
     Parameters
     ----------
     running : Pipeline
-        With the admission that suits the source; see `POLICIES`.
+        Pipeline with the admission that suits the source; see `POLICIES`.
     source : FrameSource
     sink : Sink
     skip_failed : bool
         Whether frames that fail are left out; else the first one ends the stream with its error.
     limit : int, optional
-        How many frames are read.
+        Frames to read.
     """
 
     def __init__(

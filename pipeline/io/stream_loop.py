@@ -27,7 +27,7 @@ class SubmittedFrame:
     ----------
     future : FrameFuture
     end_time : float
-        By `time.time`; 0 before.  Its result may be handed over long after.
+        Time of the end, by `time.time`; 0 before.  Its result may be handed over long after.
     """
 
     # One object for each frame, of which a stream may have hundreds of thousands.
@@ -59,7 +59,7 @@ class StreamLoop:
     fail : callable
         Called with the error of each frame that failed; what it raises ends the loop.
     name : str
-        Of the thread.
+        Name of the thread.
 
     Attributes
     ----------

@@ -16,11 +16,11 @@ class Uri:
     Attributes
     ----------
     text : str
-        As it was given.
+        Text of the user.
     kind : str
-        Such as ``"camera"``; empty where the text is a path.
+        Kind, such as ``"camera"``; empty where the text is a path.
     location : str
-        Such as ``"/dev/video0"``.
+        Location, such as ``"/dev/video0"``.
     options : mapping of str to str
     """
 

@@ -32,9 +32,9 @@ class Comparison:
         The unsplit model on one core and on all cores of its device (if it has several), then the pipeline; the
         pipeline alone if there was only a bundle.
     rounds : int
-        How many rounds the medians are taken over.
+        Rounds over which the medians are taken.
     predicted_frames_per_s : float
-        What the plan says of the pipeline; 0 if it says nothing.
+        Rate that the plan predicts for the pipeline; 0 if it predicts nothing.
     measured : bool
         True if that prediction rests on measured operators (True) or on estimates (False).
     """
@@ -83,17 +83,17 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     bundle : Bundle
         The pipeline.
     frames : int, optional
-        How many frames a variant streams in each round, at least 2; by default as many as take a second, at least 4.
+        Frames of a variant in each round, at least 2; by default as many as take a second, at least 4.
     rounds : int
-        At least 1.
+        Rounds, at least 1.
     progress : callable, optional
         Gets a text for each step.
     watch : callable, optional
         Gets each pipeline that begins to stream.
     trace : Trace, optional
-        Where to note the events of one more round of the pipeline, which is not counted.
+        Trace for the events of one more round of the pipeline, which is not counted.
     common_trace : Trace, optional
-        Where to note those of all counted rounds, for whoever watches.
+        Trace for the events of all counted rounds, for whoever watches.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str,
     Returns
     -------
     list of (str, Bundle)
-        With their names, such as ``"unsplit, 2 cores"``.
+        Bundles with their names, such as ``"unsplit, 2 cores"``.
     """
     # Late: a board that only measures a bundle has none of it.
     from pipeline.split.planning.planner import Planner

@@ -46,10 +46,10 @@ class TimeRecord(msgspec.Struct, frozen=True):
     Attributes
     ----------
     key : str
-        In full, for people, and should two keys ever have one hash.
+        Key in full, for people, and should two keys ever have one hash.
     seconds : float
     outputs : tuple of OutputLayout
-        Of a group.
+        Outputs of a group.
     contended : float, optional
         Seconds of a group while the device's other cores work as hard, if it has any.
     """
@@ -66,7 +66,7 @@ class RefusalRecord(msgspec.Struct, frozen=True):
     Attributes
     ----------
     reason : str
-        Why it does not; empty if it does.
+        Reason for a refusal; empty if it runs the group.
     """
 
     key: str
@@ -154,7 +154,7 @@ def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
     device : Device
         One of another machine with its target.
     cores : int
-        How many of its cores are used.
+        Cores in use.
     """
     kind, name = device.kind, host_target.full_name() if device.capabilities.is_processor else ""
     if devices.is_remote(device):
@@ -179,9 +179,9 @@ def key_of_group(
     Parameters
     ----------
     stage : StagePlan
-        With the group's inputs and outputs.
+        Stage with the group's inputs and outputs.
     in_stage_layout : sequence of bool
-        For each input, whether it comes in the stage's own layout.
+        Flag for each input that comes in the stage's own layout.
     """
     # Without their weights, so that groups which differ in their weights only are equal.
     main, arrays = parameters.lift(module["main"])
@@ -206,7 +206,7 @@ def key_of_span(device: Device, code: StageCode, **conditions: object) -> str:
     Parameters
     ----------
     **conditions
-        Of the measurement, such as the number of threads.
+        Conditions of the measurement, such as the number of threads.
     """
     return _text(
         {

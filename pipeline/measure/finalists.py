@@ -36,7 +36,7 @@ class Finalist:
     Attributes
     ----------
     planner : Planner
-        Of the board with one runtime, or with all.
+        Planner of the board with one runtime, or with all.
     """
 
     planner: Planner
@@ -69,7 +69,7 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     cache : CostCache, optional
         Another place than the user's cache.
     sampling : Sampling, optional
-        How often, and for how long, each plan streams.
+        Number and length of the streams of each plan.
     stream : callable, optional
         Gets graph, plans, sampling and progress; returns the frames per second of each plan, 0 if it cannot run.
 

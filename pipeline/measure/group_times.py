@@ -39,8 +39,8 @@ class GroupTimes(NamedTuple):
     isolated : list of float
         Nothing else runs on the device.
     contended : list of float
-        Its other cores are busy with frames of the same model, as in a pipeline or by replicas: they share the memory,
-        and often a cache.  The same as `isolated` if it has none.
+        Seconds while its other cores are busy with frames of the same model, as in a pipeline or by replicas: they
+        share the memory, and often a cache.  The same as `isolated` if it has none.
     """
 
     isolated: list[float]

@@ -29,9 +29,9 @@ class GeneralKernel:
     Attributes
     ----------
     operators : tuple of NamedOperator
-        What it computes; several if they are fused.
+        Operators that it computes; several if they are fused.
     share : float or None
-        Of the stage's time, between 0 and 1; None if it was not measured, or cannot be on this machine.
+        Share of the stage's time, between 0 and 1; None if it was not measured, or cannot be on this machine.
     """
 
     operators: tuple[NamedOperator, ...]

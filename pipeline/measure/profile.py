@@ -28,17 +28,17 @@ class Profile:
     Attributes
     ----------
     board : Board
-        With the rates that were measured in place of its own.
+        Board with the measured rates in place of its own.
     seconds : mapping of str to tuple of float
-        For each device, the seconds of one frame in each fused group, isolated on one core; infinite where the device
-        cannot run the group.  Of a device that can run them all they add up to what the whole model takes there
-        (on cores of this machine, as it streams); groups of some microseconds, timed one by one, would not.
+        Seconds of one frame in each fused group, for each device, isolated on one core; infinite where the device
+        cannot run the group.  Of a device that can run them all they add up to what the whole model takes there (on
+        cores of this machine, as it streams); groups of some microseconds, timed one by one, would not.
     estimated : mapping of str to str
         The devices whose seconds are estimates, and why they were not measured.
     contended : mapping of str to tuple of float
-        For each device that was measured, the seconds while its other cores are busy with the same model.
+        Seconds while a device's other cores are busy with the same model, for each device that was measured.
     spans : mapping of str to SpanTimes
-        By the name of a device with its runtime, the times of spans where they are not the sums of those of groups.
+        Times of spans where they are not the sums of those of groups, by the name of a device with its runtime.
     """
 
     board: Board
@@ -80,9 +80,9 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     cache : CostCache, optional
         Another place than the user's cache.
     refusals : mapping of str to mapping of int to str, optional
-        By device, the groups that it does not run, of `pipeline.measure.refusals`; nothing with them is built for it.
+        Groups that a device does not run, of `pipeline.measure.refusals`; nothing with them is built for it.
     sampling : Sampling, optional
-        How often, and for how long, a time is measured.
+        Number and length of a time's measurements.
     progress : callable, optional
         Gets a text for each step.
 

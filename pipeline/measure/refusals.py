@@ -35,9 +35,9 @@ def find_refusals(  # noqa: PLR0913 - all but the first two by keyword
     Parameters
     ----------
     runtimes : bool
-        Also for all further runtimes of each device.
+        True also asks all further runtimes of each device.
     cache : CostCache, optional
-        Where answers may be known from, and where they go; by default the user's.
+        Store of known and new answers; by default the user's.
     fresh : bool
         Ask again what is in the user's cache.
     """

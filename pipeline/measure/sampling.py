@@ -17,15 +17,15 @@ class Sampling:
     Attributes
     ----------
     turns : int
-        So often all groups are timed, by turns isolated and contended.  The median turn counts, since what disturbs a
-        machine may last for a second.
+        Turns in which all groups are timed, alternately isolated and contended.  The median turn counts, since what
+        disturbs a machine may last for a second.
     rounds : int
-        At least so many frames go through all groups in a turn.  The median of a group's times counts: the fastest
-        ones, added up, are a time that no frame ever takes.
+        Least frames through all groups in a turn.  The median of a group's times counts: the fastest ones, added up,
+        are a time that no frame ever takes.
     turn_s : float
         A turn also lasts at least for so long.
     stream_s : float
-        How long an unsplit model streams in one turn.
+        Seconds that an unsplit model streams in one turn.
     """
 
     turns: int = 3

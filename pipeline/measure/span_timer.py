@@ -54,7 +54,7 @@ def time_spans(
     Parameters
     ----------
     inner : bool
-        Also those that neither begin nor end with the model, which plans of three stages have.
+        True also times spans that neither begin nor end with the model, which plans of three stages have.
     refused : collection of int
         Groups that the device does not run, in front of and behind which spans begin and end.
     """

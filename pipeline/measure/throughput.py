@@ -81,11 +81,12 @@ class Variant:
     Attributes
     ----------
     name : str
-        Such as ``"unsplit, 1 core"`` or ``"2 stages, 2 cores"``.
+        Name of the variant, such as ``"unsplit, 1 core"`` or ``"2 stages, 2 cores"``.
     frames_per_s : float
         Rate between the first and the last result of a stream: filling the pipeline belongs to the latency.
     latency_p50_s, latency_p99_s : float
-        From submission to result while frames stream as fast as they are taken, so that waiting in the queues counts.
+        Seconds from submission to result while frames stream as fast as they are taken, so that waiting in the queues
+        counts.
     stages : tuple of StageShare
     """
 
@@ -102,7 +103,7 @@ class VariantRun:
     Parameters
     ----------
     common_trace : Trace, optional
-        Where to note the events of all streams that have no trace of their own.
+        Trace for the events of all streams that have no trace of their own.
     """
 
     def __init__(self, name: str, bundle: Bundle, watch: Watch, common_trace: Trace | None = None) -> None:
@@ -201,8 +202,8 @@ def steady_rate(ends: Sequence[float], replicas: int = 1) -> float:
     ends : sequence of float
         The seconds at which the frames of a stream ended, in order.
     replicas : int
-        So many frames may end together, one on each replica.  Counted from the first end on, of frames that end in
-        pairs a pair too many would be seen: of four, three in the time of two.
+        Frames that may end together, one on each replica.  Counted from the first end on, of frames that end in pairs a
+        pair too many would be seen: of four, three in the time of two.
     """
     first = min(replicas, len(ends) - 1)
     # Null devices may end all frames within one tick of the clock.

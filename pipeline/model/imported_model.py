@@ -38,7 +38,7 @@ class Island:
     operators : tuple of str
         Kinds of the model's operators, with the names of their nodes or results.
     reason : str
-        Why the compiler does not get them.
+        Reason that the compiler does not get them.
     keeps_state : bool
         Whether the runtime keeps something from one frame for the next.
     """
@@ -58,7 +58,7 @@ class ImportedModel:
     name : str
         Name of the model.
     module : tvm.IRModule
-        Its function ``main`` is one dataflow block; parameters that are not model inputs are constants.  Other
+        Module whose function ``main`` is one dataflow block; parameters that are not model inputs are constants.  Other
         functions are kernels that ``main`` calls.
     outputs : tuple of str
         The model's names for its outputs, in order.
@@ -71,7 +71,7 @@ class ImportedModel:
     inner_names : frozenset of str
         Variables that stand inside one of the model's operators, which was taken apart.
     annotations : tuple of Annotation
-        Where the model says that tensors are computed.
+        Devices that the model names for its tensors.
     islands : tuple of Island
         Operators that the model's own runtime computes.
     notes : tuple of str

@@ -36,11 +36,11 @@ def save(events: Iterable[TraceEvent], path: str | Path, *, model: str = "", sta
     Parameters
     ----------
     events : iterable of TraceEvent
-        In any order, of one pipeline.
+        Events of one pipeline, in any order.
     path : str or Path
         The file, usually ending in ``.json``; it appears only when it is complete.
     model : str
-        What the pipeline runs; the title of the tracks.
+        Model of the pipeline; the title of the tracks.
     stages : sequence of str
         The order of the tracks; stages that are not named follow, by their first event.
 

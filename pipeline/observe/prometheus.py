@@ -30,12 +30,12 @@ class MetricsServer(LoopbackServer):
     port : int
         0 takes one that is free.
     **limits
-        Of connections, as for `pipeline.observe.wsgi.WsgiServer`.
+        Limits of connections, as for `pipeline.observe.wsgi.WsgiServer`.
 
     Attributes
     ----------
     port : int
-        Where it listens.
+        Port of the server.
     """
 
     def __init__(self, statistics: Callable[[], Statistics], port: int, **limits: Any) -> None:
@@ -63,7 +63,7 @@ def serve(running: Pipeline, port: int = 0) -> MetricsServer:
     Parameters
     ----------
     running : Pipeline
-        It may also be closed before the server is: then its last statistics are served.
+        Pipeline, which may also be closed before the server is: then its last statistics are served.
     port : int
         0 takes one that is free; the result's ``port`` says which.
 

@@ -62,13 +62,13 @@ def draw(
     Parameters
     ----------
     events : iterable of Event
-        In any order, of one pipeline.
+        Events of one pipeline, in any order.
     path : str or Path
         The file to write, ending in ``.png`` or ``.svg``; it appears only when it is complete.
     title : str
         The first line above the picture.
     frames : int
-        How many frames shall leave the last stage in the time shown, which begins when the pipeline is full.
+        Frames that leave the last stage in the time shown, which begins when the pipeline is full.
     stages : sequence of str, optional
         The rows, from the top; by default the stages in the order in which a frame runs through them.
 

@@ -30,11 +30,11 @@ class WsgiServer(WSGIServer):
     Parameters
     ----------
     application : callable
-        By the rules of WSGI.
+        Application by the rules of WSGI.
     port : int
         0 takes one that is free.
     connections : int
-        How many there may be at the same time.
+        Upper bound on connections at the same time.
     idle_s : float
         Seconds after which a silent one is closed.
     """

@@ -91,7 +91,7 @@ class FrameFlow:
     Attributes
     ----------
     ends : list of float
-        When each frame left.
+        Times at which frames left.
     """
 
     def __init__(self, groups: Sequence[WorkerGroup], frames_in_flight: int) -> None:

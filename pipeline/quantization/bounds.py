@@ -78,7 +78,7 @@ class Bounds:
         exponents : mapping of str to numpy.ndarray
             Exponents of all scales but those of biases, as calibrated.
         biases : mapping of str to numpy.ndarray
-            In real numbers, by the name of their whole ones.
+            Biases in real numbers, by the name of their whole ones.
         """
         result = dict(exponents)
         for _ in range(_ROUNDS):

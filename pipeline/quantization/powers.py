@@ -33,7 +33,7 @@ def restrict(model: Any, original: Any, limits: ScaleLimits) -> None:
     Parameters
     ----------
     model : onnx.ModelProto
-        As ONNX Runtime's quantiser made it, of signed bytes with zero points of 0; is changed.
+        Model of ONNX Runtime's quantiser, with signed bytes and zero points of 0; is changed.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def quantize(  # noqa: PLR0913 - all but the first three by keyword
     frames : sequence of mapping of str to numpy.ndarray
         Inputs by name, such as the model will see: they say which values occur.
     output : Path
-        Where to write.
+        File to write.
     power_of_two : bool
         Whether all scales shall be powers of two and all zero points 0, within what VTA's shifts and sums allow.
     board : Board or str, optional

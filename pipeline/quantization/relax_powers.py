@@ -39,7 +39,7 @@ def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
     Parameters
     ----------
     model : ImportedModel
-        With quantised tensors between operators on real numbers; is cleaned up.
+        Model with quantised tensors between operators on real numbers; is cleaned up.
 
     Raises
     ------

@@ -32,9 +32,9 @@ def round_scales(
     Parameters
     ----------
     output : Path
-        Where to write.
+        File to write.
     shapes, params
-        As for `pipeline.read`.
+        Arguments of `pipeline.read`.
     limits : ScaleLimits, optional
         Limits of the accelerator; VTA's by default.
 

@@ -50,7 +50,7 @@ class Connection:
     Attributes
     ----------
     welcome : Welcome
-        What the server is.
+        Server's first message.
     version : str
         Checksum of the bundle's manifest that the last frame met, for the device ``bundle``; empty for others.
 

@@ -42,7 +42,7 @@ class DeviceThread:
     Attributes
     ----------
     sessions : int
-        How many have their stages here; guarded by the lock of `ServerDevices`.
+        Sessions with stages here; guarded by the lock of `ServerDevices`.
     """
 
     def __init__(self, kind: str, cores: Sequence[int], create: Callable[[Device], DeviceRuntime]) -> None:
@@ -104,8 +104,8 @@ class ServerDevices:
     create : callable, optional
         Makes the runtime of a device.
     slots : int, optional
-        How many stages may run at once on cores, each on an even share of them; by default one on each.  A device
-        beside the CPU has one slot.
+        Stages that may run at once on cores, each on an even share of them; by default one on each.  A device beside
+        the CPU has one slot.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class EncryptedSocket(socket.socket):
         Connected; belongs to this object from now on.
     context : ssl.SSLContext
     server_hostname : str, optional
-        What the server's certificate must call it, on the client's side; without it this is the server's.
+        Server's name in its certificate, on the client's side; without it this is the server's side.
     """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext, server_hostname: str | None = None) -> None:

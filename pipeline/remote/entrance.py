@@ -49,12 +49,12 @@ class Entrance:
     Parameters
     ----------
     offer : Offer
-        What their sessions may use.
+        Offer to their sessions.
     limits : SessionLimits
     tls : ServerTls, optional
         Without it connections are not encrypted, and all clients are let in.
     rate_limit : RateLimit, optional
-        How often an address may try.
+        Upper bound on attempts of an address.
     """
 
     def __init__(

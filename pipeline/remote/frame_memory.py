@@ -40,7 +40,7 @@ class FrameMemory:
     descriptor : int
         Open file; belongs to this object from now on.
     offer : MemoryOffer
-        What tells it from others.
+        Offer that identifies the memory.
     """
 
     def __init__(self, descriptor: int, offer: MemoryOffer) -> None:

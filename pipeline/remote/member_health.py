@@ -45,9 +45,9 @@ class Health:
     Attributes
     ----------
     error : DeviceLost or None
-        Why it is out of the rotation; None while it is in it.
+        Reason that it is out of the rotation; None while it is in it.
     cause : Cause
-        Of the last error.
+        Cause of the last error.
     usual_s : float
         Seconds that a frame usually takes there, 0 before the first result.
     is_doubted : bool

@@ -37,7 +37,7 @@ class Offer:
     core : str
         Processor that all these cores are, as LLVM calls it; what Linux says if it is empty.
     bundle : OfferedBundle or None
-        What it runs as one program.
+        Bundle that it runs as one program.
     """
 
     store: FileStore

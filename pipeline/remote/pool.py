@@ -23,7 +23,7 @@ class Pool(Roster):
     Attributes
     ----------
     limits : TimeLimits
-        Of frames that could be tried elsewhere.
+        Time limits of frames that could be tried elsewhere.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
@@ -55,11 +55,11 @@ class Pool(Roster):
         Parameters
         ----------
         stages : SharedStages
-            What is run.
+            Stages to run.
         avoid : Member or None
-            It has failed with the frame, which then goes to one of those with the fewest faults.
+            Member that has failed with the frame, which then goes to one of those with the fewest faults.
         patience : float
-            How long to wait while no member is in the rotation.
+            Seconds to wait while no member is in the rotation.
         given_up : callable
             Whether the caller no longer wants one.
         at_start : bool

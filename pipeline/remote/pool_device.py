@@ -31,13 +31,13 @@ class PoolCandidate(DeviceCandidate):
     use_pool : callable
         Returns a context manager that gives the pool; called when it is first needed.
     stages : sequence
-        What is loaded; the list itself, which grows.
+        Loaded stages; the list itself, which grows.
     patience : float
         Seconds that frames wait while no member is there.
     timeout : float
         Seconds that the members may take to answer for the first time.
     attempts : int
-        How many members may be lost with one frame.
+        Members that may be lost with one frame.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class Member:
     ----------
     endpoint : Endpoint
     slots : int
-        How many stages it runs at once; 0 until it has answered.
+        Stages that it runs at once; 0 until it has answered.
     in_use : int
         Frames that it has.
     last_use : int
@@ -151,7 +151,7 @@ class Place:
     ----------
     member : Member
     stages : SharedStages
-        What is run.
+        Stages to run.
     session : PoolSession or None
         None as long as there is no session for it yet.
     run : TimedRun or None
@@ -188,7 +188,7 @@ class Turn:
     avoid : Member or None
         The one that has failed with the frame.
     place : Place or None
-        What it was given.
+        Place that it was given.
     """
 
     stages: SharedStages

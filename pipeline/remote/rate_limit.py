@@ -25,7 +25,7 @@ class RateLimit:
     per_s : float
         Connections per second that an address may have for long.
     burst : float
-        And so many at once.
+        Attempts that may come at once.
     exempt : callable
         Says which addresses have no limit.
     clock : callable

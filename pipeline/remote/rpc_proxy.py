@@ -39,7 +39,7 @@ class RpcProxy:
     Attributes
     ----------
     port : int
-        Of this machine's loopback address, for one client.
+        Port on this machine's loopback address, for one client.
 
     Raises
     ------

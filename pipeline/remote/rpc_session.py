@@ -34,7 +34,7 @@ class RpcSession:
     device : tvm.runtime.Device
         The address's, there.
     users : int
-        How many stages share it.
+        Stages that share it.
     """
 
     def __init__(self, address: Address) -> None:

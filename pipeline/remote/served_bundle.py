@@ -27,7 +27,7 @@ class BundleVersion:
     Attributes
     ----------
     checksum : str
-        Of its manifest; empty if it was never saved.
+        Checksum of its manifest; empty if it was never saved.
     """
 
     checksum: str
@@ -40,7 +40,7 @@ class OfferedBundle:
     Attributes
     ----------
     plan : Plan
-        Of its first version.
+        Plan of its first version.
     compute : callable
         Returns the outputs for a frame's inputs, both in the plan's order; called by several threads.
     version : callable

@@ -31,24 +31,24 @@ class Server:
     Parameters
     ----------
     host, port : str, int
-        Where to listen; port 0 takes a free one.
+        Address to listen at; port 0 takes a free one.
     offer : Offer
-        What the sessions may use.
+        Offer to the sessions.
     sessions : int
-        How many there may be at once.  For a further client, one that has been silent for long makes room, first of
-        the address that has most sessions; such a client begins anew with its next frame.  If there is none, the
-        further client is told to come again.
+        Sessions at once.  For a further client, one that has been silent for long makes room, first of the address that
+        has most sessions; such a client begins anew with its next frame.  If there is none, the further client is told
+        to come again.
     limits : SessionLimits
-        How long clients may take.
+        Time limits of clients.
     tls : ServerTls, optional
-        What encrypts connections and tells clients from others; without it everybody is let in.
+        Certificates that encrypt connections and identify clients; without it everybody is let in.
     rate_limit : RateLimit, optional
-        How often an address may come.
+        Upper bound on connections of an address.
 
     Attributes
     ----------
     port : int
-        Where it listens.
+        Port of the server.
 
     Raises
     ------

@@ -43,9 +43,9 @@ class SessionLimits(NamedTuple):
     Attributes
     ----------
     greeting_s : float
-        To say what they are.
+        Seconds for a client's first message.
     progress_s : float
-        For the next step of a message that they have begun, or of taking their results.
+        Seconds for the next step of a message that a client has begun, or of taking its results.
     idle_s : float
         Without saying anything, after which they make room if somebody else comes and there is none.
     """
@@ -63,17 +63,17 @@ class ServerSession:
     wire : Wire
         Connected to the client.
     offer : Offer
-        What the client may use.
+        Offer to the client.
     limits : SessionLimits
     refusals : RefusalLog
-        Where it is said that the client is refused.
+        Log of refused clients.
 
     Attributes
     ----------
     peer : str
         The client's address.
     silent_since : float or None
-        When the server began to wait for the client, by `time.monotonic`; None while it works for it.
+        Time since which the server has waited for the client, by `time.monotonic`; None while it works for it.
     """
 
     def __init__(self, wire: Wire[Any], offer: Offer, limits: SessionLimits, refusals: RefusalLog) -> None:

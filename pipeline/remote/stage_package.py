@@ -27,7 +27,7 @@ class StagePackage:
     Attributes
     ----------
     stage : StageFiles
-        What a bundle's manifest says of them.
+        Files in the bundle's manifest.
     files : mapping of str to sequence of memoryview
         Contents by SHA-256, in pieces; parameters are the arrays themselves, not a copy.
     signed : SignedManifest or None

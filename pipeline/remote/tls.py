@@ -109,7 +109,7 @@ class ClientTls:
     Attributes
     ----------
     token : str
-        What it shows; empty if it has none.
+        Token that it shows; empty if it has none.
 
     Raises
     ------

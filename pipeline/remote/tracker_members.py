@@ -30,7 +30,7 @@ class TrackerEndpoint(Endpoint):
     address : Address
         The tracker's, with the servers' key.
     number : int
-        From 0.
+        Number, from 0.
     """
 
     address: Address

@@ -40,7 +40,7 @@ class Bag(FrameSource):
     specs : sequence of TensorSpec
         The model's inputs.
     topic : str, optional
-        By default the only one with images or arrays.
+        Topic; by default the only one with images or arrays.
 
     Raises
     ------

@@ -47,9 +47,9 @@ class Header:
     Attributes
     ----------
     stamp : int
-        When it was captured, in nanoseconds of the sender's clock; 0 if the sender does not say.
+        Time of capture, in nanoseconds of the sender's clock; 0 if the sender does not say.
     frame_id : str
-        Which coordinates it is in.
+        Coordinates of the message.
     """
 
     stamp: int = 0
@@ -64,7 +64,7 @@ class BridgeRequest:
     ----------
     header : Header
     inputs : array, or mapping of str to array
-        As for `Pipeline.submit`; nobody may change them from now on.
+        Inputs of `Pipeline.submit`; nobody may change them from now on.
     """
 
     header: Header
@@ -80,7 +80,7 @@ class BridgeAnswer:
     header : Header
         The message's own.
     outputs : mapping of str to array
-        By name.
+        Outputs by name.
     """
 
     header: Header
@@ -121,14 +121,15 @@ class Bridge(Closable):
     Parameters
     ----------
     running : Pipeline
-        Its admission decides about messages that come too fast: ``"latest"`` for sensor data, ``"block"`` where each
-        message counts.  It is closed by whoever opened it, after the node.
+        Pipeline whose admission decides about messages that come too fast: ``"latest"`` for sensor data, ``"block"``
+        where each message counts.  It is closed by whoever opened it, after the node.
     decode : callable
         Makes a `BridgeRequest` of a message; may raise `InputError`.
     publish : callable
         Called with each `BridgeAnswer`, in the order of the messages, one at a time.
     report : callable
-        Told of each message that was refused, frame that failed, and answer that could not be sent.  They end alone.
+        Function to call with each message that was refused, frame that failed, and answer that could not be sent.  They
+        end alone.
     """
 
     def __init__(

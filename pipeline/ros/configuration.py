@@ -25,7 +25,7 @@ class Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reliable : bool
         Whether lost messages are sent again.
     depth : int
-        How many messages are kept for a receiver that is behind.
+        Messages that are stored for a slow receiver.
     """
 
     reliable: bool = True
@@ -59,10 +59,10 @@ class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     topic, type : str
     output : str
-        Which of the model's outputs; may be left out if there is one.
+        Output of the model; may be left out if there is one.
     qos : str or Quality
     encoding : str
-        Of images, such as ``"bgr8"``; by default that of the output's channels, as RGB.
+        Encoding of images, such as ``"bgr8"``; by default that of the output's channels, as RGB.
     score : float
         Detections below are left out.
     labels : sequence of str
@@ -97,25 +97,25 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscribe : Topic
     publish : sequence of Publication
     name : str
-        In diagnostics.
+        Name in diagnostics.
     transport : str
         ``"dds"``, ``"zenoh"`` or ``"rclpy"``.
     domain : int, optional
-        Of DDS and ROS 2; ``ROS_DOMAIN_ID`` by default.
+        Domain of DDS and ROS 2; ``ROS_DOMAIN_ID`` by default.
     localhost : bool
         Whether the node only talks to others on this machine, without multicast.
     octets : bool
         Whether peers are told that numbers of 8 bits are octets, as programs (not ROS nodes) with Cyclone DDS 0.10
         want it; for the transport DDS.
     admission : str, optional
-        By default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one.
+        Admission policy; by default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one.
     deadline : float, optional
-        In seconds, for the admission ``"deadline"``.
+        Seconds until the deadline, for the admission ``"deadline"``.
     prepare : PreparationSettings
     diagnostics : str
         Topic, once a second; none if it is empty.
     devices : mapping of str to str
-        What stands for devices of the bundle's plan, as for `pipeline.load`.
+        Devices in place of those of the bundle's plan, as for `pipeline.load`.
     """
 
     bundle: str
@@ -145,7 +145,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
     ----------
     path : str or Path
     changes : sequence of str
-        Such as ``"subscribe.topic=/camera"``, with a value in YAML: what is otherwise than in the file.
+        Differences from the file, such as ``"subscribe.topic=/camera"``, with a value in YAML.
 
     Raises
     ------

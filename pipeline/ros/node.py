@@ -44,11 +44,11 @@ class RosNode(Closable):
     ----------
     configuration : Configuration
     bundle : Bundle
-        What the configuration names.
+        Bundle of the configuration.
     transport : Transport
         Closed by whoever opened it, after the plugin.
     report : callable
-        Told of each message without an answer.
+        Function to call with each message without an answer.
 
     Raises
     ------

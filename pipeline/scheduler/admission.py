@@ -27,7 +27,7 @@ class Admission:
         wait in a line, and the oldest leaves it when it is full.  ``"deadline"``: like ``"latest"``, and a frame that
         would be late, by the times measured in the stages, is not started.
     waiting : int
-        How many frames may wait, at least 1; 0 chooses 2 for ``"drop-oldest"``, else 1.
+        Frames that may wait, at least 1; 0 chooses 2 for ``"drop-oldest"``, else 1.
     deadline : float
         Seconds from a frame's timestamp, a `time.time`, until its result is of no use any more.
 

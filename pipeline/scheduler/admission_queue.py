@@ -47,9 +47,9 @@ class AdmissionQueue:
     Parameters
     ----------
     admission : Admission
-        Who may wait.
+        Admission policy.
     ledger : Ledger
-        Its lock guards the queue too.
+        Ledger; its lock guards the queue too.
     capacity : callable
         Returns how many frames may be in flight.
 
@@ -96,7 +96,7 @@ class AdmissionQueue:
         Returns
         -------
         Ticket or None
-            To wait for, if the caller has to wait.
+            Ticket to wait for, if the caller has to wait.
 
         Raises
         ------

@@ -19,7 +19,7 @@ def read_array(role: str, name: str, value: Any) -> np.ndarray:
     Parameters
     ----------
     role, name : str
-        Its role, such as ``"input"``, and its name.
+        Role, such as ``"input"``, and name.
     value : array or anything like one
 
     Raises

@@ -43,7 +43,7 @@ class Changes:
     ----------
     engine : Engine
     pending_builds : PendingBuilds
-        It makes no more builds, since the stages change that they are made from.
+        Source of builds on demand.  It makes no more, since their stages change.
     """
 
     def __init__(self, engine: Engine, pending_builds: PendingBuilds) -> None:

@@ -59,7 +59,7 @@ class Channel(Generic[Item]):
     Parameters
     ----------
     capacity : int
-        How many items may wait, at least 1; a writer waits for its place.
+        Items that may wait, at least 1; a writer waits for its place.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -110,14 +110,14 @@ class EntryChannel(Channel[Item]):
     Parameters
     ----------
     capacity : int
-        As for `Channel`.
+        Items that may wait, as for `Channel`.
     made_room : callable
         Called by a reader that has made room.
 
     Attributes
     ----------
     items, tokens
-        What waits, and what readers wait with, for `Inlet`.
+        Waiting items, and tokens of waiting readers, for `Inlet`.
     """
 
     def __init__(self, capacity: int, made_room: Callable[[], object]) -> None:

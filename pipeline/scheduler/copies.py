@@ -39,11 +39,11 @@ class StageCopies:
     Parameters
     ----------
     runtime : DeviceRuntime
-        Of the stage; used in its worker's thread only.
+        Runtime of the stage; used in its worker's thread only.
     wiring : StageWiring
-        Which slots are the stage's.
+        Slots of the stage.
     readers : sequence of int
-        For each slot of the pipeline, how many times it is read.
+        Number of reads of each slot of the pipeline.
 
     Attributes
     ----------

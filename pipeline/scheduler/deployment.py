@@ -37,20 +37,20 @@ class Deployment:
     Parameters
     ----------
     builds : sequence of Build
-        What to run; the same stages for frames of several sizes.
+        Builds to run; the same stages for frames of several sizes.
     shapes : OpenShapes or None
-        What varies between them.
+        Extents that vary between them.
     context : WorkerContext
         The pipeline.
 
     Attributes
     ----------
     plan : Plan
-        That of the first build, which all others follow but for the tensors' shapes.
+        Plan of the first build, which all others follow but for the tensors' shapes.
     check : InputCheck
-        What finds the build for a frame.
+        Check that finds the build for a frame.
     capacity : int
-        How many frames may be in flight.
+        Frames that may be in flight.
     output_names : tuple of str
         Names of the plan's outputs.
     group : WorkerGroup
@@ -277,7 +277,7 @@ class Deployments:
     former : list of Deployment
         Those that have frames in them still.
     retired_counters : dict of str to StageCounters
-        What the workers of former deployments have counted, by stage.
+        Counts of the workers of former deployments, by stage.
     """
 
     current: Deployment

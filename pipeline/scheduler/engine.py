@@ -32,16 +32,16 @@ class Engine:
     Parameters
     ----------
     builds, shapes
-        As for `Deployment`.
+        Arguments of `Deployment`.
     options : PipelineOptions
-        As the pipeline's caller chose them.
+        Options of the pipeline's caller.
 
     Attributes
     ----------
     ledger : Ledger
         The books; its lock guards what decides about frames.
     queue : AdmissionQueue
-        Where frames wait to start.
+        Queue of frames that wait to start.
     deployments : Deployments
         The workers.
     intake : Intake
@@ -49,7 +49,7 @@ class Engine:
     changing : Lock
         Held by whoever brings another deployment.
     error : BaseException or None
-        What ended the pipeline; the first one stays.
+        Error that ended the pipeline; the first one stays.
 
     Raises
     ------

@@ -18,11 +18,11 @@ class Forecast:
     Parameters
     ----------
     plan : Plan
-        Its times count until there are measured ones.
+        Plan; its times count until there are measured ones.
     wiring : Wiring
         The stages' successors.
     counters : sequence of sequence of StageCounters
-        Of each stage's workers.
+        Counters of each stage's workers.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ class FrameFuture(Future[Any]):
     Parameters
     ----------
     timestamp, metadata
-        As below.
+        Attributes of the same names.
     output_names : sequence of str
         Names of the pipeline's outputs.
     callers : set of int, optional
@@ -48,11 +48,11 @@ class FrameFuture(Future[Any]):
     sequence : int
         Number of the frame, from 0, in the order of submission.
     timestamp : float
-        When the frame was captured, as the caller gave it; else `time.time` at submission.
+        Time of capture, as the caller gave it; else `time.time` at submission.
     metadata : object
         Whatever the caller gave.
     frame : Frame or None
-        What it stands for, as long as that is on its way; the scheduler's own.
+        Frame of the future, as long as that is on its way; the scheduler's own.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Frame:
     Parameters
     ----------
     future : FrameFuture
-        What the caller holds.
+        Future of the caller.
     deployment : Carrier
         The workers that it goes through, also after `swap` has brought others.
     tensors : list
@@ -192,24 +192,24 @@ class Frame:
     caller_arrays : sequence of ndarray
         Arrays among them that still belong to the caller.
     joins : mapping of int to int
-        For each stage that joins branches, how many of them it waits for.
+        Number of branches that each joining stage waits for.
     readers : mapping of int to int
-        For each slot with several readers, how many there are.
+        Number of readers of each slot with several.
 
     Attributes
     ----------
     number : int
-        Its sequence number; -1 until it is submitted.
+        Sequence number; -1 until it is submitted.
     entry_s : float
         `time.perf_counter` when it started.
     error : BaseException or None
-        Why the remaining stages leave the frame alone; the first one stays.
+        Reason that the remaining stages leave the frame alone; the first one stays.
     is_finished : bool
         Whether all stages are done with it.
     build : int
-        Which of the deployment's builds runs it.
+        Number of the deployment's build that runs it.
     crop : mapping or None
-        What of its outputs is the result, if its inputs were padded.
+        Part of its outputs that is the result, if its inputs were padded.
     """
 
     __slots__ = (

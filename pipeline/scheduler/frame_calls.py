@@ -51,7 +51,7 @@ class FrameCalls:
             Copy the arrays, so that the caller may reuse them at once.  With False they pass by reference: the caller
             promises not to change them until the result is there.
         timestamp : float, optional
-            When the frame was captured, in seconds of `time.time`, which is the default.
+            Time of capture, in seconds of `time.time`, which is the default.
         metadata : object, optional
             Travels with the frame: the future has it as its ``metadata``.
 
@@ -99,7 +99,7 @@ class FrameCalls:
         timeout : float, optional
             Seconds to wait for each place and each result.
         copy : bool
-            As for `submit`.
+            True copies the inputs, as for `submit`.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class FrameCalls:
         Returns
         -------
         asyncio.Future
-            To be awaited for the result; cancelling it cancels the frame if no stage has taken it up.
+            Future to be awaited for the result; cancelling it cancels the frame if no stage has taken it up.
         """
         return await self._async_calls.submit(inputs, self._make_future(timestamp, metadata), copy=copy)
 
@@ -133,7 +133,7 @@ class FrameCalls:
         frames : asynchronous iterable or iterable
             Each as for `submit`; taken only as the pipeline has places.
         copy : bool
-            As for `submit`.
+            True copies the inputs, as for `submit`.
         """
         return self._async_calls.map(frames, self._make_future, copy=copy)
 
@@ -143,8 +143,8 @@ class FrameCalls:
         Parameters
         ----------
         observer : callable
-            Given the inputs in the plan's order and the frame's future, in the thread that submits.  It has to be
-            quick, must not raise, and may read the arrays only until it returns.
+            Function of the inputs in the plan's order and the frame's future, called in the thread that submits.  It
+            has to be quick, must not raise, and may read the arrays only until it returns.
         """
         return self._engine.intake.observe(observer)
 

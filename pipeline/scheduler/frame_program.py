@@ -23,11 +23,11 @@ class FrameOutcome(NamedTuple):
     Attributes
     ----------
     arrays : list of ndarray
-        Its outputs, in the plan's order; none if it failed.
+        Outputs in the plan's order; none if it failed.
     events : list of TraceEvent
-        What the stages did with it, by this process's clock.
+        Events of the stages, by this process's clock.
     error : str
-        Why it failed; empty if it did not.
+        Reason for a failure; empty without one.
     """
 
     arrays: list[np.ndarray]
@@ -64,7 +64,7 @@ class FrameProgram:
     plan : Plan
     codes : sequence
     **options
-        As for `Pipeline`, but for ``trace``.
+        Options of `Pipeline`, but for ``trace``.
 
     Raises
     ------

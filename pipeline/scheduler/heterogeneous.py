@@ -69,14 +69,14 @@ class HeterogeneousRuntime(NumberedRuntime):
     Parameters
     ----------
     plan : Plan
-        It has the board.
+        Plan with the board.
     stage : StagePlan
-        With steps.
+        Stage with steps.
     create : callable
         Makes the runtime of a device; each worker has runtimes of its own, also of what it borrows, since a runtime is
         for one thread.
     turns : DeviceTurns
-        Who has a borrowed device.
+        Turns of the borrowed devices.
 
     Attributes
     ----------

@@ -22,13 +22,13 @@ class AcceptedInputs(NamedTuple):
     Attributes
     ----------
     check : InputCheck
-        Whose builds are meant.
+        Check whose builds are meant.
     arrays : list of ndarray
-        In the plan's order.
+        Arrays in the plan's order.
     build : int
-        Which of the pipeline's builds takes them.
+        Number of the pipeline's build that takes them.
     crop : mapping, optional
-        What of the outputs is the result, of a frame that was padded.
+        Part of the outputs that is the result, of a frame that was padded.
     """
 
     check: InputCheck

@@ -30,11 +30,11 @@ class Intake:
     Parameters
     ----------
     ledger : Ledger
-        Its lock guards what happens here.
+        Ledger; its lock guards the intake too.
     queue : AdmissionQueue
-        Where frames wait to start.
+        Queue of frames that wait to start.
     deployments : Deployments
-        Where they go.
+        Deployments that run the frames.
     closed_error : callable
         Returns the error of those who come too late.
     must_not_wait : callable
@@ -45,7 +45,7 @@ class Intake:
     closing : bool
         Whether no more frames are accepted.
     observers : tuple of callable
-        Who is shown each frame that comes in.
+        Functions to call with each frame that comes in.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class Ledger:
     dropped : Counter
         Frames that never started, by reason.
     latency : Durations
-        From start to delivery.
+        Time from start to delivery.
     first, last : float
         `time.perf_counter` at the first submission and the newest end.
     deliverer : int

@@ -102,11 +102,11 @@ class PipelineOptions:
     create : callable
         Makes the runtime of a device.
     admission : Admission
-        Which frames wait at the entrance, and which are dropped there.
+        Policy for frames that find no room.
     supervision : Supervision
-        What happens when stages fail or hang.
+        Treatment of stages that fail or hang.
     trace : Trace or None
-        Where to note events.
+        Trace for events.
     """
 
     create: Callable[[Device], DeviceRuntime]

@@ -30,9 +30,9 @@ class PendingFrame(NamedTuple):
     Attributes
     ----------
     frame : Frame
-        It is in the books already, and may be withdrawn like any other.
+        Frame that is in the books already, and may be withdrawn like any other.
     arrays : sequence of ndarray
-        Its inputs, in the plan's order.
+        Inputs in the plan's order.
     by_reference : bool
         Whether the arrays still belong to the caller.
     """

@@ -43,7 +43,7 @@ class Pipeline(FrameCalls, LifeCycle):
         The stages, their devices and what travels between them.  A bundle has the code of its stages as well, also for
         frames of other sizes.
     codes : sequence, optional
-        What each stage's device loads, in the plan's order; None if no stage has code.
+        Code for each stage's device, in the plan's order; None if no stage has code.
     build : callable, optional
         Makes the stages for a size of frames that has none, when the first frame of it comes.
 
@@ -52,16 +52,16 @@ class Pipeline(FrameCalls, LifeCycle):
     create : callable
         Makes the runtime of a device.
     trace : Trace, optional
-        Where to note which stage worked on which frame when.
+        Trace for the work of stages on frames.
     admission : Admission or str
-        What happens to a frame that finds no room: ``"block"`` (default), ``"latest"``, ``"drop-oldest"`` or
+        Treatment of a frame that finds no room: ``"block"`` (default), ``"latest"``, ``"drop-oldest"`` or
         ``"deadline"``.  An `Admission` has the next two in it.
     waiting : int
-        How many frames may wait at the entrance, where the policy drops frames; 0 for its default.
+        Frames that may wait at the entrance, where the policy drops frames; 0 for its default.
     deadline : float
         Seconds after a frame's timestamp when its result is of no use any more, for ``"deadline"``.
     supervision : Supervision
-        What happens when stages fail or hang; in place of the next three.
+        Treatment of stages that fail or hang; in place of the next three.
     on_error : str
         ``"skip"`` (default): a failed frame ends alone.  ``"stop"``: the first one ends the pipeline.
     stage_timeout : float or mapping of str to float, optional
@@ -187,7 +187,7 @@ class Pipeline(FrameCalls, LifeCycle):
         Parameters
         ----------
         bundle : Bundle
-            Its inputs and outputs are those of the bundle that it replaces; its stages may be others.
+            Bundle with the inputs and outputs of the one that it replaces; its stages may be others.
         timeout : float, optional
             Seconds for its devices to open.
         grace : float, optional

@@ -22,7 +22,7 @@ class StageDevice:
     assignment : Assignment
         The stage, for each size of frames that it is built for.
     runtime : DeviceRuntime
-        Used in the worker's thread only, but for `break_off`.
+        Runtime, used in the worker's thread only, but for `break_off`.
     """
 
     def __init__(self, assignment: Assignment, runtime: DeviceRuntime) -> None:

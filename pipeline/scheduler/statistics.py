@@ -32,7 +32,7 @@ class StepStatistics:
     Attributes
     ----------
     name, device : str
-        Of the step.
+        Name and device of the step.
     busy_s : float
         Seconds for which it had its device, of all replicas together.
     wait_s, run_s, copy_s : Percentiles
@@ -54,7 +54,7 @@ class StageStatistics:
     Attributes
     ----------
     name, device : str
-        Of the stage.
+        Name and device of the stage.
     frames_in, frames_out, failed, skipped : int
         Frames taken up; those that it ran, that failed here, and that had already failed or been cancelled.
     busy : float
@@ -66,11 +66,11 @@ class StageStatistics:
     wait_s, run_s, copy_s : Percentiles
         Time of a frame in the queue, in the device, and for changing memory.
     replicas : int
-        How many workers it has.
+        Number of workers.
     restarts : int
-        How often a worker was replaced because its device did not come back.
+        Workers replaced because their device did not come back.
     steps : tuple of StepStatistics
-        Of a heterogeneous stage; the stage's own times have all in them that its steps wait, run and copy.
+        Steps of a heterogeneous stage; the stage's own times include all that its steps wait, run and copy.
     """
 
     name: str
@@ -107,9 +107,9 @@ class Statistics:
     frames_per_s : float
         Frames delivered in `elapsed_s`.
     latency_s : Percentiles
-        From submission to delivery.
+        Time from submission to delivery.
     stages : tuple of StageStatistics
-        In the plan's order.
+        Stages in the plan's order.
     waiting : int
         Frames that wait at the entrance.
     blocked_callers : int

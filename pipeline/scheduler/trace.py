@@ -25,9 +25,9 @@ class TraceEvent(NamedTuple):
     start, end : float
         Seconds of `time.perf_counter`.
     replica : int
-        Which of the stage's workers it was, from 0.
+        Number of the stage's worker, from 0.
     device : str
-        Of a step; else empty.
+        Device of a step; else empty.
     """
 
     stage: str
@@ -45,7 +45,7 @@ class Trace:
     Parameters
     ----------
     limit : int
-        How many events are kept, at least 1.  A frame makes two to four per stage, and one per step.
+        Events to keep, at least 1.  A frame makes two to four per stage, and one per step.
 
     Raises
     ------

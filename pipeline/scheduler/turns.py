@@ -58,7 +58,7 @@ class Loan:
     Parameters
     ----------
     turns : Turns or None
-        Of the device; None for the worker's own, which it has at once.
+        Turns of the device; None for the worker's own, which it has at once.
     frame : int
         Number of the frame that it is for.
     wait : callable
@@ -67,7 +67,7 @@ class Loan:
     Attributes
     ----------
     asked, begin, end : float
-        When the worker asked for the device, had it, and gave it back, by `time.perf_counter`.
+        Times at which the worker asked for the device, had it, and gave it back, by `time.perf_counter`.
     """
 
     def __init__(self, turns: Turns | None, frame: int, wait: Callable[[Callable[[], None]], None]) -> None:

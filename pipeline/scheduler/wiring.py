@@ -20,7 +20,7 @@ class SlotRead:
     Attributes
     ----------
     slot : int
-        Where the tensor lies in the stage's memory.
+        Slot of the tensor in the stage's memory.
     source : int or None
         Slot of the array to copy it from when `slot` is still empty; None if its maker uses the same memory.
     """
@@ -41,9 +41,9 @@ class SlotWrite:
     Attributes
     ----------
     slot : int or None
-        Where to leave the tensor for later stages of the same memory, if there are any.
+        Slot for the tensor, for later stages of the same memory, if there are any.
     array : int or None
-        Where to leave its array for stages of other memories and for the caller, if there are any.
+        Slot for its array, for stages of other memories and for the caller, if there are any.
     """
 
     slot: int | None = None
@@ -57,7 +57,7 @@ class StageWiring:
     Attributes
     ----------
     reads, writes : tuple
-        In the order of the stage's inputs and outputs.
+        Wirings in the order of the stage's inputs and outputs.
     predecessors, successors : tuple of int
         Numbers of the stages it reads from, and of those that read from it.
     """
@@ -82,11 +82,11 @@ class Wiring:
     Attributes
     ----------
     stages : tuple of StageWiring
-        In the plan's order.
+        Stages in the plan's order.
     inputs, outputs : tuple of int
         Slots of the arrays that the caller gives and gets.
     readers : tuple of int
-        For each slot how many times it is read, the caller included.
+        Number of reads of each slot, the caller included.
     """
 
     stages: tuple[StageWiring, ...]

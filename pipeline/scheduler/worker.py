@@ -44,9 +44,9 @@ class Worker:
     Parameters
     ----------
     assignment : Assignment
-        What to do.
+        Work to do.
     runtime : DeviceRuntime
-        What to do it on; used in the worker's thread only.
+        Runtime to do it on; used in the worker's thread only.
     supervisor : Supervisor
         Whom to tell of a device that does not come back.
     first : Frame, optional

@@ -44,7 +44,7 @@ class WorkerContext:
     on_break : callable
         Called with the error of a worker that broke.
     turns : DeviceTurns
-        Who has a device that is borrowed.
+        Turns of borrowed devices.
     worker_threads : set of int
         Identifiers of the workers' threads.
     """
@@ -71,7 +71,7 @@ class Assignment:
     context : WorkerContext
         The pipeline.
     stage : StagePlan
-        What to run.
+        Stage to run.
     replica : int
         Number of the worker among those of its stage.
     make_runtime : callable
@@ -79,7 +79,7 @@ class Assignment:
     wiring : StageWiring
         The stage's slots in a frame.
     readers : sequence of int
-        For each slot of the pipeline, how many times it is read.
+        Number of reads of each slot of the pipeline.
     loads : sequence of (StagePlan, object)
         The stage and its code, or those of its steps, in each of the deployment's builds.
     inbox : Channel
@@ -91,7 +91,7 @@ class Assignment:
     limit : float
         Seconds that a run may take, 0 if it has no limit.
     counters : StageCounters
-        What has been done.
+        Counters of the finished work.
     turns : Turns or None
         Those with the stage's device, if steps of other stages borrow it.
     """

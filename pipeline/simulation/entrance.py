@@ -14,11 +14,11 @@ class Entrance:
     Parameters
     ----------
     frames : int
-        How many come.
+        Number of frames.
     times : sequence of float or None
-        When each of them comes; None has all of them there from the start.
+        Arrival time of each; None has all of them there from the start.
     admission : Admission
-        What happens to a frame that finds no room.
+        Treatment of a frame that finds no room.
     forecast : callable
         Returns how many seconds a frame that starts now will take.
 

@@ -16,7 +16,7 @@ class SimulatedStage:
     ----------
     name, device : str
     frames : int
-        How many it ran.
+        Frames that it ran.
     busy : float
         Share of the time in which it runs or copies, per replica, 0 to 1.
     blocked : float
@@ -26,7 +26,7 @@ class SimulatedStage:
     queue_longest : int
         The most that ever waited.
     wait_s : Percentiles
-        How long frames wait there.
+        Time that frames wait there.
     replicas : int
     """
 
@@ -49,9 +49,9 @@ class Simulation:
     ----------
     model, board : str
     frames : int
-        How many came.
+        Frames that came.
     delivered : int
-        How many of them were delivered, in order.
+        Frames that were delivered, in order.
     dropped : mapping of str to int
         The others, by the reason.
     seconds : float
@@ -59,14 +59,14 @@ class Simulation:
     frames_per_s : float
         Rate between the first and the last result: filling the pipeline belongs to the latency.
     latency_s : Percentiles
-        From a frame's start to its result.
+        Time from a frame's start to its result.
     since_arrival_s : Percentiles
-        From its arrival in front of the pipeline; as `latency_s` where frames arrive as they are taken.
+        Time from its arrival in front of the pipeline; as `latency_s` where frames arrive as they are taken.
     stages : tuple of SimulatedStage
     links : mapping of str to float
         Share of the time in which each link is in use.
     events : tuple of TraceEvent
-        What each stage did when, if that was asked for.
+        Work of each stage over time, if that was asked for.
     """
 
     model: str

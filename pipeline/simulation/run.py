@@ -58,25 +58,25 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     Parameters
     ----------
     plan : Plan
-        Its times are used as they are; the part of them that is spent on a link waits for others on that link.
+        Plan whose times are used unchanged; the part of them that is spent on a link waits for others on that link.
     frames : int, optional
-        How many, at least 2: by default 1000, or as many as `arrivals` has.
+        Number of frames, at least 2: by default 1000, or as many as `arrivals` has.
     fps : float, optional
-        How many arrive per second.  By default each arrives as soon as it is taken.
+        Arrivals per second.  By default each arrives as soon as it is taken.
     arrivals : str or sequence of float
-        How they come at this rate: ``"even"`` (default) or ``"poisson"``, each independently of the others.  Or the
-        seconds at which each of them came, as recorded.
+        Distribution of arrivals at this rate: ``"even"`` (default) or ``"poisson"``, each independently of the others.
+        Or the seconds at which each of them came, as recorded.
     cv : float
         Coefficient of variation of a stage's time, its standard deviation as a share of it; times are
         distributed log-normally.
     samples : mapping of str to sequence of float, optional
         Seconds that a stage was measured to take; each frame gets one of them, drawn at random.
     seed : int
-        Of what is drawn.
+        Seed of the draws.
     trace : bool
         Whether to return the events.
     admission, waiting, deadline : str, int, float
-        What happens to frames that find no room, as for `pipeline.Pipeline`; where some are dropped, they need `fps` or
+        Treatment of frames that find no room, as for `pipeline.Pipeline`; where some are dropped, they need `fps` or
         recorded `arrivals`.
     overhead : float
         Seconds that a worker needs, besides running, to hand a frame on and to take the next one, or to wake up when it

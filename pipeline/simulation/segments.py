@@ -25,7 +25,7 @@ class Transfer:
     ----------
     seconds : float
     link : Tokens or None
-        What only one transfer at a time may use.
+        Link that only one transfer at a time may use.
     name : str
         The link's; empty without one.
     """
@@ -47,11 +47,11 @@ class Segment:
         Returns how long computing takes for a frame's number.
     entry_transfers, exit_transfers : sequence of Transfer
     device : Tokens or None
-        What computes one frame at a time, while tensors of others move.
+        Device that computes one frame at a time, while tensors of others move.
     is_lent : bool
         Whether that is borrowed, so that the system has to wake a worker whose turn it is.
     memory : Bandwidth or None
-        Of the memory that the run shares with others; its bytes come while it computes.
+        Bandwidth of the memory that the run shares with others; its bytes come while it computes.
     traffic : float
         Bytes of a run to and from that memory.
     """

@@ -27,9 +27,9 @@ class SimulatedFrame:
     Attributes
     ----------
     arrival_time, start_time : float
-        When it came to the entrance, and when it went in.
+        Times at which it came to the entrance, and went in.
     missing_branches : dict of int to int
-        For each stage that joins branches, how many of them have not come yet.
+        Branches that have not come yet, for each stage that joins branches.
     is_complete : bool
         Whether all branches have come to the end.
     """
@@ -84,7 +84,7 @@ class Station:
     Parameters
     ----------
     work : sequence of Work
-        For each replica.
+        Work of each replica.
     on_departure : callable
         Called when a frame has left the queue.
 
@@ -93,7 +93,7 @@ class Station:
     places : Tokens
         Free places in the queue.
     counters : list of StageCounters
-        Of each worker, as the scheduler's own count.
+        Counters of each worker, as the scheduler's own count.
     pass_on : callable
         Returns the requests with which a frame goes on; set once all stations are there.
     on_link : dict of str to float

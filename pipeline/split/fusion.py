@@ -41,7 +41,7 @@ def fuse(
     kinds : sequence of str
         Kind of each operator, such as ``"conv2d"``.
     consumers : sequence of sequences of int
-        For each operator, the operators that read its results.
+        Operators that read an operator's results, for each operator.
     escapes : sequence of bool
         Whether an operator makes a result of the whole model.
     parts : sequence of bool, optional
@@ -50,8 +50,8 @@ def fuse(
     Returns
     -------
     list of int
-        For each operator the index of its group's last operator.  Groups are convex, and ordering them by
-        that index is a topological order.
+        Index of the last operator of each operator's group.  Groups are convex, and ordering them by that index is a
+        topological order.
     """
     dominators = post_dominators(consumers, escapes)
     are_parts = parts or [False] * len(kinds)

@@ -32,7 +32,7 @@ class Graph:
     Attributes
     ----------
     operators : tuple of Operator
-        In topological order, operators that fuse side by side.
+        Operators in topological order, those that fuse side by side.
     tensors : mapping of str to TensorSpec
         All tensors but constants.
     aliases : mapping of str to str
@@ -44,7 +44,7 @@ class Graph:
     model_ends : tuple of int
         Number of operators up to the end of each of several joined models.
     annotations : tuple of Annotation
-        Where the model says that tensors are computed.
+        Devices that the model names for its tensors.
     islands : tuple of Island
         Operators that the model's own runtime computes.
     notes : tuple of str

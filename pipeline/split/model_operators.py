@@ -35,7 +35,7 @@ class Operator:
     group : int
         Number of the fused group it belongs to; groups are contiguous and numbered in order.
     lines : tuple
-        Its Relax bindings; several where the model's operator was taken apart.
+        Relax bindings; several where the model's operator was taken apart.
     """
 
     name: str
@@ -103,7 +103,7 @@ def group_by_model(
     Parameters
     ----------
     calls : sequence of Operator
-        In topological order.
+        Calls in topological order.
     leaving : collection of str
         Results of the model.
     inner_names : frozenset of str

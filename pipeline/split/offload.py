@@ -31,7 +31,7 @@ class Verdict:
     seconds : float
         Seconds by its own estimate; infinite if it cannot run the group.
     reason : str
-        Why it cannot; empty if it can.
+        Reason that it cannot; empty if it can.
     """
 
     seconds: float

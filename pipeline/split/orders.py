@@ -27,7 +27,7 @@ class GroupDag:
     Attributes
     ----------
     predecessors, successors : tuple of tuple of int
-        For each group, in ascending order.
+        Neighbours of each group, in ascending order.
     tensors : tuple of (int, int, tuple of int)
         Maker, bytes and readers of each tensor that crosses borders between groups.
     """

@@ -34,7 +34,7 @@ class OpenModel:
     extents : mapping
         Other extents from the caller: shapes without names in them, and numbers for the model's own names.
     params : mapping, str or Path, optional
-        As for `pipeline.read`.
+        Parameters, as for `pipeline.read`.
     """
 
     model: Any = field(repr=False)

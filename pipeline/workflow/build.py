@@ -55,19 +55,20 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         The graph that the plan was made for, the model that has this graph at some size, or several models that
         `pipeline.chain` connects.
     plan : Plan, optional
-        By default that of `pipeline.plan` for `board` and `devices`, with a stage for each of several models.
+        Plan to build; by default that of `pipeline.plan` for `board` and `devices`, with a stage for each of several
+        models.
     connect : mapping of str to str, optional
-        Of several models, as for `pipeline.chain`.
+        Connections of several models, as for `pipeline.chain`.
     board : Board or str
         Without a plan, what it shall run on.
     devices : sequence of str, optional
         Without a plan, the board's device for each stage.
     sizes : sequence of mapping of str to (int, range or str)
-        Of an open model, the sizes to build for beside the plan's own, such as ``[{"N": 16}, {"N": 32}]``, or ranges of
+        Sizes of an open model to build for beside the plan's own, such as ``[{"N": 16}, {"N": 32}]``, or ranges of
         them, such as ``[{"N": "1..8"}]`` or ``[{"N": range(1, 9)}]``.  Parameters that are the same for all are kept
         once.
     other_sizes : str
-        What becomes of frames of other sizes.  ``"refuse"``: an error lists the sizes there are.  ``"pad"``: they are
+        Treatment of frames of other sizes.  ``"refuse"``: an error lists the sizes there are.  ``"pad"``: they are
         filled up with zeros to the next larger size, and the result is cropped; tried out on a random frame.
         ``"symbolic"``: they run in a build for any size, which is slower.
 
@@ -89,28 +90,26 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         other than TVM, may always differ by as much as `pipeline.verify` allows, and by more if this says so: as a
         share, as steps of quantised integers, such as ``"5steps"``, or both, such as ``"0.001,5steps"``.
     seed : int
-        Of the random frame; 0 by default.
+        Seed of the random frame; 0 by default.
     tuning : str or Path, optional
         A database of `pipeline.tune`, whose kernels are used where they were measured to be faster.
     winograd : bool
         Compute 3x3 convolutions by Winograd's transforms where that takes fewer cycles; see
         `pipeline.core.numerics.Numerics` for the error.
     weights : str
-        What weights of convolutions and dense layers are stored as: ``"float32"`` (default), ``"float16"`` or
-        ``"bfloat16"``.
-        Half as many bytes are read, and sums stay float32.
+        Stored form of the weights of convolutions and dense layers: ``"float32"`` (default), ``"float16"`` or
+        ``"bfloat16"``.  Half as many bytes are read, and sums stay float32.
     arithmetic : str
-        What numbers are multiplied as in these operators, in products of data by data, and in depthwise convolutions:
-        ``"float32"`` (default), or ``"float16"`` on 64-bit Arm cores that have it; see
-        `pipeline.core.numerics.Numerics`.
+        Form of products in these operators, in products of data by data, and in depthwise convolutions: ``"float32"``
+        (default), or ``"float16"`` on 64-bit Arm cores that have it; see `pipeline.core.numerics.Numerics`.
     progress : callable, optional
-        Told what is being done.
+        Function to call with the present activity.
 
     Returns
     -------
     Bundle
-        Its ``general`` has, for each stage, the operators that have no kernel of their own, and their share of the
-        stage's time; see `pipeline.measure.kernel_coverage.StageGeneral`.
+        Bundle whose ``general`` has, for each stage, the operators that have no kernel of their own, and their share of
+        the stage's time; see `pipeline.measure.kernel_coverage.StageGeneral`.
 
     Raises
     ------

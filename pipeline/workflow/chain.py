@@ -22,20 +22,20 @@ def chain(
     Parameters
     ----------
     models : sequence, or mapping of str to object
-        What `pipeline.read` takes or returns, in order; a mapping gives names to the models, which are called as their
-        files otherwise.
+        Models in order, in any form that `pipeline.read` takes or returns; a mapping gives names to the models, which
+        are called as their files otherwise.
     connect : mapping of str to str, optional
-        Which output an input reads, both as ``"model.tensor"``, such as ``{"head.image": "backbone.features"}``.
-        Inputs that are not in it read the latest earlier model's output of the same name; those without one are inputs
-        of the chain, one input for all models that call it the same.
+        Output for each input, both as ``"model.tensor"``, such as ``{"head.image": "backbone.features"}``.  Inputs that
+        are not in it read the latest earlier model's output of the same name; those without one are inputs of the
+        chain, one input for all models that call it the same.
     outputs : sequence of str, optional
-        What the caller gets, as ``"model.tensor"``; by default all outputs that no model reads.
+        Outputs for the caller, as ``"model.tensor"``; by default all outputs that no model reads.
 
     Returns
     -------
     Graph
-        For `pipeline.plan`, whose ``stages="models"`` makes a stage of each model.  Operators of two models are never
-        fused.  Names that two models share have the later model's name in front, as ``"model.tensor"``.
+        Graph for `pipeline.plan`, whose ``stages="models"`` makes a stage of each model.  Operators of two models are
+        never fused.  Names that two models share have the later model's name in front, as ``"model.tensor"``.
 
     Raises
     ------

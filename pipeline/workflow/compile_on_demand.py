@@ -32,9 +32,9 @@ class Maker:
     Parameters
     ----------
     model : OpenModel
-        What the bundle was built from.
+        Source of the bundle.
     folder : Path, optional
-        Where builds are kept; by default a folder of the user's, see `pipeline.system.files.cache_folder`.
+        Folder for builds; by default a folder of the user's, see `pipeline.system.files.cache_folder`.
 
     Raises
     ------

@@ -32,9 +32,9 @@ class ExportedStages:
     manifest : StageManifest
         Contents of its ``manifest.json``.
     verification : Verification, optional
-        Of the files, run one after the other, beside the model; None if they were not compared.
+        Comparison of the files, run one after the other, with the model; None if they were not compared.
     unverified : str
-        Why they were not; empty if they were.
+        Reason that they were not; empty if they were.
     """
 
     folder: Path
@@ -60,9 +60,9 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     ----------
     graph : Graph
     plan : Plan
-        Of this graph.
+        Plan of this graph.
     folder : str or Path
-        What it is written to; stages that an earlier call has written there are replaced.
+        Folder to write to; stages that an earlier call has written there are replaced.
     format : str
         ``"onnx"``: the stage's part of an ONNX model, or a new model of its operators.  ``"tflite"``: its part of a
         TFLite model.  ``"source"``: ``"tflite"`` of a TFLite model, or else ``"onnx"``.
@@ -72,9 +72,9 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     tolerance : float or str, optional
         Largest allowed error; as for `pipeline.verify`.
     seed : int
-        Of the random frame.
+        Seed of the random frame.
     progress : callable, optional
-        Told what is being done.
+        Function to call with the present activity.
 
     Raises
     ------

@@ -31,7 +31,7 @@ def describe(graph: Graph, plan: Plan, frame: Arrays, wrong: Sequence[str], boun
     Parameters
     ----------
     plan : Plan
-        Its first stage's device computes the graph.
+        Plan whose first stage's device computes the graph.
     """
     # Its name is help beside an error that is reported anyway: whatever fails here must not take its place.
     try:

@@ -29,9 +29,9 @@ class FrameTrial:
     frame : TrialFrame, optional
         None if the model takes no random frame.
     outputs : mapping of str to numpy.ndarray, optional
-        Of the unsplit model.
+        Outputs of the unsplit model.
     unverified : str
-        Why there is none.
+        Reason that there is none.
     """
 
     frame: TrialFrame | None = None

@@ -42,7 +42,7 @@ class CheckOptions:
     frames : sequence
         Inputs to compare with instead of a random frame.
     seed : int
-        Of the random frame.
+        Seed of the random frame.
     """
 
     check: bool = True
@@ -59,11 +59,11 @@ class ImportCheck:
     Attributes
     ----------
     frame : TrialFrame, optional
-        What was computed: the user's first frame, or a random one that the model takes.
+        Frame of the computation: the user's first frame, or a random one that the model takes.
     outputs : mapping of str to numpy.ndarray, optional
-        Of the frame, to compare the stages with; None if that is not to be done, or not possible here.
+        Outputs of the frame, to compare the stages with; None if that is not to be done, or not possible here.
     unverified : str
-        Why there is none.
+        Reason that there is none.
     """
 
     frame: TrialFrame | None = None

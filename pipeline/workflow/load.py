@@ -43,14 +43,14 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     require_signature : str or Path, optional
         A file of allowed signers, of whom one must have signed the folder's bundle; see docs/bundle.md.
     on_new_shape : str
-        What becomes of frames of a size that the bundle has no build for.  ``"refuse"``: an error lists the sizes.
+        Treatment of frames of a size that the bundle has no build for.  ``"refuse"``: an error lists the sizes.
         ``"compile"``: a build is made from `model` in the background and kept on disk, while other frames go on.
     model : OpenModel, str or Path, optional
-        What the bundle was built from, for ``"compile"``.
+        Source of the bundle, for ``"compile"``.
     params : mapping, str or Path, optional
-        Of that model, as for `pipeline.read`.
+        Parameters of that model, as for `pipeline.read`.
     **options
-        As for `pipeline.Pipeline`, such as ``admission`` and ``trace``.
+        Options of `pipeline.Pipeline`, such as ``admission`` and ``trace``.
 
     Raises
     ------

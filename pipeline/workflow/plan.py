@@ -34,7 +34,7 @@ class PlannerOptions:
     unfused : sequence of str or int
         Cuts that divide fused groups.
     sampling : Sampling
-        How often, and for how long, a time is measured.
+        Number and length of a time's measurements.
     """
 
     measure: bool = False
@@ -67,14 +67,14 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
     ----------
     graph : Graph
     board : Board or str
-        What it shall run on; ``"host"`` is this machine.
+        Board to run on; ``"host"`` is this machine.
 
     Other Parameters
     ----------------
     stages : int, "auto" or "models"
-        How many; the cuts are chosen so that the slowest stage is as fast as possible.  ``"auto"`` (default) chooses
-        cuts, devices, cores, threads and replicas: the fewest stages that come close to the best, one stage where
-        pipelining does not help.  ``"models"`` makes a stage of each model of a `pipeline.chain`.
+        Number of stages; the cuts are chosen so that the slowest stage is as fast as possible.  ``"auto"`` (default)
+        chooses cuts, devices, cores, threads and replicas: the fewest stages that come close to the best, one stage
+        where pipelining does not help.  ``"models"`` makes a stage of each model of a `pipeline.chain`.
     cuts : sequence of str or int, optional
         Cuts by tensor name, operator name, or position (the number of operators in front), instead of `stages`.
         A name inside of what the compiler fuses stands for the end of that group.
@@ -90,26 +90,26 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
         ``on_device`` annotations pin what they annotate to a device of the kind that they name, unless this says
         something else of it; a key such as ``"cuda:0"`` says what device stands for one that they name.
     queue_depth : int or "auto"
-        How many frames may wait in front of each stage.  ``"auto"`` (default) chooses for each the fewest with which
-        its queue costs at most 1.5 % of the frame rate, as stages' times vary, and as far as there is memory.
+        Frames that may wait in front of each stage.  ``"auto"`` (default) chooses for each the fewest with which its
+        queue costs at most 1.5 % of the frame rate, as stages' times vary, and as far as there is memory.
     cv : float
         Coefficient of variation of a stage's time: its standard deviation as a share of it, 0.1 by default.
     measure : bool
         Build and time each group of operators on the board's devices that are here, instead of estimating.
     runtimes : sequence of str
-        What may execute stages on CPU cores: ``"tvm"``, ``"onnxruntime"``, ``"openvino"`` or ``"litert"``, instead of
-        the board's own choice.  Which one is the fastest for each stage is measured, with `measure`; without, it is the
+        Runtimes for stages on CPU cores: ``"tvm"``, ``"onnxruntime"``, ``"openvino"`` or ``"litert"``, instead of the
+        board's own choice.  Which one is the fastest for each stage is measured, with `measure`; without, it is the
         first one.
     objective : str, optional
-        What ``"auto"`` aims at: ``"throughput"`` (default), ``"latency"`` (default with `fps`) or ``"energy"``.
+        Aim of ``"auto"``: ``"throughput"`` (default), ``"latency"`` (default with `fps`) or ``"energy"``.
     fps : float, optional
-        How many frames per second arrive and must be kept up with.
+        Frames per second that arrive and must be kept up with.
     replicas : bool
         Whether ``"auto"`` may run a stage on several frames at once (default), each on cores of its own.
     heterogeneous : bool
         Whether workers of ``"auto"`` may borrow devices (default), where that is faster than a chain of stages.
     progress : callable, optional
-        Told what is being done.
+        Function to call with the present activity.
 
     Raises
     ------

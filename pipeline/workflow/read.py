@@ -69,7 +69,7 @@ def read(
     Returns
     -------
     Graph or OpenModel
-        With names in `shapes`, a model that has a graph at each size: ``model.at(N=16)``.
+        Graph; with names in `shapes`, a model that has a graph at each size: ``model.at(N=16)``.
 
     Raises
     ------

@@ -34,9 +34,9 @@ class ReferenceFrame:
     Attributes
     ----------
     reference : str
-        What they were compared with.
+        Name of the reference.
     judgements : mapping of str to Judgement
-        By output; without those that the library itself computes differently each time.
+        Judgements by output; without those that the library itself computes differently each time.
     """
 
     reference: str
@@ -55,7 +55,7 @@ class ReferenceCheck:
     ----------
     graph : Graph
     bounds : Bounds
-        What outputs may differ by.
+        Bounds of the differences.
     """
 
     def __init__(self, graph: Graph, bounds: Bounds) -> None:

@@ -26,11 +26,11 @@ def on_server(bundle: Bundle | str | Path, address: str, require_signature: str 
     Parameters
     ----------
     bundle : Bundle, str or Path
-        What the servers run; only its manifest is read, so that it may be built for another kind of machine.
+        Bundle of the servers; only its manifest is read, so that it may be built for another kind of machine.
     address : str
-        Such as ``remote://board:9123/bundle``.
+        Address of a server, such as ``remote://board:9123/bundle``.
     require_signature : str or Path, optional
-        As for `pipeline.load`.
+        File of allowed signers, as for `pipeline.load`.
 
     Raises
     ------

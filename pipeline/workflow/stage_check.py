@@ -41,11 +41,11 @@ class StageCheck:
     frames : tuple
         The inputs, at least one frame unless `unverified` says why there is none.
     seed : int
-        Of the random frame.
+        Seed of the random frame.
     strict : bool
         Whether a model that its own library cannot run is an error.
     unverified : str
-        Why nothing is compared; empty if it is.
+        Reason that nothing is compared; empty if it is.
     """
 
     reference: ReferenceCheck

@@ -27,14 +27,14 @@ class StageFile:
     Attributes
     ----------
     stage, device : str
-        Of the plan.
+        Stage and device of the plan.
     file : str
-        Its name in the folder.
+        Name of the file in the folder.
     sha256 : str
     origin : str
         ``"extracted"`` from the model that was read, or ``"written"`` anew.
     inputs, outputs : tuple of TensorSpec
-        In the file's order.
+        Tensors in the file's order.
     """
 
     stage: str
@@ -53,11 +53,11 @@ class StageManifest:
     Attributes
     ----------
     model, digest : str
-        Of the plan.
+        Model and digest of the plan.
     inputs, outputs : tuple of TensorSpec
-        Of the model.
+        Inputs and outputs of the model.
     stages : tuple of StageFile
-        In the order in which they run.
+        Stages in the order in which they run.
     """
 
     kind: str = KIND

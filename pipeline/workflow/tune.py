@@ -42,7 +42,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     ----------
     graph : Graph
     plan : Plan
-        Its stages that this machine can run are tuned, each for its own cores.
+        Plan whose stages that this machine can run are tuned, each for its own cores.
     database : str or Path
         A JSON file, made if it is missing.
     trials : int
@@ -51,14 +51,14 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
         After so long, no more are begun.
     seed : int
     bench : TrialBench, optional
-        What measures; by default a process on the stage's own cores.
+        Bench that measures; by default a process on the stage's own cores.
     progress, on_trial : callable, optional
         Get each step as text, and each trial.
 
     Returns
     -------
     list of Record
-        What is known of each operator now, the slowest first.
+        Records of each operator, the slowest first.
 
     Raises
     ------

@@ -26,14 +26,14 @@ class UpdateOptions(NamedTuple):
     Attributes
     ----------
     shadow : int
-        So many live frames pass it beside the version at work before it takes over; none may fail.
+        Live frames that pass it beside the version at work before it takes over; none may fail.
     tolerance : float, optional
         The largest difference of outputs then, as a share of the largest one; by default any, since another version of
         a model may say something else.
     guard : int
-        So many frames are watched after it has taken over.
+        Frames that are watched after it has taken over.
     most_slower : float
-        By what their median latency may be longer than that of the frames before.
+        Upper bound on the slow-down of their median latency against that of the frames before.
     patience_s : float
         Seconds that a frame may take beside the version at work, and all frames together after it has taken over,
         however fast the version before was.

@@ -32,9 +32,9 @@ class UpdateRecord:
     Parameters
     ----------
     folder : Path
-        That of the versions.
+        Folder of the versions.
     bundle : Path
-        What a program begins with that has seen no version; another one there makes the record void.
+        Bundle of a program's first start; another one there makes the record void.
     """
 
     def __init__(self, folder: Path, bundle: Path) -> None:

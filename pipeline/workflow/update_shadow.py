@@ -33,7 +33,7 @@ def compare_live(
     ----------
     running : Pipeline
     current, successor : Bundle
-        What it runs, and the new version.
+        Bundle at work, and the new version.
     options : UpdateOptions
     ends : callable
         Whether to give up.

@@ -58,9 +58,9 @@ class Updater:
     Parameters
     ----------
     running : Pipeline
-        It stays the caller's.
+        Pipeline, which stays the caller's.
     bundle : Bundle
-        What it runs.
+        Bundle that it runs.
     folder : Path
         Each folder in it with a manifest is a version; the newest ones come last.
     load : callable

@@ -31,15 +31,15 @@ class Verification:
     relative : float
         The largest error of any output, as a share of that output's largest value.
     tolerance : float
-        What was allowed of `relative`.
+        Upper bound on `relative`.
     seed : int
-        Of the random input.
+        Seed of the random input.
     steps : float, optional
         The largest error of a quantised output, in steps of its scale; None if there is none.
     allowed_steps : float
-        What was allowed of `steps`.
+        Upper bound on `steps`.
     frames : int
-        How many were compared.
+        Frames that were compared.
     worst_frame : int
         Number of the frame that is described.
     uncompared : tuple of str
@@ -73,15 +73,15 @@ def verify(
     ----------
     graph : Graph
     model : str, Path, onnx.ModelProto, or torch.export.ExportedProgram, optional
-        What `graph` is compared with, by default what it was read from: ONNX in ONNX Runtime, PyTorch in PyTorch,
+        Reference for `graph`, by default the model that it was read from: ONNX in ONNX Runtime, PyTorch in PyTorch,
         TFLite in LiteRT.
     tolerance : float or str, optional
         Largest allowed error of an output: of floats as a share of its largest value, by default 1e-4, more with
         numbers of 16 bits; of quantised integers in steps, such as ``"3steps"``, by default 2, of which only one
         element in a thousand may be more than one step away.  Both: ``"0.001,3steps"``.
     seed : int
-        Of the random input: normally distributed floats, integers of 8 bits in all their range, and zeros and ones; if
-        the library does not take these, shares between 0 and 1, and integers that are lengths or rates.
+        Seed of the random input: normally distributed floats, integers of 8 bits in all their range, and zeros and
+        ones; if the library does not take these, shares between 0 and 1, and integers that are lengths or rates.
     frames : iterable, optional
         Inputs to compare with instead of random ones: arrays by name, or arrays where there is one input.
 

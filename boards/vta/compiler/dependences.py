@@ -33,7 +33,7 @@ def link_dependences(works: Iterable[UnlinkedInstruction], sizes: dict[str, int]
     Parameters
     ----------
     works : iterable of UnlinkedInstruction
-        In an order that would be right if one followed the other.
+        Instructions in an order that would be right if one followed the other.
     sizes : dict of str to int
         The elements of each memory.
     """

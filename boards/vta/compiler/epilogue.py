@@ -30,7 +30,7 @@ class Epilogue:
     Attributes
     ----------
     reservation : ReservedElements
-        How many elements the constants take.
+        Elements that the constants take.
     """
 
     def __init__(self, builder: ProgramBuilder, requantization: Requantization) -> None:

@@ -18,7 +18,7 @@ class ConvolutionPart:
     Attributes
     ----------
     layer : Convolution
-        Of one group.
+        Convolution of one group.
     first_input, first_output : int
         Blocks of channels in front of those that it reads and makes.
     """

@@ -28,7 +28,7 @@ class Convolution:
     inputs : tuple of int
         Channels, height and width of the input.
     weights : int8[outputs, channels / groups, height, width]
-        Of the kernel.
+        Weights of the kernel.
     bias : int32[outputs]
         Added to the sums.
     shift : int8[outputs]
@@ -38,12 +38,12 @@ class Convolution:
     padding : tuple of int
         Rows and columns of zeros: above, left, below, right; each less than the kernel's extent.
     low, high : int
-        To what the results are clipped.
+        Bounds to which the results are clipped.
     even : bool
         Whether halves are rounded to the even neighbour, as ONNX defines it, and not up; that takes more time, and is
         left out where no sum can lie halfway.
     groups : int
-        Of channels, each of which makes as many results of its own.
+        Groups of channels, each of which makes as many results of its own.
 
     Raises
     ------
@@ -117,7 +117,7 @@ class Addition:
     shift : int
         Bits to shift the sum right by, 0 to 15.
     low, high : int
-        To what the results are clipped.
+        Bounds to which the results are clipped.
     even : bool
         Whether halves are rounded to the even neighbour, and not up.
 
@@ -241,7 +241,7 @@ class Requantization:
     shift : int8[outputs]
         Bits to shift right by then.
     low, high : int
-        To what the results are clipped.
+        Bounds to which the results are clipped.
     even : bool
         Whether halves, which the bias has rounded up, go to the even neighbour.
     """

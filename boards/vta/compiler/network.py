@@ -36,7 +36,7 @@ class LayerStep:
     Attributes
     ----------
     layer : Convolution, Addition, MaxPool or Concatenation
-        What to compute.
+        Layer to compute.
     sources : tuple of int
         Numbers of the tensors that it reads: the network's inputs come first, then the results of the steps.
     """
@@ -80,9 +80,9 @@ class Network:
     Attributes
     ----------
     program : VtaProgram
-        For inputs of zeros.
+        Program for inputs of zeros.
     inputs, outputs : tuple of TensorLocation
-        Where the inputs go, and where the outputs are in the end.
+        Addresses of the inputs, and of the outputs in the end.
     macs : int
         Products of one frame.
     """

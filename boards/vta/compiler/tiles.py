@@ -54,7 +54,7 @@ class Tiling:
     Attributes
     ----------
     height, width : int
-        Of its results.
+        Size of its results.
     outputs, inputs : int
         Blocks of channels.
     outputs_first : bool

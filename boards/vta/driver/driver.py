@@ -45,9 +45,9 @@ class LoadedProgram:
     Attributes
     ----------
     program : VtaProgram
-        With the addresses that it has there.
+        Program with its addresses there.
     memory, stream : Buffer
-        What it works on, and its instructions.
+        Memory that it works on, and its instructions.
     """
 
     program: VtaProgram
@@ -61,10 +61,10 @@ class Driver(Closable):
     Parameters
     ----------
     config : Config
-        What the bitstream was made for.
+        Configuration of the bitstream.
     hardware : Hardware
     timeout_s : float
-        How long one program may take, by the clock on the wall.
+        Seconds for one program, by the clock on the wall.
     """
 
     def __init__(self, config: Config, hardware: Hardware, timeout_s: float = TIMEOUT_S) -> None:

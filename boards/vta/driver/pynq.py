@@ -24,9 +24,9 @@ class PynqBoard:
     Parameters
     ----------
     config : Config
-        What the bitstream was made for.
+        Configuration of the bitstream.
     bitstream : Path, optional
-        What to load into the logic first; without it, what is loaded already.
+        Bitstream to load into the logic first; without it, the loaded one stays.
 
     Raises
     ------

@@ -33,11 +33,11 @@ class SelfTestOutcome:
     name, about : str
     passed : bool
     message : str
-        What is wrong; empty if nothing is.
+        Description of the fault; empty without one.
     seconds : float
-        Of one program, by the clock on the wall.
+        Seconds of one program, by the clock on the wall.
     estimated_s : float
-        What the model of the time says.
+        Seconds by the model of the time.
     """
 
     name: str

@@ -41,7 +41,7 @@ class BoardTiming:
     Attributes
     ----------
     clock_hz : float
-        Of the accelerator.
+        Clock rate of the accelerator.
     bus_bytes : int
         Bytes per cycle of the one port through which it reaches the memory.
     """

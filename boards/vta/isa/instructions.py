@@ -77,7 +77,7 @@ class _Transfer(Instruction):
     y_size, x_size : int
         Rows, and elements of a row.
     x_stride : int
-        From the start of a row in DRAM to that of the next.
+        Distance from the start of a row in DRAM to that of the next.
     y_pad_0, y_pad_1, x_pad_0, x_pad_1 : int
         Rows of zeros above and below, elements of zeros left and right of each row.
     """
@@ -147,9 +147,9 @@ class _Loops(Instruction):
     uop_bgn, uop_end : int
         The micro-ops, without that at `uop_end`.
     iter_out, iter_in : int
-        How often the loops run.
+        Iterations of the loops.
     dst_factor_out, dst_factor_in, src_factor_out, src_factor_in : int
-        What each turn of a loop adds to an index.
+        Increments of an index in each turn of a loop.
     """
 
     reset_reg: bool = False
@@ -176,7 +176,7 @@ class Gemm(_Loops):
     Attributes
     ----------
     wgt_factor_out, wgt_factor_in : int
-        What each turn of a loop adds to the index of the weights.
+        Increments of the index of the weights in each turn of a loop.
     """
 
     opcode: ClassVar[Opcode] = Opcode.GEMM
@@ -192,7 +192,7 @@ class Alu(_Loops):
     Attributes
     ----------
     alu_opcode : AluOpcode
-        How.
+        Operation.
     use_imm : bool
         Whether the second operand is `imm`.
     imm : int
@@ -220,11 +220,11 @@ class Uop:
     Attributes
     ----------
     dst_idx : int
-        In ACC.
+        Index in ACC.
     src_idx : int
-        In INP (GEMM) or ACC (ALU).
+        Index in INP (GEMM) or ACC (ALU).
     wgt_idx : int
-        In WGT (GEMM only).
+        Index in WGT (GEMM only).
     """
 
     dst_idx: int

@@ -25,7 +25,7 @@ class VtaProgram:
     config : Config
         The accelerator it is made for.
     instructions : tuple of Instruction
-        In the order of fetching; the last one is FINISH.
+        Instructions in the order of fetching; the last one is FINISH.
     memory : uint8[n]
         The bytes that it may reach: micro-ops, weights, inputs, room for results.  Never written to.
     base : int

@@ -32,7 +32,7 @@ class Artifact:
     Attributes
     ----------
     program : VtaProgram
-        For inputs of zeros.
+        Program for inputs of zeros.
     inputs, outputs : tuple of TensorSlot
     """
 
@@ -83,7 +83,7 @@ def read(data: bytes, arrays: Mapping[str, npt.NDArray[Any]], stage: StagePlan, 
     Parameters
     ----------
     data : bytes
-        What `Artifact.export_library` wrote.
+        Output of `Artifact.export_library`.
     arrays : mapping of str to numpy.ndarray
         Those of `Artifact.arrays`.
     stage : StagePlan

@@ -80,7 +80,7 @@ class ProductWeights:
     values : int8[...]
         ``[outputs, channels, height, width]`` of a convolution, ``[inputs, outputs]`` of a dense layer.
     exponent : float64[outputs]
-        Of the units.
+        Exponents of the units.
     """
 
     values: npt.NDArray[np.int8]

@@ -19,9 +19,9 @@ def layer(sums: UnroundedSums, exponent: float) -> Convolution | Addition:
     Parameters
     ----------
     sums : UnroundedSums
-        What to round: halves go to the even neighbour, unless the sums were rounded down already.
+        Sums to round: halves go to the even neighbour, unless the sums were rounded down already.
     exponent : float
-        Of two: what a byte's unit is.
+        Exponent of two that is the unit of a byte.
 
     Raises
     ------

@@ -28,9 +28,9 @@ class StepBuilder:
     Parameters
     ----------
     inputs : sequence of relax.Var
-        What the stage reads.
+        Inputs of the stage.
     uses : mapping of relax.Var to int
-        How often each variable is read.
+        Number of reads of each variable.
 
     Attributes
     ----------

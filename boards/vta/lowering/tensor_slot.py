@@ -24,7 +24,7 @@ class TensorSlot(msgspec.Struct, frozen=True):
     Attributes
     ----------
     address : int
-        Of its first byte, from the beginning of the memory.
+        Address of its first byte, from the beginning of the memory.
     shape : tuple of int
         Channels, height and width.
     extents : tuple of int

@@ -32,9 +32,9 @@ class MemoryTensor:
         Among the network's inputs and the results of its steps.
     shape : tuple of int
     extents : tuple of int
-        As the model has it: ``[1, channels, height, width]``, or these flattened.
+        Extents in the model: ``[1, channels, height, width]``, or these flattened.
     zero : int
-        What the model adds to each value: 128 for uint8, for VTA computes with signed bytes.
+        Addend of the model for each value: 128 for uint8, for VTA computes with signed bytes.
     """
 
     number: int
@@ -77,10 +77,10 @@ class UnroundedSums:
     Attributes
     ----------
     origin : ConvolutionSum, TensorCopy or TensorPair
-        What makes the whole numbers.
+        Source of the whole numbers.
     exponent, offset, low, high : float64[channels]
     extents : tuple of int
-        As the model has them.
+        Extents in the model.
     is_floored : bool
         Whether the numbers were rounded down to whole ones before they were clipped.
     """

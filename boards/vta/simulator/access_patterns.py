@@ -63,9 +63,9 @@ class MicroOpPiece:
     hazard : int
         An element with that distance.
     products : tuple of MatrixProduct
-        For GEMM: all micro-ops, in any order.
+        Products of GEMM: all micro-ops, in any order.
     runs : tuple of slice
-        For ALU: micro-ops that do not depend on each other, in order.
+        Runs of ALU: micro-ops that do not depend on each other, in order.
     """
 
     dst: Indices
@@ -103,9 +103,9 @@ def pieces(
     config : Config
         The accelerator.
     instruction : Gemm or Alu
-        What to flatten.
+        Instruction to flatten.
     uops : uint32[n]
-        Its micro-ops, from `uop_bgn` to `uop_end`.
+        Micro-ops of the instruction, from `uop_bgn` to `uop_end`.
     window : int
         Distances up to this one are found across the ends of pieces, too.
     size : int

@@ -36,9 +36,9 @@ def instruction_violations(
     config : Config
         The accelerator.
     instruction : Instruction
-        What to look at.
+        Instruction to check.
     start : int
-        Where a transfer begins in memory, in bytes from its beginning.
+        Start of a transfer in memory, in bytes from its beginning.
     size : int
         Bytes of the memory.
     hardware : bool

@@ -33,9 +33,9 @@ class Violation:
     index : int
         The instruction; -1 for a program without any.
     instruction : str
-        Its disassembly.
+        Disassembly of the instruction.
     message : str
-        What is wrong.
+        Description of the fault.
     """
 
     kind: str
@@ -56,11 +56,11 @@ class Cycles:
     load, compute, store : int
         Cycles in which the module works.
     total : int
-        From the start to the end, the modules overlapping as the tokens let them.
+        Cycles from the start to the end, the modules overlapping as the tokens let them.
     gemm : int
         Cycles that multiply.
     clock_hz : float
-        Of the accelerator.
+        Clock rate of the accelerator.
     """
 
     load: int
@@ -90,7 +90,7 @@ class Result:
     memory : uint8[n] or None
         The program's memory in the end; None where there are violations, because a board might hold anything then.
     violations : tuple of Violation
-        In the order in which they were found.
+        Violations in the order of discovery.
     cycles : Cycles or None
         The estimated time; None for a program that never ends, or if nobody asked.
     """

@@ -25,7 +25,7 @@ class Scratchpads:
     config : Config
         The sizes.
     seed : int or None
-        Of the random contents after power-up; zeros without one.
+        Seed of the random contents after power-up; zeros without one.
     """
 
     def __init__(self, config: Config, seed: int | None) -> None:

@@ -46,16 +46,16 @@ def simulate(  # noqa: PLR0913 - all but the first two by keyword
     Parameters
     ----------
     program : VtaProgram
-        What to execute; its memory is left alone.
+        Program to execute; its memory is left alone.
     mode : {"functional", "hardware"}
         ``"functional"`` computes what VTA's functional simulator does.  ``"hardware"`` also reports whatever a board
         does otherwise: what it lacks, what it leaves stale in OUT, hazards of its pipeline, undefined elements,
         queues that are too short.
     seed : int, optional
-        Of a random interleaving of the modules, and random contents of the scratchpads before; without one,
+        Seed of a random interleaving of the modules, and of random contents of the scratchpads before; without one,
         instructions execute in their order, on zeros.
     hazard_distance : int
-        In micro-ops; what is nearer is a hazard.
+        Distance in micro-ops below which a dependence is a hazard.
     piece_size : int
         Micro-ops that NumPy computes at once, which bounds the memory that it takes.
     estimate_cycles : bool
@@ -87,7 +87,7 @@ class ProgramExecution:
     Parameters
     ----------
     program, seed, hazard_distance, piece_size
-        As of `simulate`.
+        Arguments of `simulate`.
     hardware : bool
         Whether to be as strict as a board.
 
@@ -96,7 +96,7 @@ class ProgramExecution:
     memory : uint8[n]
         The program's memory so far, whatever is wrong with the program.
     violations : dict
-        By kind and instruction.
+        Violations by kind and instruction.
     """
 
     def __init__(

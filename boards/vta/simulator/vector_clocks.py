@@ -24,7 +24,7 @@ class Conflict:
     Attributes
     ----------
     instruction : int
-        That of the earlier one, as it happened this time.
+        Instruction of the earlier access, as it happened this time.
     memory_name : str
         The memory.
     element : int

@@ -26,13 +26,13 @@ class Display:
     Parameters
     ----------
     text : str
-        What is being done.
+        Activity to show.
     keep : bool
         Whether the last table stays on the terminal.
     console : Console, optional
         Default: standard error, so that results can be piped.
     per_second : float
-        How often it is drawn: while it is, the interpreter is taken from the workers.
+        Redraws per second; each takes the interpreter from the workers.
     """
 
     def __init__(

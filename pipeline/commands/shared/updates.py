@@ -65,11 +65,11 @@ class Updates:
     Attributes
     ----------
     options : Namespace
-        With those of `arguments`.
+        Options, with those of `arguments`.
     load : callable
         Returns the bundle at a path.
     counts : UpdateCounts or None
-        What became of versions, once the stream has ended; None if nobody looked for any.
+        Counts of versions by outcome, after the stream has ended; None if nobody looked for any.
     """
 
     options: argparse.Namespace

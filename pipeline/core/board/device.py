@@ -23,7 +23,7 @@ class Cluster:
     Attributes
     ----------
     name : str
-        Such as ``"big"``, or the core's own name.
+        Name of the cluster, such as ``"big"``, or the core's own.
     cores : tuple of int
         Their kernel's numbers.
     speed : float
@@ -58,7 +58,8 @@ class Device:
     target : mapping or None
         TVM target as a dictionary; None stands for this machine's own processor with all its features.
     address : str
-        Where a device of another machine is served, such as ``"remote://10.0.0.2:9190/cpu"``; empty for this one's.
+        Address at which another machine serves the device, such as ``"remote://10.0.0.2:9190/cpu"``; empty for this
+        one's.
     memory : str
         Name of the memory its tensors live in.  Devices with the same memory pass tensors by reference.
     memory_bytes : int

@@ -40,16 +40,15 @@ class DeviceKind:
     computes : bool
         Stages are compiled for it; others need no code, or a function.
     is_processor : bool
-        It is made of a machine's CPU cores: their memory is the caller's, and kernels change layouts in it.
+        True for devices of a machine's CPU cores: their memory is the caller's, and kernels change layouts in it.
     occupies_cores : bool
         A run keeps the stage's host cores busy, so that no other stage may run on them meanwhile.
     is_remote : bool
-        It belongs to another machine, reached by an address whose scheme is the kind's name.
+        True for devices of another machine, reached by an address whose scheme is the kind's name.
     assigns_cores : bool
         The plan chooses a stage's cores; a server of this project shares out its own to its slots.
     overlaps : bool
-        It computes one frame at a time in each of its slots, so that other replicas of a stage only overlap its
-        transfers.
+        True for a device with one frame at a time in each slot: further replicas of a stage only overlap its transfers.
     in_files : bool
         A board's file may name it; functions are in no file.
     offered_to_peers : bool
@@ -66,7 +65,7 @@ class DeviceKind:
         Format of its stages, ``"onnx"`` or ``"tflite"``, where a foreign runtime runs them; empty if they are compiled
         from Relax.
     is_cpu_runtime : bool
-        It may execute stages of a CPU's device, which names it as one of its ``runtimes``.
+        True for a runtime that executes stages of a CPU's device, as one of the device's ``runtimes``.
     command_keys : tuple of str
         Keys of its targets that have commands, which a build runs.
     planning : str

@@ -24,8 +24,8 @@ def map_devices(plan: Plan, devices: DeviceMap) -> Plan:
     ----------
     plan : Plan
     devices : mapping of str to (str or Device)
-        For a device of the plan's board, a kind and an index (``"cuda:1"``), an address (``"remote://..."``,
-        ``"rpc://..."``, alternatives separated by spaces), or a description with all that a board says of one.
+        Kind and index (``"cuda:1"``), address (``"remote://..."``, ``"rpc://..."``, alternatives separated by spaces),
+        or full description, for each device of the plan's board.
 
     Raises
     ------

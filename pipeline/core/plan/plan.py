@@ -40,7 +40,7 @@ class Plan:
     inputs, outputs : tuple of TensorSpec
         Tensors of the whole pipeline.
     stages : tuple of StagePlan
-        In order: a stage reads model inputs and outputs of earlier stages only.
+        Stages in order: each reads model inputs and outputs of earlier stages only.
     in_flight : int
         Upper bound on frames inside. 0 chooses one per replica of each stage and one per place in its queue, and where
         replicas differ also those that must wait for the slowest one, since results leave in order.

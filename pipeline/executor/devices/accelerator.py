@@ -19,15 +19,15 @@ class Accelerator:
     kind : str
     index : int
     name : str
-        As its driver calls it.
+        Name that its driver gives it.
     memory_bytes : int
     processors : int
         Multiprocessors or compute units.
     clock_hz : float
     version : str
-        Of what it can compute, such as CUDA's ``"9.0"``.
+        Compute version, such as CUDA's ``"9.0"``.
     target : mapping of str to object
-        What to compile for it with.
+        Target to compile for.
     """
 
     kind: str

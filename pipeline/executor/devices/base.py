@@ -31,7 +31,7 @@ class DeviceRuntime(ABC):
     Parameters
     ----------
     device : Device
-        What the board says of it.
+        Device in the words of the board.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class NumberedRuntime(DeviceRuntime):
     Attributes
     ----------
     frame_number : int
-        That of the frame to run.
+        Number of the frame to run.
     """
 
     frame_number = 0

@@ -51,7 +51,7 @@ class CudaRuntime(DeviceRuntime):
     ----------
     device : Device
     tvm_device : tvm_ffi.Device, optional
-        What to run on in place of the GPU of that number, such as a CPU.
+        Device to run on in place of the GPU of that number, such as a CPU.
     """
 
     def __init__(self, device: Device, tvm_device: Any = None) -> None:

@@ -132,7 +132,7 @@ def find_undelegated(operators: Sequence[Mapping[str, Any]]) -> list[Mapping[str
     Parameters
     ----------
     operators : sequence of mapping
-        As an interpreter lists them: the model's own, and those that stand for what a delegate computes.
+        Operators of an interpreter: the model's own, and those that stand for a delegate's work.
     """
     own_operators = [operator for operator in operators if operator["op_name"] != _DELEGATE]
     makers = {int(tensor): operator for operator in own_operators for tensor in operator["outputs"]}

@@ -45,7 +45,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     title, package, extra : str
         The runtime's name, its package, and the extra that installs it.
     target_keys : tuple of str
-        What a device's target may have beside its ``kind``.
+        Keys of a device's target beside its ``kind``.
     """
 
     title: ClassVar[str]

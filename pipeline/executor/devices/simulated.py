@@ -26,11 +26,11 @@ class SleepingStage:
     Attributes
     ----------
     seconds : float
-        What a run takes.
+        Seconds of a run.
     transfer_s : float
-        How much of it is spent on transfers, one half before and one behind what the device computes.
+        Part of it that is spent on transfers, one half before and one after the computation.
     outputs : tuple of int or ndarray
-        For each output the number of the input that it repeats, or the zeros that stand for it.
+        Number of the input that each output repeats, or the zeros that stand for it.
     """
 
     seconds: float
@@ -44,7 +44,7 @@ class Lateness(threading.local):
     Attributes
     ----------
     seconds : float
-        So much shorter the next sleeps are, all together.
+        Seconds by which the next sleeps are shorter, all together.
     longest_s : float
         The longest sleep of the thread; no more is made up for.
     """

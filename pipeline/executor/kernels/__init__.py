@@ -50,18 +50,18 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
     target : tvm.target.Target
         An LLVM target.
     cores : int
-        How many cores the stage may use.
+        Cores that the stage may use.
     channels_last : set of str, optional
         If the module is the inside of a stage: its inputs that are at hand with channels last, to which its outputs
         that are made so are added.
     numerics : Numerics
-        What may be done to the arithmetic of the model.
+        Permitted changes to the arithmetic of the model.
     tuned : Choices, optional
-        What was found by tuning.
+        Choices that tuning made.
     microarchitecture : Microarchitecture, optional
-        In place of the target's own.
+        Microarchitecture in place of the target's own.
     rewrites : sequence of Rewrite, optional
-        In place of those in the registry.
+        Rewrites in place of those in the registry.
     """
     if not applies(target):
         return widen_sums(module)

@@ -90,7 +90,7 @@ class FusedGroup:
     result : buffer
         The last parameter.
     target : buffer
-        Where the result is stored: `result`, or the operand that it overwrites.
+        Buffer that stores the result: `result`, or the operand that it overwrites.
     """
 
     def __init__(self, function: Any, blocks: Sequence[Any]) -> None:

@@ -32,7 +32,7 @@ class ConvCall:
     layout : ChannelLayout
     shape : ConvShape
     weights : array
-        Of shape (out, in of one group, kernel height, kernel width).
+        Weights of shape (out, in of one group, kernel height, kernel width).
     """
 
     layout: ChannelLayout

@@ -17,10 +17,10 @@ class Epilogue:
     Parameters
     ----------
     total : tirx.Var
-        What the placeholder makes.
+        Result of the placeholder.
     indices : list of tirx.Var
     lane : tirx.Var
-        Where registers are read and written.
+        Lane at which registers are read and written.
     registers : list of buffer
     statements : list
         The last one is the store; those before it fill registers.
@@ -28,7 +28,7 @@ class Epilogue:
     Attributes
     ----------
     loads : list
-        What they load.
+        Values that they load.
     sources : list of buffer
         Those that are read at the element's own place.
     """

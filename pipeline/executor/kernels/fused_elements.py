@@ -35,7 +35,7 @@ class FusedElements:
         source, target : buffer
         indices : sequence of tvm.tirx.PrimExpr
         leaf : callable
-            From a buffer that no operator makes, and indices, to the value of that element.
+            Function from a buffer that no operator makes, and indices, to the value of that element.
         """
         writer = _ElementWriter(self._blocks, self._repeated, source.shape, indices, leaf)
         value = writer.element(source, indices)

@@ -22,13 +22,13 @@ def overwrite_operands(module: Any, fits: Callable[[FusedGroup], bool]) -> tuple
     module : tvm.IRModule
         A fused stage, its kernels not yet written.
     fits : callable
-        From a group to whether it computes each element exactly once.
+        Test whether a group computes each element exactly once.
 
     Returns
     -------
     module : tvm.IRModule
     groups : dict of str to FusedGroup
-        What each new function, still empty, is to compute.
+        Groups to be computed by each new function, which is still empty.
     """
     main = module["main"]
     calls = _InPlaceCalls(module, fits)

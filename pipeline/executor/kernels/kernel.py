@@ -25,7 +25,7 @@ class Kernel(Rewrite, Generic[FormT]):
     name : str
         Identity of its placeholders, and the start of its functions' names.
     form : type
-        What `match` learns of a call, and `write` reads: a dataclass of sizes, kept as JSON in the placeholder, so
+        Dataclass of sizes that `match` fills from a call and `write` reads.  It is kept as JSON in the placeholder, so
         that equal calls share one function.
     effort : int
         Times that an operation takes longer than in a convolution.

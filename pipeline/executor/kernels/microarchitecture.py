@@ -29,7 +29,7 @@ class _ArmCore(NamedTuple):
     ports : int
     latency : float
     l1_kib, ways : int
-        Of the first-level data cache.
+        Size in KiB and ways of the first-level data cache.
     in_order : bool
     """
 
@@ -73,12 +73,12 @@ class Microarchitecture:
     l1_bytes, l2_bytes : int
         Data caches that one core can count on.
     dots : str
-        How four bytes are multiplied with four others and added up: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"mmla"``
-        (also eight, as matrices), ``"sdot"``, ``"mlal"`` (two products in 16 bits), or ``"plain"``.
+        Form of products of four bytes with four others: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"mmla"`` (also eight,
+        as matrices), ``"sdot"``, ``"mlal"`` (two products in 16 bits), or ``"plain"``.
     weights : str
         Dtype in which float32 weights are stored: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
     layouts : callable, optional
-        From the layout that a kernel chose for float32 weights to the one to take, which tuning may have found.
+        Function from a kernel's layout of float32 weights to the layout to take, which tuning may have chosen.
     task_operations : int
         Operations that another core is woken for.
     lane_products : bool
@@ -90,13 +90,13 @@ class Microarchitecture:
     latency : float
         Cycles of one until its result can be added to again.
     way_bytes : int
-        Of each way of the first-level data cache: addresses so far apart share a set.
+        Bytes per way of the first-level data cache: addresses so far apart share a set.
     multiplies_halves : bool
         Whether vectors of float16 are multiplied and added, twice as many numbers as of float32.
     arithmetic : str
         Dtype in which float32 numbers are multiplied: ``"float32"`` or ``"float16"``.
     item_bytes : int
-        Of a number that tiles follow from.
+        Bytes of a number that determines tiles.
     """
 
     lanes: int

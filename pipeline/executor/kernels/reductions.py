@@ -113,10 +113,10 @@ def reduce_rows(  # noqa: PLR0913 - what a call consists of
     kernel : Kernel
     rewriter : Rewriter
     call : relax.Call
-        With attributes ``axis`` and ``keepdims``.
+        Call with attributes ``axis`` and ``keepdims``.
     data : relax.Var
     form : callable
-        From the rows, and whether their axes are kept, to the kernel's form.
+        Function from the rows, and whether their axes stay, to the kernel's form.
     ordered : bool
         Whether the order of a row's elements matters.
     """

@@ -119,7 +119,7 @@ def interpolation(extent: int, out_extent: int, mode: str) -> tuple[np.ndarray, 
     Parameters
     ----------
     extent, out_extent : int
-        Of the data and the result.
+        Extents of the data and the result.
     mode : str
         ONNX's name of how positions of the result become positions in the data.
     """

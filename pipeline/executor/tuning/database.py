@@ -26,11 +26,11 @@ class TuningKey:
     structure : str
         Structural hash of the function.
     shapes : str
-        Its operands and its result, for people, and should two structures ever have one hash.
+        Shapes of operands and result, for people, and should two structures ever have one hash.
     target : str
-        As JSON.
+        Target as JSON.
     cores : int
-        How many it may use.
+        Cores that it may use.
     tvm : str
         Version that the schedule was found with.
     """
@@ -92,7 +92,7 @@ class Database:
     ----------
     records : iterable of TuningRecord
     path : Path, optional
-        Where each change is written.
+        File to which each change is written.
     """
 
     def __init__(self, records: Iterable[TuningRecord] = (), path: Path | None = None) -> None:

@@ -30,7 +30,7 @@ def call_seconds(code: StageCode, tensors: Sequence[Any], rounds: int = ROUNDS) 
     tensors : sequence of tvm.runtime.Tensor
         The stage's inputs, then its parameters.
     rounds : int
-        How many frames, at most.
+        Upper bound on frames.
     """
     from tvm.runtime.vm import VirtualMachine
 

@@ -87,7 +87,7 @@ class LayoutSearch:
     target : tvm.target.Target
     cores : int
     trials : int
-        How many were measured in an earlier search.
+        Trials of an earlier search.
     """
 
     def __init__(self, group: FusedGroup, form: PackedLayout, target: Any, cores: int, trials: int) -> None:

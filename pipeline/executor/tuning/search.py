@@ -30,9 +30,9 @@ class Proposal(NamedTuple):
     ----------
     module : tvm.IRModule
     text : str
-        To keep it by.
+        Text for storage.
     source : any
-        What the search itself knows it by.
+        Key of the search itself.
     """
 
     module: Any
@@ -53,7 +53,7 @@ class ScheduleSearch:
     trace : str, optional
         The best schedule of an earlier search, as JSON.
     trace_seconds : float
-        Its time.
+        Seconds of that schedule.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what is known comes in two

@@ -42,20 +42,20 @@ class Task:
     ----------
     key : TuningKey
     names : tuple of str
-        Of the functions, the slowest first.
+        Names of the functions, the slowest first.
     function : tvm.tirx.PrimFunc
         The slowest one, without a schedule.
     group : FusedGroup, optional
-        What the rule writes it from.
+        Group from which the rule writes it.
     form : PackedLayout, optional
         The rule's own.
     rule : tvm.tirx.PrimFunc
-        As it is built without tuning.
+        Function as built without tuning.
     target : tvm.target.Target
     subject : Subject
         The first stage that it is in.
     seconds : float
-        Of all their calls in one frame, as built without tuning.
+        Seconds of all their calls in one frame, as built without tuning.
     """
 
     key: TuningKey
@@ -103,7 +103,7 @@ def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
     ----------
     subject : Subject
     least_share : float
-        Of the stage's time; what takes less is left out.
+        Least share of the stage's time; tasks that take less are left out.
     """
     if not runs_here(subject.device):
         return []

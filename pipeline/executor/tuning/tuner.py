@@ -49,7 +49,7 @@ class TuningStep:
     name : str
         The function that was just measured.
     record : TuningRecord
-        What is known of it now.
+        Present record of it.
     """
 
     trials: int
@@ -120,7 +120,7 @@ def tune(  # noqa: PLR0913 - the last two by keyword
     Returns
     -------
     list of TuningRecord
-        In the order of the tasks.
+        Records in the order of the tasks.
     """
     searches = [_TaskSearch(task, database.get(task.key) or _empty_record(task), seed) for task in tasks]
     limits, checks = _Limits(budget), _Checks(searches, bench, database)

@@ -23,7 +23,7 @@ def write(module: Any, name: str, opset: int | None = None, *, exact: bool = Fal
     Parameters
     ----------
     module : tvm.IRModule
-        As `pipeline.split.extract.module` makes it: ``main`` is one dataflow block, parameters are constants.
+        Module of `pipeline.split.extract.module`: ``main`` is one dataflow block, parameters are constants.
     name : str
         Name of the model's graph.
     opset : int, optional
@@ -36,8 +36,8 @@ def write(module: Any, name: str, opset: int | None = None, *, exact: bool = Fal
     Returns
     -------
     onnx.ModelProto
-        Its inputs and outputs have the names and the order of those of ``main``.  Above 2 GiB it can only be saved with
-        external data.
+        Model whose inputs and outputs have the names and the order of those of ``main``.  Above 2 GiB it can only be
+        saved with external data.
 
     Raises
     ------

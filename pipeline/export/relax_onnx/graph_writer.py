@@ -23,7 +23,7 @@ class GraphWriter:
     Attributes
     ----------
     nodes : list of Node
-        In topological order.
+        Nodes in topological order.
     transposed : dict
         Transposed tensor, by tensor and order of axes.
     """

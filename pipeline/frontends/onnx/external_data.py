@@ -114,7 +114,7 @@ def check_model(model: Any, path: Path | None = None) -> None:
     Parameters
     ----------
     model : onnx.ModelProto
-        Its nodes are put into topological order if they are in none.
+        Model; its nodes are put into topological order if they are in none.
     """
     try:
         # Of these the checker warns on the standard output, which is for results.

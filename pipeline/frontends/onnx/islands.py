@@ -27,7 +27,7 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     Parameters
     ----------
     model : onnx.ModelProto
-        With the types of its tensors.
+        Model with the types of its tensors.
     reasons : mapping of int to str
         Reasons of the nodes that have to be in an island, by number.
     """

@@ -59,7 +59,7 @@ def pack(graph: Any, inputs: Iterable[Any], open_outputs: Iterable[str]) -> list
     Parameters
     ----------
     graph : onnx.GraphProto
-        Only islands read and make its packed values.
+        Graph in which only islands read and make its packed values.
     open_outputs : iterable of str
         Outputs whose shape depends on values.
     """

@@ -26,7 +26,7 @@ class RegionWriter:
     Parameters
     ----------
     model : onnx.ModelProto
-        With the types of its tensors, as far as they can be inferred.
+        Model with the types of its tensors, as far as they can be inferred.
     """
 
     def __init__(self, model: Any) -> None:

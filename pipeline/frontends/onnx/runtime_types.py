@@ -22,7 +22,7 @@ def state_types(model: Any) -> bool:
     Parameters
     ----------
     model : onnx.ModelProto
-        With the types of its tensors, as far as the onnx package infers them.
+        Model with the types of its tensors, as far as the onnx package infers them.
     """
     types = tensor_types(model.graph)
     names = {

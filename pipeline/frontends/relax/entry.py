@@ -122,7 +122,7 @@ def bind(
     Returns
     -------
     function : relax.Function
-        With its extents fixed.
+        Function with fixed extents.
     values : mapping
         Values of the parameters that are constants.
     notes : tuple of str

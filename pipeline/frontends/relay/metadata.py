@@ -53,7 +53,7 @@ class JsonNode:
     Attributes
     ----------
     kind : str
-        Its class, such as ``relay.Call``; empty for None.
+        Class of the node, such as ``relay.Call``; empty for None.
     text : str
         Text of a string or an operator's name.
     keys : tuple of str

@@ -26,7 +26,7 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
     Parameters
     ----------
     fallback : bool
-        Otherwise TVM's converters also take what they compute in another way.
+        False lets TVM's converters also take operators that they compute in another way.
 
     Raises
     ------

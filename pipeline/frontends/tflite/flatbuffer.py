@@ -52,7 +52,7 @@ class TensorScale:
     scales : numpy.ndarray
         One, or one for each position along `axis`; float32.
     zero_points : numpy.ndarray
-        As many; int64.
+        Zero points, as many as scales; int64.
     """
 
     scales: np.ndarray
@@ -72,11 +72,11 @@ class TfliteTensor:
     Attributes
     ----------
     number : int
-        Its place in the file.
+        Position in the file.
     name : str
         The model's, where it has one and no earlier tensor has it as well; unique.
     dtype : str
-        As NumPy names it; others, such as ``"string"``, are `in_frames` of no stage.
+        Dtype in NumPy's words; others, such as ``"string"``, are `in_frames` of no stage.
     values : numpy.ndarray or None
         Values of a constant whose dtype NumPy has; in the file's memory, or folded.
     is_constant : bool
@@ -88,7 +88,7 @@ class TfliteTensor:
     is_sparse : bool
         Whether it is stored without its zeros.
     packed_because : str
-        Why frames carry it as bytes, at an end of the model; empty if they carry it as it is.
+        Reason that frames carry it as bytes, at an end of the model; empty if they carry it unchanged.
     """
 
     number: int
@@ -141,9 +141,9 @@ class TfliteOperator:
     Attributes
     ----------
     number : int
-        Its place in the file.
+        Position in the file.
     kind : str
-        As the schema names it, such as ``"CONV_2D"``; of a custom operator with its own name behind.
+        Kind in the words of the schema, such as ``"CONV_2D"``; of a custom operator with its own name behind.
     inputs : tuple of TfliteTensor or None
         None where an optional one is missing.
     table : tflite.Operator

@@ -26,7 +26,7 @@ class IslandNode:
     model : bytes
         A TFLite file of them.
     inputs, outputs : sequence of TfliteTensor
-        In the order of that file's.
+        Tensors in the order of that file's.
     """
 
     def __init__(

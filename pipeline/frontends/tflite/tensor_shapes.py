@@ -47,7 +47,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
     Parameters
     ----------
     graph : TfliteGraph
-        With what it holds itself folded.
+        Graph with its own constants folded.
 
     Raises
     ------

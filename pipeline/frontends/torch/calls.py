@@ -27,9 +27,9 @@ def write(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], n
     Parameters
     ----------
     nodes : sequence of torch.fx.Node
-        In the order in which they are to be computed.
+        Nodes in the order of computation.
     inputs, outputs : sequence of torch.fx.Node
-        Whose values are given, and asked for.
+        Nodes of the operands and of the results.
 
     Raises
     ------

@@ -26,7 +26,7 @@ def fold(
     Parameters
     ----------
     nodes : iterable of torch.fx.Node
-        In order.
+        Nodes in order.
     refused : mapping of torch.fx.Node to str
         Nodes that cannot be imported, of any size therefore.
     """

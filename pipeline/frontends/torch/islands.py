@@ -19,9 +19,9 @@ class NodeIsland(NamedTuple):
     Attributes
     ----------
     nodes, inputs, outputs : tuple of torch.fx.Node
-        Its own in order, those whose values it reads, and those of its own that others read.
+        Nodes of its own in order, nodes whose values it reads, and nodes of its own that others read.
     reason : str
-        Why the compiler does not get them.
+        Reason that the compiler does not get them.
     """
 
     nodes: tuple[Any, ...]
@@ -67,7 +67,7 @@ def units(
     reasons : mapping of torch.fx.Node to str
         Reasons of the nodes that have to be in islands.
     values : mapping
-        Its keys are the nodes whose values are there already.
+        Values that exist already, by node.
     """
     numbers = {node: number for number, node in enumerate(nodes)}
 

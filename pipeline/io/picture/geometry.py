@@ -16,9 +16,9 @@ class Geometry:
     Attributes
     ----------
     width, height : int
-        Of the picture after it was resized.
+        Size of the picture after it was resized.
     left, top : int
-        Where its corner lies; below zero if it stands out.
+        Position of its corner; below zero if it stands out.
     scale_x, scale_y : float
         The model's pixels for one of the picture's.
     """

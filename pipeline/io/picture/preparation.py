@@ -79,8 +79,8 @@ class Preparation:
     resize : str
         ``"stretch"``, ``"letterbox"`` or ``"crop"``; see `fit`.
     mean, std : sequence of float
-        For each channel, or one for all, of values from 0 to 1: what a float input gets is ``(value - mean) / std``.
-        Inputs of bytes get bytes, and those of signed bytes get them less 128, as quantised models take them.
+        Mean and deviation for each channel, or one for all, of values from 0 to 1: a float input gets ``(value - mean)
+        / std``.  Inputs of bytes get bytes, and those of signed bytes get them less 128, as quantised models take them.
     channels : str
         Their order: ``"rgb"`` or ``"bgr"``; `mean` and `std` have the same.
 
@@ -220,7 +220,7 @@ def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparati
     ----------
     bundle : Bundle
     pixels : Pixels or None
-        What comes; None if frames come as the model takes them.
+        Format of the pixels; None if frames come as the model takes them.
     preparation : Preparation
 
     Raises

@@ -81,7 +81,7 @@ class Folder(Sink):
     Parameters
     ----------
     folder : Path
-        Made if it is not there.
+        Folder, made if it is not there.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -108,7 +108,7 @@ class SinkOptions:
     outputs : sequence of TensorSpec
         The model's.
     geometry : Geometry or None
-        Where the pictures lie in the model's input.
+        Position of the pictures in the model's input.
     """
 
     outputs: Sequence[TensorSpec]
@@ -122,11 +122,11 @@ class SinkKind:
     Attributes
     ----------
     name : str
-        What stands in front of the colon.
+        Kind in front of the colon.
     open : callable
         Opens the sink at a `Uri`; refuses options in it that it does not know.
     example : str
-        For messages that say what is supported.
+        Example for messages that say what is supported.
     recognise : callable
         Whether a path without a kind in front of it is such a sink.
     """

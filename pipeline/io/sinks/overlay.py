@@ -106,7 +106,7 @@ class Boxes:
     Attributes
     ----------
     geometry : Geometry or None
-        Where the picture lies in the model's input.
+        Position of the picture in the model's input.
     labels : sequence of str
         Names of the classes; numbers without.
     minimum_score : float

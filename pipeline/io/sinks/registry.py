@@ -40,7 +40,7 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
     outputs : sequence of TensorSpec
         The model's.
     geometry : Geometry, optional
-        Where in the model's input the pictures lie.
+        Position of the pictures in the model's input.
 
     Raises
     ------

@@ -34,7 +34,7 @@ class Video(Sink):
     Parameters
     ----------
     path : Path
-        Its suffix says the kind of file.
+        File whose suffix says the kind.
     codec : str, optional
         FFmpeg's name of the encoder; ``"ffv1"`` loses nothing.
     reading : callable, optional

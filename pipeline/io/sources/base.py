@@ -29,7 +29,7 @@ class FrameSource(Closable):
     owns_memory : bool
         Whether each frame has memory of its own, which the pipeline need not copy.
     pixels : Pixels or None
-        What all its frames are, if they are pictures that have to be prepared for the model.
+        Format of all its frames, if they are pictures that have to be prepared for the model.
     """
 
     live = False
@@ -57,7 +57,7 @@ class SourceOptions:
     specs : sequence of TensorSpec
         The model's inputs.
     preparation : Preparation
-        For images, which differ in size and so are prepared as they are read.
+        Preparation of images, which differ in size and so are prepared as they are read.
     fps : float, optional
         Frames per second: what a camera is set to, or the pace at which a recording is played.
     speed : float, optional
@@ -65,7 +65,7 @@ class SourceOptions:
     reconnect : float
         Seconds for which a camera or stream that was lost is tried again.
     notice : callable
-        Told of losses.
+        Function to call with losses.
     """
 
     specs: Sequence[TensorSpec] = ()
@@ -83,11 +83,11 @@ class SourceKind:
     Attributes
     ----------
     names : sequence of str
-        What stands in front of the colon.
+        Kinds in front of the colon.
     open : callable
         Opens the source at a `Uri`; refuses options in it that it does not know.
     example : str
-        For messages that say what is supported.
+        Example for messages that say what is supported.
     recognise : callable
         Whether a path without a kind in front of it is such a source.
     live : bool

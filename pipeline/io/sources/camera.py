@@ -30,7 +30,7 @@ class Capture(FrameSource):
     target : str
         Device or address, as FFmpeg calls it.
     name : str
-        What messages and frames call it.
+        Name in messages and frames.
     kind : str, optional
         FFmpeg's name of the input, such as ``"v4l2"``.
     options : mapping of str to str, optional
@@ -97,13 +97,13 @@ def open_camera(device: str, size: str | None = None, fps: float | None = None, 
     Parameters
     ----------
     device : str
-        Such as ``"/dev/video0"``.
+        Path of the camera, such as ``"/dev/video0"``.
     size : str, optional
-        Such as ``"640x480"``; by default what the camera is set to, as for the others.
+        Size of the pictures, such as ``"640x480"``; by default the camera's present setting, as for the others.
     fps : float, optional
         Pictures per second.
     encoding : str, optional
-        What the camera sends, by FFmpeg's name: ``"yuyv422"``, ``"mjpeg"``, ``"nv12"``.
+        Encoding of the camera, by FFmpeg's name: ``"yuyv422"``, ``"mjpeg"``, ``"nv12"``.
 
     Raises
     ------

@@ -18,9 +18,9 @@ def open_container(target: str, name: str, **options: Any) -> Any:
     target : str
         File, address, or device, as FFmpeg calls it.
     name : str
-        What messages call it.
+        Name in messages.
     **options
-        As for ``av.open``.
+        Options of ``av.open``.
 
     Raises
     ------
@@ -55,7 +55,7 @@ class PictureDecoder:
     container : av.container.InputContainer
         Closed in the end by whoever opened it.
     on_damage : callable
-        Told of each error of the decoder; what it does not raise is skipped.
+        Function to call with each error of the decoder; errors that it does not raise are skipped.
     live : bool
         Whether a picture is wanted as soon as it is there, instead of many pictures per second.
     """

@@ -66,7 +66,7 @@ class Files(FrameSource):
     specs : sequence of TensorSpec
         The model's inputs.
     preparation : Preparation
-        For images.
+        Preparation of images.
 
     Raises
     ------

@@ -23,7 +23,7 @@ class ReconnectingSource(FrameSource):
     patience : float
         Seconds for which it is tried to open it again.
     notice : callable
-        Told what happens.
+        Function to call with events.
     pause_s : float
         Between two attempts.
 

@@ -26,8 +26,8 @@ class VideoFile(FrameSource):
     ----------
     path : str or Path
     damaged : str
-        What becomes of pictures that cannot be decoded: ``"refuse"`` ends in an error that says where, ``"skip"``
-        leaves them out.  Many decoders hide damage instead of reporting it.
+        Treatment of pictures that cannot be decoded: ``"refuse"`` ends in an error that says where, ``"skip"`` leaves
+        them out.  Many decoders hide damage instead of reporting it.
 
     Raises
     ------

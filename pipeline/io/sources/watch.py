@@ -34,9 +34,9 @@ class WatchedFolder(FrameSource):
     specs : sequence of TensorSpec
         The model's inputs.
     preparation : Preparation, optional
-        For images, which may differ in size.
+        Preparation of images, which may differ in size.
     damaged : str
-        What becomes of files that cannot be read: ``"refuse"`` ends in an error, ``"skip"`` leaves them out.
+        Treatment of files that cannot be read: ``"refuse"`` ends in an error, ``"skip"`` leaves them out.
     pause : callable
         Waits between two looks.
 

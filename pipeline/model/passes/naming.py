@@ -93,7 +93,7 @@ def with_copies(bindings: Sequence[Binding], outputs: Mapping[str, Any]) -> tupl
     Returns
     -------
     variables : list of relax.Var
-        In the order of `outputs`.
+        Variables in the order of `outputs`.
     """
     names_by_variable = {binding.var: binding.name for binding in bindings}
     copies, variables = [], []

@@ -31,7 +31,7 @@ class Feed:
     Attributes
     ----------
     readers : int
-        How many there are.
+        Number of readers.
     """
 
     def __init__(self, read: Callable[[], Any]) -> None:

@@ -20,11 +20,11 @@ class Sample:
     Attributes
     ----------
     number : int
-        Its sequence number.
+        Sequence number.
     inputs : list of ndarray
         Copies, in the plan's order.
     result : mapping of str to array, array, or exception
-        Why there is none, if it failed.
+        Result of the frame, or its error.
     """
 
     number: int

@@ -32,7 +32,7 @@ class ViewServer(LoopbackServer):
     Attributes
     ----------
     port : int
-        Where it listens.
+        Port of the server.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -79,8 +79,8 @@ def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewSe
     Parameters
     ----------
     running : Pipeline
-        It may also be closed before the server is: then what it did last is shown.  The page has a timeline if the
-        pipeline has a trace, such as ``pipeline.load("model.bundle", trace=pipeline.Trace(20_000))``.
+        Pipeline, which may also be closed before the server is: then its last work is shown.  The page has a timeline
+        if the pipeline has a trace, such as ``pipeline.load("model.bundle", trace=pipeline.Trace(20_000))``.
     port : int
         0 takes one that is free; the result's ``port`` says which.
     rgb : callable, optional

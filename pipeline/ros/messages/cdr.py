@@ -18,9 +18,9 @@ def encode(message: Any, name: str) -> bytearray:
     Parameters
     ----------
     message : object
-        Of `create_message`; fields that are sequences of numbers are arrays of their dtype.
+        Message of `create_message`; fields that are sequences of numbers are arrays of their dtype.
     name : str
-        Its type, such as ``"sensor_msgs/msg/Image"``.
+        Type of the message, such as ``"sensor_msgs/msg/Image"``.
 
     Raises
     ------

@@ -25,7 +25,7 @@ class Detections:
     labels : sequence of str
         Names of classes; numbers without.
     geometry : Geometry or None
-        Where the picture lies in the model's input.
+        Position of the picture in the model's input.
     """
 
     score: float = 0.5

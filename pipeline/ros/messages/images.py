@@ -38,7 +38,7 @@ def read_picture(message: Any) -> tuple[Pixels, np.ndarray]:
     Parameters
     ----------
     message : object
-        With ``encoding``, ``height``, ``width``, ``step`` and ``data`` (bytes or an array of them).
+        Message with ``encoding``, ``height``, ``width``, ``step`` and ``data`` (bytes or an array of them).
 
     Raises
     ------

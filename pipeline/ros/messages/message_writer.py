@@ -44,9 +44,10 @@ class MessageWriter:
     outputs : sequence of TensorSpec
         The model's.
     geometry : Geometry, optional
-        Where the picture lies in the model's input.
+        Position of the picture in the model's input.
     quantization : sequence of Quantization
-        Of the outputs; detections are published as the numbers that integers stand for, other types as they are.
+        Quantization of the outputs; detections are published as the numbers that integers stand for, other types
+        unchanged.
 
     Raises
     ------

@@ -129,7 +129,7 @@ class Dds(Transport):
     Parameters
     ----------
     domain : int
-        As ``ROS_DOMAIN_ID``.
+        Domain of ROS 2, as in ``ROS_DOMAIN_ID``.
     localhost : bool
         Talk to this machine only, without multicast, whatever ``CYCLONEDDS_URI`` says.
     octets : bool

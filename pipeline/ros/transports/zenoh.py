@@ -50,11 +50,11 @@ class Zenoh(Transport):
     Parameters
     ----------
     domain : int
-        As ``ROS_DOMAIN_ID``.
+        Domain of ROS 2, as in ``ROS_DOMAIN_ID``.
     localhost : bool
         Talk to the router on this machine, and listen nowhere else.
     endpoints : sequence of str
-        Where to connect; the router by default.
+        Addresses to connect to; the router by default.
 
     Raises
     ------

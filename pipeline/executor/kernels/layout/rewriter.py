@@ -63,11 +63,11 @@ class Rewriter:
     ----------
     function : relax.Function
     rewrites : sequence of Rewrite
-        In the order in which they are asked.
+        Rewrites in the order of trial.
     cpu : Microarchitecture
-        What kernels are chosen for.
+        Processor to choose kernels for.
     numerics : Numerics
-        What they may do to the model's arithmetic.
+        Permitted changes to the model's arithmetic.
     channels_last : set of str, optional
         Parameters that come with their channels last, if the function is the inside of a larger one; outputs
         that are made so are returned so, and added.
@@ -76,7 +76,7 @@ class Rewriter:
     ----------
     builder : relax.BlockBuilder
     intermediates : dict
-        By call: what its rewrite computed before the result, for one that continues from there.
+        Intermediate values of a call's rewrite, for a later rewrite that continues from there.
     """
 
     def __init__(

@@ -37,11 +37,11 @@ class IntegerSums:
     ----------
     sums : relax.Var
     correction : array of int
-        To be added for each output channel, so that the sums are those without zero points.
+        Addend for each output channel that removes the zero points from the sums.
     scales : array of float64
-        Of one unit of the sums, for each output channel.
+        Value of one unit of the sums, for each output channel.
     result : callable
-        From a value in the layout of the sums to what a rewrite returns.
+        Function from a value in the layout of the sums to a rewrite's result.
     model_axis : int
         Axis of the channels in the model's own layout, from the end.
     axis : int
@@ -66,12 +66,12 @@ class ByteProduct:
         Bytes on the scale `scale`.
     scale : QuantizationScale
     weights : array of int
-        As (out, in of one group, kh, kw), without zero points.
+        Weights as (out, in of one group, kh, kw), without zero points.
     scales : array of float32
-        Of the weights, for each output channel.
+        Scales of the weights, for each output channel.
     conv : ConvShape
     layout : ChannelLayout or None
-        Of a convolution in the model; None for a product.
+        Layout of a convolution in the model; None for a product.
     """
 
     data: Any

@@ -53,9 +53,9 @@ def sum_products(
     rewriter : Rewriter
     call : relax.Call
     operands : list of relax.Call
-        What dequantises the operands.
+        Calls that dequantise the operands.
     multiply : callable
-        From a product of float32 to what a rewrite returns.
+        Function from a product of float32 to a rewrite's result.
     """
     scale, axes = scale_of(operands[0]), _axes(call)
     is_exact = not rewriter.numerics.winograd and rewriter.numerics.arithmetic == "float32"

@@ -72,11 +72,11 @@ class RowBlock(NamedTuple):
     ----------
     rows : Rows
     base : expression
-        Where the first element of the first row is.
+        Offset of the first element of the first row.
     indices : list of expressions
         The index along each outer axis.
     lanes : int
-        Of one vector.
+        Lanes of one vector.
     vectors : int
         Vectors of rows side by side; if the neighbours are of one row, there is that row only.
     """
@@ -163,9 +163,9 @@ def store_elements(block: RowBlock, read: Callable[[Any, int], Any], store: Call
     ----------
     block : RowBlock
     read : callable
-        From an offset and a number of lanes to the value to store there.
+        Function from an offset and a number of lanes to the value to store there.
     store : callable
-        From a value and its index along each axis to the statement that stores it.
+        Function from a value and its index along each axis to the statement that stores it.
     """
     rows, lanes = block.rows, block.lanes
     (extent, stride), *_ = rows.runs

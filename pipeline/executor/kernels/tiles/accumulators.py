@@ -98,9 +98,9 @@ class TileAccumulators:
         Parameters
         ----------
         data, weights : expression
-            Where the tile's first pixel and the block's weights start.
+            Offsets of the tile's first pixel and of the block's weights.
         turn : (expression, int), optional
-            Which of the block's tiles this is, and how many there are.  Meanwhile the weights of the next block are
+            Number of this tile in the block, and the block's tiles.  Meanwhile the weights of the next block are
             fetched, a part in each tile; None where all weights stay in the cache anyway.
         """
         form, conv, source = self._form, self._form.conv, self._source

@@ -19,15 +19,15 @@ class Arithmetic(NamedTuple):
     ----------
     dtype : str
     add : callable
-        From a sum, an element in all lanes, a vector of weights, and their lanes to the new sum.
+        Function from a sum, an element in all lanes, a vector of weights, and their lanes to the new sum.
     prepare : callable
-        From elements as they lie in memory, one or a vector of so many lanes, to factors.
+        Function from elements in memory, one or a vector of so many lanes, to factors.
     by_lanes : bool
         Whether elements are loaded a vector at a time, each of whose lanes is a factor.
     is_ordered : bool
         Whether loads are not to be moved from one vector of elements' products to another's.
     registers : int
-        Of the processor, if it takes loads in the order that they are written in; else 0.
+        Registers of the processor, if it takes loads in written order; else 0.
     """
 
     dtype: str

@@ -29,7 +29,7 @@ class ByteWindow:
     Attributes
     ----------
     conv : ConvShape
-        Its groups are 1.
+        Shape of the convolution, with one group.
     filler : int
         Signed byte that stands outside of the data.
     is_paired : bool

@@ -33,9 +33,9 @@ def divide(form: PackedLayout, origin: TileOrigin, first_weight: Any) -> Iterato
     ----------
     form : PackedLayout
     origin : TileOrigin
-        Of all of them.
+        Origin of all tiles.
     first_weight : int or expression
-        Where the packed weights start in their buffer.
+        Offset of the packed weights in their buffer.
     """
     # The block with the last vector is by itself, as fewer of its lanes are stored.
     has_partial_vector = bool(form.conv.group_outputs % form.lanes)

@@ -16,7 +16,7 @@ class ColumnBlock(NamedTuple):
     column : expression
         The first one.
     packed_offset : expression
-        Where they are packed.
+        Offset of the packed columns.
     size : int
         Vectors of columns.
     last : int

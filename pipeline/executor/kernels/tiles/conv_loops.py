@@ -31,9 +31,9 @@ class TileEpilogue(NamedTuple):
     Attributes
     ----------
     store : callable
-        From a sum and its indices n, h, w, c to the statement that stores it.
+        Function from a sum and its indices n, h, w, c to the statement that stores it.
     prefetch : callable, optional
-        From the indices of a sum to statements that bring close what its store needs.
+        Function from the indices of a sum to statements that prefetch the operands of its store.
     line : int
         Results in a cache line.
     """
@@ -55,7 +55,7 @@ class ConvLoops:
     tasks : int
         Pieces of work wanted for the cores.
     first : int or expression
-        Where the packed weights start in their buffer.
+        Offset of the packed weights in their buffer.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of

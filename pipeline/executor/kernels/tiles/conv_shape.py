@@ -12,9 +12,9 @@ class ConvShape:
     Attributes
     ----------
     batch, height, width, channels : int
-        Of the data.
+        Extents of the data.
     out_height, out_width, out_channels : int
-        Of the result.
+        Extents of the result.
     kernel, strides, dilation : tuple of two int
     pads : tuple of four int
         Top, left, bottom, right.

@@ -26,11 +26,11 @@ class MatrixOperand:
     Attributes
     ----------
     size : int
-        Of the buffer.
+        Elements of the buffer.
     batch : tuple of int
-        From one product to the next, along each axis of the batch; 0 where all of them share the matrix.
+        Strides between products along each axis of the batch; 0 where all of them share the matrix.
     row, column : int
-        From one to the next.
+        Strides between rows and between columns.
     """
 
     size: int
@@ -58,7 +58,7 @@ class BatchedMatmulLoops:
     cpu : Microarchitecture
     lhs, rhs : buffer
     store : callable
-        From a sum and its indices to the statement that stores it.
+        Function from a sum and its indices to the statement that stores it.
     tasks : int
         Pieces of work wanted for the cores.
     """

@@ -30,7 +30,7 @@ class PackedLayout(msgspec.Struct, frozen=True):
     filler : int
         Value outside of the data.
     way : str
-        How bytes are multiplied (see `byte_products.choose`), or ``"float16"``.
+        Form of products of bytes (see `byte_products.choose`), or ``"float16"``.
     """
 
     conv: ConvShape = msgspec.field(name="window")

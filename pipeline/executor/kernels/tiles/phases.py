@@ -67,9 +67,9 @@ class PhaseRange:
     taps : int
         Rows of the kernel.
     pad_before : int
-        By how much the first output's data begin before the tensor; negative if inside.
+        Padding that the first output needs before the tensor; negative if its data begin inside.
     outputs : int
-        Of each phase.
+        Outputs of each phase.
     """
 
     first: int
@@ -87,9 +87,9 @@ class PhaseGroup:
     ----------
     rows, columns : PhaseRange
     layout : PackedLayout
-        Of the convolution that each phase is; its tile means nothing if there is one weight for each channel.
+        Layout of each phase's convolution; its tile means nothing if there is one weight for each channel.
     weights : int
-        Where those of the first phase start; all phases have as many.
+        Offset of the first phase's weights; all phases have as many.
     """
 
     rows: PhaseRange

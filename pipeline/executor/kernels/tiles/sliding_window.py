@@ -26,15 +26,15 @@ class WindowElements(NamedTuple):
     Attributes
     ----------
     dtype : str
-        In which data are read.
+        Dtype in which data are read.
     filler : float
-        What stands outside of the data.
+        Value outside of the data.
     sums : str
         Dtype of the values.
     first : float
-        What the values start from.
+        Initial value.
     prepare : callable
-        From elements as they lie in memory, one or a vector, to those that are combined.
+        Function from elements in memory, one or a vector, to operands.
     copied : str
         Dtype of a copy of the data that is always made; if empty, one is made where they are padded, as they are.
     """
@@ -53,13 +53,13 @@ class WindowLoops(ABC):
     Parameters
     ----------
     conv : ConvShape
-        Its groups are 1; the channels of data and result are the same.
+        Shape of the window, with one group and as many channels of the result as of the data.
     cpu : Microarchitecture
-        Its lanes are the channels of one vector.
+        Processor; a vector has as many channels as it has lanes.
     data : buffer
     elements : WindowElements
     write : callable
-        From a value and its indices n, h, w, c to the statement that stores it.
+        Function from a value and its indices n, h, w, c to the statement that stores it.
     tasks : int
     """
 
@@ -158,12 +158,12 @@ class SlidingWindowLoops(WindowLoops):
     Parameters
     ----------
     first : float
-        What the values start from, and what stands outside of the data, where it changes no result.
+        Initial value, and filler outside of the data, where it changes no result.
     combine : callable
     conv, cpu, data, write, tasks
-        As those of `WindowLoops`.
+        Parameters of `WindowLoops`.
     dtype : str
-        Of the values, if not that of the data.
+        Dtype of the values, if not that of the data.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of

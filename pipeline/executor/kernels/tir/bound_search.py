@@ -30,10 +30,10 @@ class BoundSearch:
     ----------
     function : tvm.tirx.PrimFunc
     description : str
-        What it computes, for the messages.
+        Description of the computation, for the messages.
     limits : mapping
     gathers : bool
-        As of `Microarchitecture`.
+        True if the processor gathers vectors, as in `Microarchitecture`.
 
     Attributes
     ----------

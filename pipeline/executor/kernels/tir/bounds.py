@@ -47,9 +47,9 @@ def guard_module(functions: Any, kernels: Any, cpu: Microarchitecture) -> Any:
     Parameters
     ----------
     functions : tvm.IRModule
-        As they were before their loops were arranged.
+        Functions before their loops were arranged.
     kernels : tvm.IRModule
-        Of the same names, with the same parameters, or the first of them.
+        Kernels of the same names, with the same parameters, or the first of them.
     cpu : Microarchitecture
     """
     limits, results = _constant_limits(functions), provenance.result_names(functions)

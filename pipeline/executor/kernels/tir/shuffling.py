@@ -16,17 +16,17 @@ def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[An
     Parameters
     ----------
     rows : sequence of expressions
-        As many vectors as lanes, a power of two.
+        Vectors, as many as lanes, a power of two.
     lanes : int
     dtype : str
-        Of one element.
+        Dtype of one element.
 
     Returns
     -------
     vectors : list of expressions
         The block's columns.
     statements : list
-        What is to run before.
+        Statements to run before.
     """
     current, statements = tir.bind_values("row", rows, f"{dtype}x{lanes}")
     # As many steps as the logarithm of the lanes, each a shuffle of two registers for every row.
@@ -59,14 +59,14 @@ def block(  # noqa: PLR0913, PLR0917 - where both sides are
     source : buffer
         One-dimensional.
     first : expression
-        Where the block starts.
+        Offset of the block.
     line : int
         Elements from one of its rows to the next.
     lanes : int
     store : callable
-        From the number of a column and its vector to the statement that stores it.
+        Function from the number of a column and its vector to the statement that stores it.
     rows : int, optional
-        How many rows there are; zeros stand for the others.
+        Rows that exist; zeros stand for the others.
     """
     count = lanes if rows is None else rows
     loads = [tir.load(source, tir.ramp(first + row * line, lanes)) for row in range(count)]

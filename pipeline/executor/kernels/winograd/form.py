@@ -38,7 +38,7 @@ class WinogradForm:
     chunk : int
         Tiles that are transformed, multiplied and transformed back before the next ones.
     layout : PackedLayout
-        Of the product at one position of the tiles; each tile of a chunk is a pixel.
+        Layout of the product at one position of the tiles; each tile of a chunk is a pixel.
     """
 
     conv: ConvShape

@@ -26,7 +26,7 @@ class WinogradLoops:
     cpu : Microarchitecture
     data, weights : buffer
     store : callable
-        From a result and its indices n, h, w, c to the statement that stores it.
+        Function from a result and its indices n, h, w, c to the statement that stores it.
     tasks : int
         Pieces of work wanted for the cores.
     """

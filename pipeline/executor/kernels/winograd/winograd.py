@@ -24,7 +24,7 @@ class WinogradConvolution(Kernel[WinogradForm]):
     Parameters
     ----------
     choose : callable
-        From a convolution's shape to its form, or None where the direct computation takes hardly more cycles.
+        Function from a convolution's shape to its form, or None where the direct computation takes hardly more cycles.
     """
 
     name = "winograd"

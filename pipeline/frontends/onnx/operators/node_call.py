@@ -24,7 +24,7 @@ class NodeCall:
     inputs : sequence
         Expressions of Relax; None where an operand is left out.
     attributes : mapping
-        As the onnx package reads them; texts are bytes.
+        Attributes as the onnx package reads them; texts are bytes.
     results : tuple of (tuple of int or None, str or None) or None
         Shape and dtype of each result as the model states them; None for a result that the node does not make.
     """

@@ -50,7 +50,7 @@ class StepCosts:
     uses : array of float, shape (resources, devices)
         Share of the seconds on a device for which a resource is used: 1 for the device itself.
     move_uses : array of float, shape (resources, devices, devices, items + 1)
-        For how many seconds of `moves` a resource is used, such as a link.
+        Seconds of `moves` that use a resource, such as a link.
     """
 
     seconds: Array
@@ -108,7 +108,7 @@ class SpanPaths:
     seconds : array of float, shape (prices, items + 1, items + 1)
         Seconds of a frame on the path of the items ``[i, j)``, as entry ``[j, i]``; infinite where there is none.
     uses : array of float, shape (prices, resources, items + 1, items + 1)
-        For how many of them each resource is used.
+        Seconds that use each resource.
     """
 
     costs: StepCosts
@@ -229,7 +229,7 @@ def waiting_seconds(seconds: Array, uses: Sequence[Array], workers: int) -> Arra
     seconds : array of float
         Seconds of a frame when nothing waits.
     uses : sequence of array of float
-        For how many of them each resource is used; of the shape of `seconds`.
+        Seconds that use each resource; of the shape of `seconds`.
     """
     seconds = np.where(np.isfinite(seconds), seconds, 0.0)
     lines, waits = [np.zeros_like(seconds) for _ in uses], np.zeros_like(seconds)

@@ -33,7 +33,7 @@ class Prefix:
     use : tuple of int
         Units in use.
     loads : tuple of float
-        For how many seconds a frame uses each resource.
+        Seconds of a frame on each resource.
     """
 
     ends: tuple[int, ...]

@@ -73,7 +73,7 @@ class Enumeration:
     Parameters
     ----------
     downsets : sequence of int
-        Where stages may end, none before one that it contains.
+        Ends that stages may have, none before one that it contains.
     steps : int
         Bound on choices looked at in each search.
 

@@ -47,11 +47,11 @@ class Borders:
     Attributes
     ----------
     enter, leave : list of list of Array
-        For each processor the different rows of seconds; the last kind of `leave` is the caller's.
+        Distinct rows of seconds for each processor; the last kind of `leave` is the caller's.
     sources, targets : list of list of int
-        For each processor and kind, the first neighbour behind such a border.
+        First neighbour behind such a border, for each processor and kind.
     followers : list of list of list of int
-        For each processor and kind of `leave` but the caller's, the processors behind such a border.
+        Processors behind such a border, for each processor and kind of `leave` but the caller's.
     """
 
     def __init__(self, problem: Problem) -> None:

@@ -23,7 +23,7 @@ class BoardBorders:
     Attributes
     ----------
     enter, leave : array of float
-        As of `pipeline.split.planning.problem.problem.Problem`.
+        Times of `pipeline.split.planning.problem.problem.Problem`.
     enter_links, leave_links : mapping of tuple of str to array of float
         Seconds of these for which a link is in use, by its ends.
     enter_bytes, leave_bytes : array of float

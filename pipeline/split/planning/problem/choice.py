@@ -69,7 +69,7 @@ class Choice:
         Seconds for which a frame uses a resource, by its index: of each item, shape (items,), or of the items ``[i,
         j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
     waits : array of float, shape (items + 1, items + 1), optional
-        For how long a frame waits for what its stage's replicas share, while all of them work.
+        Seconds that a frame waits for resources shared by its stage's replicas, while all of them work.
     paths : Paths, optional
         Paths of heterogeneous stages: the devices of their items.
     common : array of float, shape (items + 1, items + 1), optional

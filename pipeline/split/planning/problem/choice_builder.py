@@ -63,7 +63,7 @@ class _RuntimeTimes:
     Attributes
     ----------
     device : str
-        With the runtime, as plans call it.
+        Device with its runtime, in the words of plans.
     contended : bool
         Whether there are other cores, which other stages keep busy.
     """

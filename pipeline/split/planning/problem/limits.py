@@ -31,7 +31,7 @@ class SumLimit:
     Attributes
     ----------
     values : dict of Key to array of float
-        For the items ``[i, j)`` as entry ``[j, i]``.
+        Values for the items ``[i, j)`` as entry ``[j, i]``.
     paced : bool
         Whether the limit is the time between two frames.
     """

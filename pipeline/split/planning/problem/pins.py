@@ -19,7 +19,7 @@ class Pin:
     Attributes
     ----------
     reason : str
-        Such as ``"'conv1' is pinned to 'vta'"``.
+        Reason, such as ``"'conv1' is pinned to 'vta'"``.
     """
 
     devices: tuple[str, ...]

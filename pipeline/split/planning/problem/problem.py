@@ -82,9 +82,9 @@ class Problem:
     enter_loads, leave_loads : mapping of int to array of float
         Seconds of `enter` and `leave` for which a border uses a resource, by its index; of the same shapes.
     stages : tuple of tuple of int
-        For each stage the processors that may run it, which fixes their number; empty for any number anywhere.
+        Processors that may run each stage, which fixes their number; empty for any number anywhere.
     runtimes : tuple of set of str
-        For each of these stages the names of devices with their runtimes that its choice may have; empty for any.
+        Names of devices with their runtimes that the choice of each of these stages may have; empty for any.
 
     Raises
     ------

@@ -34,11 +34,11 @@ class PlanRequest:
     Attributes
     ----------
     devices : tuple of tuple of Device
-        For each stage the devices that may run it; empty for any number of stages on any device.
+        Devices that may run each stage; empty for any number of stages on any device.
     edges : tuple of int
         Positions between fused groups, the ends included, where the stages have to begin and end; empty for any.
     borrowed : tuple of tuple of str
-        For each stage the devices that its workers borrow; empty if none does.
+        Devices that each stage's workers borrow; empty if none does.
     """
 
     devices: tuple[tuple[Device, ...], ...] = ()

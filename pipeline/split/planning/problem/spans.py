@@ -24,7 +24,7 @@ class SpanTimes:
     threads : mapping of int to float
         The whole model's time with so many threads, as a share of that with one.
     contention : float
-        Its time while the device's other cores are as busy, as a multiple of that while they rest.
+        Time while the device's other cores are as busy, as a multiple of that while they rest.
     """
 
     positions: tuple[int, ...]

@@ -38,7 +38,8 @@ class ChainSolver:
     Parameters
     ----------
     positions : sequence of int
-        Where stages may begin and end at first; by default anywhere in a short chain, and at few in a longer one.
+        Positions at which stages may begin and end at first; by default anywhere in a short chain, and at few in a
+        longer one.
     """
 
     def __init__(self, problem: Problem, positions: Sequence[int] = ()) -> None:

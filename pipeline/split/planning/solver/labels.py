@@ -75,7 +75,7 @@ class LabelSearch:
         Whether the value is the time between two frames: of the slowest stage, or the largest sum of the limits
         that are paced; otherwise it is the sum over the stages.
     ceiling : float
-        Only divisions with a smaller value are looked for.
+        Upper bound on the value; only divisions below it are looked for.
 
     Attributes
     ----------

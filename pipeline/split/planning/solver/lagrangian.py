@@ -60,7 +60,7 @@ class Lagrangian:
         Parameters
         ----------
         stages : StageTable
-            With 0 for each possible stage.
+            Table with 0 for each possible stage.
         start : sequence of Segment
             A division that exceeds some of them.
         """

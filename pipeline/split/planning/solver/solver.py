@@ -50,7 +50,7 @@ class Solver:
     ceiling : float
         Slower divisions are not looked at; one that is known bounds the search, or what is of no use.
     most_latency : float
-        Only divisions with at most this latency are looked for.
+        Upper bound on the latency; only divisions within it are looked for.
     """
 
     def __init__(self, problem: Problem, ceiling: float = np.inf, most_latency: float = np.inf) -> None:
@@ -87,7 +87,7 @@ class Solver:
         goal : str
             ``"size"`` (stages, then units), ``"latency"``, or ``"energy"``.
         ceiling : float
-            Only divisions with at most so much are looked for.
+            Upper bound on the value; only divisions within it are looked for.
         """
         segments = self._cheapest(goal, interval, ceiling)
         return None if segments is None else solution(self.problem, self.borders, segments)
