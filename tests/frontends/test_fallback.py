@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.packed_model import LITERT, SourceRuntime
+from pipeline.core.packed_model import SourceRuntime
 from pipeline.errors import ModelError
 from pipeline.frontends.fallback import MOST_ATTEMPTS, UNKNOWN, Conversion, IslandRefused, OperatorRefused
 from pipeline.model.imported_model import ImportedModel, Island
 
+# An installed package stands for the library.
+TOY = SourceRuntime("toy", "Toy", "numpy", "litert", "numpy")
 MISSING = SourceRuntime("toy", "Toy", "no_such_package", "litert", "no_such_module")
 
 
 class Words(Conversion):
     """Operators are words; those in capitals cannot be imported, and others of their first letter neither."""
 
-    def __init__(self, text: str, *, fallback: bool = True, library: SourceRuntime = LITERT) -> None:
+    def __init__(self, text: str, *, fallback: bool = True, library: SourceRuntime = TOY) -> None:
         super().__init__("'words'", text.split(), library, fallback=fallback)
         self.attempts: list[list[str]] = []
         self.alone = False
@@ -92,7 +94,7 @@ def test_what_the_library_must_not_compute_either() -> None:
 def test_what_the_library_lacks() -> None:
     words = Words("B C")
     words.lacks = "C"
-    with pytest.raises(ModelError, match="'words' uses operators that neither TVM nor LiteRT has: CUSTOM C: no idea"):
+    with pytest.raises(ModelError, match="'words' uses operators that neither TVM nor Toy has: CUSTOM C: no idea"):
         words.run({})
 
 
