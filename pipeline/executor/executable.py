@@ -13,7 +13,7 @@ from pipeline.errors import BuildError, reason
 from pipeline.executor import kernels, parameters
 from pipeline.executor.kernels.anchor import Choices
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.precision import widen_sums
+from pipeline.executor.precision import widen_calls
 from pipeline.executor.stage_code import EXTERNAL, KernelCall
 from pipeline.tvm.access import tvm
 
@@ -88,7 +88,7 @@ def _optimise(module: Any, target: Any, cores: int, options: CompileOptions) -> 
 def _optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
     from pipeline.executor.kernels import general
 
-    module = widen_sums(module)
+    module = widen_calls(module)
     return general.optimise_symbolic(module, target, cores) if kernels.applies(target) else module
 
 

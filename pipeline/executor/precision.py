@@ -1,12 +1,13 @@
 """Precision: 16-bit numbers summed in float32, or entirely computed in it.
 
 A sum of float16 that is kept in float16 stands still at 2,048 times what is added to it; every library that models
-are compared with sums in float32 and rounds the result once.
+are compared with sums in float32 and rounds the result once.  Narrow integers are sorted as wider ones, since TVM's
+sorts take no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,18 @@ SUMMING = frozenset(
 )
 """Operators that add or multiply many numbers."""
 
+_SORTING = frozenset({"relax.sort", "relax.argsort", "relax.topk", "relax.median"})
+"""Operators that TVM computes by its sorts."""
+
+_SUMMED_AS = dict.fromkeys(NARROW, "float32")
+"""Dtypes of numbers that are summed in a wider one."""
+
+_SORTED_AS = {
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
+    **dict.fromkeys(("uint32", "uint64"), "int64"),
+}
+"""Dtypes foreign to TVM's sorts, with wider ones of the same order."""
+
 _SCATTERING = frozenset({"relax.scatter_elements", "relax.scatter_nd", "relax.index_put"})
 """Operators that accumulate many numbers if their attributes say so, and else move them."""
 
@@ -43,12 +56,12 @@ _CHOOSING = frozenset(
 _DTYPES = ("out_dtype", "dtype")
 
 
-def widen_sums(module: Any) -> Any:
-    """Sum a Relax module's 16-bit numbers in float32, rounding once."""
+def widen_calls(module: Any) -> Any:
+    """Sum a Relax module's 16-bit numbers and sort its integers in wider dtypes."""
     from tvm import relax
 
     main = module["main"]
-    if not any(_sums_narrow(binding.value) for block in main.body.blocks for binding in block.bindings):
+    if not any(_wide_dtypes(binding.value) for block in main.body.blocks for binding in block.bindings):
         return module
     builder = relax.BlockBuilder()
     blocks = [
@@ -98,8 +111,13 @@ def _is_integer_of(binding: Any) -> bool:
     return _kind(binding.value) == "relax.astype" and not _dtype(binding.var).startswith(("float", "bfloat"))
 
 
-def _sums_narrow(value: Any) -> bool:
-    return (_kind(value) in SUMMING or _accumulates(value)) and any(map(_holds_narrow, value.args))
+def _wide_dtypes(value: Any) -> dict[str, str]:
+    """Return the dtypes of a call's operands to widen, or {}."""
+    if _kind(value) in _SORTING:
+        dtypes = _SORTED_AS
+    else:
+        dtypes = _SUMMED_AS if _kind(value) in SUMMING or _accumulates(value) else {}
+    return dtypes if dtypes and any(_holds(argument, dtypes) for argument in value.args) else {}
 
 
 def _accumulates(value: Any) -> bool:
@@ -116,8 +134,9 @@ def _kind(value: Any) -> str:
     return str(getattr(getattr(value, "op", None), "name", ""))
 
 
-def _holds_narrow(value: Any) -> bool:
-    return any(map(_holds_narrow, value.fields)) if hasattr(value, "fields") else _dtype(value) in NARROW
+def _holds(value: Any, dtypes: Collection[str]) -> bool:
+    fields = getattr(value, "fields", None)
+    return _dtype(value) in dtypes if fields is None else any(_holds(field, dtypes) for field in fields)
 
 
 def _dtype(value: Any) -> str:
@@ -125,26 +144,34 @@ def _dtype(value: Any) -> str:
 
 
 def _widen_binding(binding: Any, builder: Any) -> list[Any]:
+    import tvm_ffi
     from tvm import relax
 
-    if not _sums_narrow(binding.value):
+    dtypes = _wide_dtypes(binding.value)
+    if not dtypes:
         return [binding]
     name, bindings = str(binding.var.name), []
 
     # Relax's normal form has no call inside of another one, so each step gets a variable.
     def bind(value: Any) -> Any:
         normal = builder.normalize(value)
-        var = relax.DataflowVar(f"{name}:float32", normal.ty)
+        var = relax.DataflowVar(f"{name}:wide", normal.ty)
         bindings.append(relax.VarBinding(var, normal))
         return var
 
     def change(value: Any) -> Any:
-        if isinstance(value, relax.Var) and _dtype(value) in NARROW:
-            return bind(relax.op.astype(value, "float32"))
-        return _widen_constant(value)
+        value = _widen_constant(value)
+        dtype = _dtype(value)
+        if dtype not in dtypes:
+            return value
+        operand = bind(_flip_sign(value)) if dtype == "uint64" else value
+        return bind(relax.op.astype(operand, dtypes[dtype]))
 
-    result = bind(_widen_expression(binding.value, change))
-    return [*bindings, relax.VarBinding(binding.var, builder.normalize(_narrow(result, binding.var.ty, bind)))]
+    result = builder.normalize(_widen_expression(binding.value, change))
+    # Indices have their dtype already, and a variable that is another one's value gets in the way of later passes.
+    if not tvm_ffi.structural_equal(result.ty, binding.var.ty):
+        result = builder.normalize(_narrow(bind(result), binding.var.ty, bind))
+    return [*bindings, relax.VarBinding(binding.var, result)]
 
 
 def _narrow(value: Any, ty: Any, bind: Callable[[Any], Any]) -> Any:
@@ -154,9 +181,20 @@ def _narrow(value: Any, ty: Any, bind: Callable[[Any], Any]) -> Any:
     if hasattr(ty, "fields"):
         parts = [bind(relax.TupleGetItem(value, number)) for number in range(len(ty.fields))]
         return relax.Tuple(
-            [bind(relax.op.astype(part, str(field.dtype))) for part, field in zip(parts, ty.fields, strict=True)]
+            [
+                part if _dtype(part) == str(field.dtype) else bind(_narrow(part, field, bind))
+                for part, field in zip(parts, ty.fields, strict=True)
+            ]
         )
-    return relax.op.astype(value, str(ty.dtype))
+    narrow = relax.op.astype(value, str(ty.dtype))
+    return _flip_sign(bind(narrow)) if str(ty.dtype) == "uint64" else narrow
+
+
+def _flip_sign(value: Any) -> Any:
+    """Flip the highest of 64 bits: numbers keep their order as signed ones."""
+    from tvm import relax
+
+    return relax.op.bitwise_xor(value, relax.const(1 << 63, "uint64"))
 
 
 def _widen_expression(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -119,16 +119,16 @@ def test_assignments_that_accumulate_do_so_in_float32() -> None:
 def test_scatters_that_sum_nothing_are_left_alone(kind: str, reduction: str) -> None:
     inputs: Arrays = {"z": np.ones(2, np.float16), "i": np.ones(3, np.int64), "x": uniform(3)}
     scatters = module(inputs, lambda emit, z, i, x: emit(SCATTERS[kind](z, i, x, reduction)))
-    assert precision.widen_sums(scatters) is scatters
+    assert precision.widen_calls(scatters) is scatters
 
 
 def test_what_sums_nothing_is_left_alone() -> None:
     inputs = {"x": uniform(2, 3)}
     rounded_sums = module(inputs, lambda emit, x: emit(op.nn.relu(emit(op.add(x, x)))))
-    assert precision.widen_sums(rounded_sums) is rounded_sums
+    assert precision.widen_calls(rounded_sums) is rounded_sums
     wide_inputs = {"x": uniform(2, 3).astype(np.float32)}
     rounded_sums = module(wide_inputs, lambda emit, x: emit(op.sum(x)))
-    assert precision.widen_sums(rounded_sums) is rounded_sums
+    assert precision.widen_calls(rounded_sums) is rounded_sums
 
 
 def half(path: Path, nodes: list[Any], constants: dict[str, np.ndarray] | None = None) -> Graph:

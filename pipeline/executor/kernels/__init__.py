@@ -11,7 +11,7 @@ from pipeline.errors import BuildError
 from pipeline.executor.kernels import microarchitecture as microarchitectures
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.provenance import kernels
-from pipeline.executor.precision import widen_sums
+from pipeline.executor.precision import widen_calls
 
 if TYPE_CHECKING:
     from pipeline.executor.kernels.anchor import Choices
@@ -64,7 +64,7 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
         Rewrites in place of those in the registry.
     """
     if not applies(target):
-        return widen_sums(module)
+        return widen_calls(module)
 
     from pipeline.executor.kernels import registry, stage
 

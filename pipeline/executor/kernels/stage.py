@@ -15,7 +15,7 @@ from pipeline.executor.kernels.anchor import Choices, FusedGroup
 from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tir import bounds, elementary, nan
-from pipeline.executor.precision import widen_sums
+from pipeline.executor.precision import widen_calls
 
 SCHEDULED = "tirx.is_scheduled"
 """Attribute of TVM for functions with final loops, such as a frontend's."""
@@ -31,7 +31,7 @@ def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
 ) -> Any:
     """Return a stage with layout, placeholders and fused operators."""
     with target:
-        rewritten = Rewriter(widen_sums(module)["main"], rewrites, cpu, numerics, channels_last).run()
+        rewritten = Rewriter(widen_calls(module)["main"], rewrites, cpu, numerics, channels_last).run()
         # Kernels that the stage brings along, which its calls name by these variables.
         for variable, function in module.functions.items():
             if isinstance(function, tirx.PrimFunc):

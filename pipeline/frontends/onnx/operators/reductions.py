@@ -154,26 +154,13 @@ _REDUCTIONS: dict[str, Reduction] = {
 }
 
 
-_SORTED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
-"""Dtypes foreign to TVM's sorts, with wider ones of the same order."""
-
-
 def _top(call: NodeCall) -> Any:
-    """Return ``TopK`` of a computed count, or for unsortable dtypes."""
-    data, dtype = call.inputs[0], call.dtype()
-    if not call.is_computed(1) and dtype not in _SORTED_AS:
+    """Return ``TopK`` of a computed count."""
+    if not call.is_computed(1):
         return None
     axis = int(call.attributes.get("axis", -1)) % len(call.shape())
-    count = call.result_shape()[axis]
     largest = bool(call.attributes.get("largest", 1))
-    if dtype not in _SORTED_AS:
-        return relax.op.topk(data, count, axis, "both", largest, "int64")
-    # With the sign bit changed, unsigned values have their order as signed ones.
-    sign = relax.const(1 << 63, dtype) if dtype == "uint64" else relax.const(0, dtype)
-    wide = relax.op.astype(relax.op.bitwise_xor(data, sign), _SORTED_AS[dtype])
-    result = call.normal(relax.op.topk(call.normal(wide), count, axis, "both", largest, "int64"))
-    narrow = relax.op.astype(call.normal(relax.TupleGetItem(result, 0)), dtype)
-    return relax.Tuple([call.normal(relax.op.bitwise_xor(call.normal(narrow), sign)), relax.TupleGetItem(result, 1)])
+    return relax.op.topk(call.inputs[0], call.result_shape()[axis], axis, "both", largest, "int64")
 
 
 def _accumulate(operator: Callable[..., Any], call: NodeCall) -> Any:

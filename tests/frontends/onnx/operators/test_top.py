@@ -10,7 +10,7 @@ import pipeline
 from tests.support.onnx_models import in_stages
 
 
-@pytest.mark.parametrize("dtype", ["int16", "uint16", "uint32", "uint64", "int8"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "uint64"])
 @pytest.mark.parametrize("largest", [0, 1])
 def test_top_of_all_integers(dtype: str, largest: int) -> None:
     """Models were built, and each of their frames failed."""
