@@ -1,7 +1,7 @@
 """Frame pieces: tensors small enough for Ray's calls, the fastest path.
 
-What is above 100 kB goes to the object store of the node, where a replica on the same node reads it without a copy.
-But who is to fetch it has to be told, and another node's store has to be asked for it.  There and back, in
+Tensors above 100 kB go to the object store of the node, where a replica on the same node reads them without a copy.
+But their reader has to be told of them, and another node's store has to be asked for them.  There and back, in
 milliseconds, on two busy cores:
 
 ======= ======== ======= ======== =======

@@ -169,7 +169,8 @@ class _Alias:
 def _writable(array: np.ndarray) -> np.ndarray:
     """Return an object-store tensor in a form devices take in place.
 
-    They refuse what is marked as read-only, although no stage writes to what it reads, which others may read as well.
+    Devices refuse arrays that are marked as read-only, although no stage writes to its inputs, which others may read as
+    well.
     """
     return array if array.flags.writeable or not array.size else np.asarray(_Alias(array))
 

@@ -80,7 +80,7 @@ def choice(name: str, value: Any, choices: Collection[str]) -> str:
 def names_keywords(function: str, kind: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function with the keyword arguments of a `TypedDict`.
 
-    Others are refused by `TypeError`, as Python does.  The signature has all names, so that `help` shows them.
+    Other keywords are refused by `TypeError`, as Python does.  The signature has all names, so that `help` shows them.
     """
     names = kind.__optional_keys__
 

@@ -37,8 +37,8 @@ class ScaleLimits:
     ) -> Exponents:
         """Return the exponents of weights' scales within shifts and sums.
 
-        Raising them costs nothing: where a shift is too long, all sums of the channel are less than a few steps of the
-        result. A dead channel is such a case, with weights next to nothing.
+        Larger exponents cost nothing: where a shift is too long, all sums of the channel are less than a few steps of
+        the result. A dead channel is such a case, with weights next to nothing.
 
         Parameters
         ----------
@@ -67,6 +67,6 @@ class ScaleLimits:
     def addend(self, *exponents: float) -> float:
         """Return the least exponent for an operand of a sum.
 
-        A finer one would say of an addend what the other one's rounding hides.
+        A finer operand would show digits that the rounding of the other addend hides.
         """
         return max(exponents) - self.factor

@@ -136,7 +136,7 @@ def extent_multiples(
 ) -> tuple[Multiple | None, ...] | None:
     """Return name and factor of each varying extent of a tensor.
 
-    None if the two shapes do not determine them.
+    The result is None if the two shapes do not determine them.
 
     Parameters
     ----------

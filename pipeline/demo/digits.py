@@ -20,8 +20,8 @@ Labels = NDArray[np.int64]
 def held_out() -> tuple[Images, Labels]:
     """Return the 450 images kept out of training.
 
-    They are every fourth image of the data set, beginning with the first.  The same 13 writers occur on both
-    sides, so accuracy on them says how well the network knows these writers' digits, not a stranger's.
+    The images are every fourth of the data set, beginning with the first.  The same 13 writers occur on both sides, so
+    accuracy on them says how well the network knows these writers' digits, not a stranger's.
 
     Returns
     -------

@@ -57,8 +57,8 @@ def _load_library(library: VerifiedContent) -> Any:
 def _file(library: VerifiedContent) -> Iterator[str]:
     """Name the bytes as a file for the system's loader.
 
-    They lie in memory where the system can do that: a folder for temporary files may forbid to run what is in it, or to
-    write.  Each name is another one, since the loader returns what it has loaded before under the same name.
+    The bytes lie in memory where the system can do that: a folder for temporary files may forbid to run what is in it,
+    or to write.  Each name is another one, since the loader returns what it has loaded before under the same name.
     """
     with contextlib.ExitStack() as stack:
         try:

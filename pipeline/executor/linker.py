@@ -34,7 +34,7 @@ _RUNTIME_HELPERS = {"__gnu_f2h_ieee", "__gnu_h2f_ieee", "__truncdfhf2"}
 def linker(built_for: str = "", host: str = "") -> list[str]:
     """Return a C compiler command linking for a machine, such as ``aarch64``.
 
-    For the machine that it runs on, the default, the user's own ($CC, $CXX) comes first.
+    For this machine, the default, the user's own compiler ($CC, $CXX) comes first.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _environment(command: Sequence[str]) -> Iterator[dict[str, str]]:
 def _check_helpers(library: Path, program: str) -> None:
     """Raise `BuildError` for compiler helpers missing at load time.
 
-    Functions of TVM's runtime and of the C library are others' by intention.
+    Functions of TVM's runtime and of the C library come from other files by intention.
     """
     needs = undefined_symbols(library.read_bytes())
     helpers = {name for name, version in needs.items() if name.startswith("__") and not version.startswith("GLIBC_")}

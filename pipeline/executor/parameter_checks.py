@@ -14,7 +14,7 @@ _CHECKS = frozenset({"vm.builtin.check_tensor_info", "vm.builtin.match_shape"})
 def removal(inputs: int) -> Any:
     """Return the pass removing ``main``'s parameter checks from the VM's code.
 
-    A network has some hundred of them, which takes small ones longer than what they compute.  The kernels check the
+    A network has some hundred such checks, which take a small one longer than its computation.  The kernels check the
     tensors that they are given once more, so that wrong parameters of a bundle are still an error.
 
     Parameters

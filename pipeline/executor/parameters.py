@@ -106,7 +106,7 @@ def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[Par
 def lay_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[ParameterEntry]], list[np.ndarray]]:
     """Lay out array sets in one file: entries and arrays in order.
 
-    They lie one behind the other, each at a multiple of 64 bytes, and once, however many entries it has.
+    Arrays lie one behind the other, each at a multiple of 64 bytes, and only once, however many entries an array has.
     """
     offsets: dict[tuple[int, str, tuple[int, ...]], int] = {}
     arrays: list[np.ndarray] = []

@@ -1,6 +1,6 @@
 """Signature: the author of a bundle, by OpenSSH signatures.
 
-What is signed is the manifest, which has the checksums of all other files.  The file of allowed signers is that of
+The signed file is the manifest, which has the checksums of all other files.  The file of allowed signers is that of
 ``ssh-keygen``, a line such as ``me@example.org ssh-ed25519 AAAA...``; see the section ALLOWED SIGNERS of its manual.
 """
 
@@ -85,7 +85,7 @@ def verify(signed: SignedManifest, allowed: Path) -> str:
 def _signature_file(content: bytes) -> Iterator[tuple[str, Sequence[int]]]:
     """Yield a signature's name for another process, with inherited descriptors.
 
-    It lies in memory where the system can do that: no folder for temporary files need be there.
+    The signature lies in memory where the system can do that: no folder for temporary files need be there.
     """
     # Not at the top: bundles without signatures need none of it.
     import tempfile

@@ -97,7 +97,10 @@ class Conversion(ABC):
         return island.operators
 
     def check_islands(self, packed_models: Sequence[bytes]) -> None:  # noqa: B027 - a library may have all operators
-        """Raise `IslandRefused` for an operator missing in the library. Such as a custom one."""
+        """Raise `IslandRefused` for an operator missing in the library.
+
+        A custom operator is missing, for example.
+        """
 
     def run(self, reasons: Mapping[int, str]) -> ImportedModel:
         """Import the model.
@@ -159,7 +162,7 @@ class Conversion(ABC):
 def without_frames(error: Error) -> Error:
     """Return an error without its traceback.
 
-    Those frames hold TVM's builder, which warns when it dies unfinished.
+    The frames of a traceback hold TVM's builder, which warns when it dies unfinished.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

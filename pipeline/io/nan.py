@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 class NanCount:
     """Counts frames with NaN in inputs or outputs, warning once.
 
-    Kernels such as a ReLU or an argmax make numbers of it, so that results do not show it.
+    Kernels such as a ReLU or an argmax make numbers of NaN, so that results do not show it.
     """
 
     def __init__(self, side: str) -> None:

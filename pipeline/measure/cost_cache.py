@@ -79,7 +79,8 @@ Record = TypeVar("Record", TimeRecord, RefusalRecord)
 class CostCache:
     """Records by key, in a folder shared between processes.
 
-    What cannot be read counts as not measured, and what cannot be written is not kept, both with a warning.
+    A record that cannot be read counts as not measured, and one that cannot be written is not kept, both with a
+    warning.
 
     Parameters
     ----------
@@ -147,7 +148,7 @@ class CostCache:
 def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
     """Return a device's key part: kind, processor, target, compiler versions.
 
-    Those of a device on another machine depend on that machine, and not on the address where it is reached.
+    The versions of a device on another machine depend on that machine, and not on the address where it is reached.
 
     Parameters
     ----------

@@ -61,8 +61,9 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
 ) -> Finalist:
     """Stream the best plans per runtime and combined; return the fastest.
 
-    Its times are scaled to what was measured.  It is the planner's own plan where there is nothing to choose: with one
-    runtime, without measured times, for another objective than frames per second, or where a plan cannot run here.
+    The plan's times are scaled to the measured ones.  It is the planner's own plan where there is nothing to choose:
+    with one runtime, without measured times, for another objective than frames per second, or where a plan cannot run
+    here.
 
     Parameters
     ----------

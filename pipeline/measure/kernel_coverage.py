@@ -68,7 +68,7 @@ def of_stage(
 ) -> StageGeneral:
     """Return a new stage's kernels without rule.
 
-    What only shows a tensor in another shape or layout is left out.
+    Kernels that only show a tensor in another shape or layout are left out.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def _link_seconds(source: Device, target: Device, nbytes: int, cache: CostCache)
 def measure_remote_link(host: Device, device: Device) -> Link:
     """Measure the link to a remote device's memory, slower direction.
 
-    It is measured by each call, and not cached: the network between two machines changes more often than they do.
+    The link is measured by each call, and not cached: the network between two machines changes more often than they do.
     """
     latency_s, large_s = (max(remote_rates.time_transfers(device, nbytes)) for nbytes in (SMALL, LARGE))
     # Of the difference between two sizes, in which the latency cancels out.

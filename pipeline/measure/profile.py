@@ -67,7 +67,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
 
     Devices of other machines are measured there, by their own clock, if their servers run and take uploads.
 
-    What is measured is kept in the user's cache, by operators, shapes, target and versions, so that the next call takes
+    Measurements are kept in the user's cache, by operators, shapes, target and versions, so that the next call takes
     almost no time, and other models with the same operators little more than one build of the whole model.
 
     Parameters

@@ -29,8 +29,8 @@ def find_refusals(  # noqa: PLR0913 - all but the first two by keyword
 ) -> dict[str, Refusals]:
     """Return the unsupported groups per foreign-runtime device.
 
-    Those that are on no CPU core are asked, by a model of each group; others run all that has a form in their format.
-    Devices that are not here are left out.
+    Devices other than CPU cores are asked, by a model of each group; runtimes on the cores run every group that has a
+    form in their format.  Devices that are not here are left out.
 
     Parameters
     ----------

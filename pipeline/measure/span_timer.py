@@ -117,7 +117,7 @@ def _with_scheduler(spans: SpanTimes, timer: _SpanTimer) -> SpanTimes:
 def _positions(graph: Graph, device: Device, refused: Collection[int]) -> tuple[int, ...]:
     """Return balanced cut positions, each the cheapest nearby.
 
-    Those between what the device runs and what it does not are among them.
+    Borders between what the device runs and what it does not are among the positions.
     """
     groups = len(graph.group_ends)
     if groups <= MOST_POSITIONS + 1:
@@ -149,7 +149,7 @@ class _SpanTimer:
     def time(self, begin: int, end: int, *, threads: int = 1, again: bool = False) -> float:
         """Return the seconds of groups ``[begin, end)``, infinite if unsupported.
 
-        With `again` they are timed once more, whatever is known, and the median of all times counts.
+        With `again` the groups are timed once more, whatever is known, and the median of all times counts.
         """
         stage, code = self._build(begin, end)
         if code is None:

@@ -60,7 +60,7 @@ class UnsplitBaseline:
     def time(self) -> GroupTimes:
         """Return seconds per frame: on one core, and on all fastest cores.
 
-        They are measured, anew by each call, unless they were cached.
+        Each call measures them anew, unless they were cached.
         """
         if self._record is None or self.runs:
             self._options.progress("measuring the whole model")

@@ -22,7 +22,7 @@ class Parameters:
     def tensor_in(self, path: Path, offset: int, dtype: Any, shape: Sequence[int]) -> Any:
         """Return an array in a file as TVM's tensor, unread.
 
-        It need not be aligned.
+        The array need not be aligned.
         """
         # One mapping per file: a model has hundreds of tensors in one, and Linux allows a process 65530 mappings by
         # default.

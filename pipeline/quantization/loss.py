@@ -67,7 +67,7 @@ def compare_losses(originals: Outputs, results: Outputs, labels: npt.NDArray[np.
 def outputs(path: Path, frames: Sequence[Mapping[str, np.ndarray]], *, fused: bool = True) -> Outputs:
     """Return a model's first output for each frame.
 
-    Not `fused`, each operator is computed as ONNX defines it.
+    Without `fused`, each operator is computed as ONNX defines it.
     """
     runtime = require("onnxruntime", "quantize", "running a model")
     options = runtime.SessionOptions()

@@ -251,7 +251,7 @@ def _restrict_parameters(value: Any, dtype: str) -> tuple[Any, Any] | None:
 def _inner_bytes(lines: Sequence[Binding], results: Iterable[Any]) -> set[Any]:
     """Return the bytes quantised and dequantised inside the model.
 
-    Bytes only moved between are among them.
+    Bytes that are only moved in between are among them.
     """
     values: Mapping[Any, Any] = {line.var: line.value for line in lines}
     inner_bytes = {var for var, value in values.items() if calls(value, "quantize", *_MOVERS)} - set(results)

@@ -1,6 +1,7 @@
 """RPC device: a bare board with TVM's own RPC server.
 
-It is slow: tensors travel at about 0.06 GB/s.  ``soc-pipeline serve`` is the better server where it can be installed.
+Such a server is slow: tensors travel at about 0.06 GB/s.  ``soc-pipeline serve`` is the better server where it can be
+installed.
 """
 
 from __future__ import annotations

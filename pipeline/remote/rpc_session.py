@@ -77,7 +77,7 @@ class RpcSession:
     def module(self, name: str, library: Any) -> Any:
         """Return a library loaded there, for use inside `call`.
 
-        It is sent once: to write to the file of a library that is in use would change its code.
+        The library is sent once: to write to the file of a library that is in use would change its code.
         """
         if name not in self._modules:
             self._session.upload(bytearray(library), name)

@@ -81,7 +81,7 @@ class FileStore:
     def find(self, stage: StageFiles) -> StageContents:
         """Return the library and the parameters of a stage.
 
-        What is said of a bundle's stage is then what the bundle says, whatever the client does.
+        The description of a bundle's stage is then the bundle's own, whatever the client does.
         """
         for folder, files, tvm in self._in_bundles():
             if (files.library.sha256, files.parameters.sha256) == (stage.library.sha256, stage.parameters.sha256):

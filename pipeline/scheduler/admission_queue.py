@@ -76,7 +76,7 @@ class AdmissionQueue:
         self.on_unbuilt_change: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
-        """Count submitted frames, without blocked callers'. Under the ledger's lock."""
+        """Count submitted frames, without blocked callers'. The caller holds the ledger's lock."""
         return len(self.frames())
 
     @property

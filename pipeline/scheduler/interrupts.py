@@ -59,7 +59,7 @@ def uninterrupted(call: Call) -> Call:
 def contain(call: Callable[..., object], *args: Any) -> BaseException | None:
     """Call user code during a change and return its exception.
 
-    It can be interrupted; a KeyboardInterrupt of the main thread is raised, once the change is complete.
+    User code can be interrupted; a KeyboardInterrupt of the main thread is raised, once the change is complete.
     """
     # The user's code gets its own handlers for the time being: a callback that hangs must remain open to Ctrl-C.
     is_put_off = bool(_put_off) and in_main_thread()

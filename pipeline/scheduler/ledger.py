@@ -87,14 +87,14 @@ class Ledger:
         return frame.number in self._frames
 
     def number(self, frame: Frame) -> None:
-        """Give a frame its number and book it. Under `lock`."""
+        """Give a frame its number and book it. The caller holds `lock`."""
         self._open_frames[self.submitted] = frame
         # In one step: an interrupt between the two would give the number to two frames.
         frame.number, self.submitted = self.submitted, self.submitted + 1
         frame.future.sequence = frame.number
 
     def start(self, frame: Frame) -> None:
-        """Mark a frame in flight, before anybody can finish it. Under `lock`."""
+        """Mark a frame in flight, before anybody can finish it. The caller holds `lock`."""
         if frame.number < 0:
             self.number(frame)
         # Rates begin with the first frame, not with the pipeline: loading it may be long ago.
@@ -107,7 +107,7 @@ class Ledger:
             return [frame for number, frame in self._frames.items() if number > last_kept]
 
     def counts(self) -> FrameCounts:
-        """Return consistent counts. Under `lock`."""
+        """Return consistent counts. The caller holds `lock`."""
         # In flight is what is left over, and not a count of its own: so the sum always holds.
         end_count = self.delivered + self.failed + self.cancelled + sum(self.dropped.values())
         in_flight = self.submitted - end_count

@@ -1,8 +1,8 @@
 """Turns: a device borrowed by several workers, oldest frame first.
 
-By age and not in the order in which they ask, for two reasons.  Results leave in order, so that younger frames would
-only wait for older ones later.  And workers that are alike fall into step when each waits for all others: then all
-compute on their cores at the same time, and the device idles, until all want it at the same time.
+Turns go by age and not in the order in which workers ask, for two reasons.  Results leave in order, so that younger
+frames would only wait for older ones later.  And workers that are alike fall into step when each waits for all others:
+then all compute on their cores at the same time, and the device idles, until all want it at the same time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `threading.Event` and `threading.Condition` take their lock in Python code: an interrupt right behind that, in the main
 thread, leaves it locked for ever, and a signal handler that sets an event may find it locked by the thread that it has
-interrupted.  What is here takes locks in C only.
+interrupted.  The classes here take locks in C only.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _free_names(model: str, names: Iterable[str], inputs: Mapping[str, str], nam
 def _global(name: str, kernel: Any) -> GlobalVar:
     """Return a kernel's global variable.
 
-    One that stands alone would have no type, which calls need.
+    A variable that stands alone would have no type, which calls need.
     """
     return relax.BlockBuilder().add_func(kernel, name)
 

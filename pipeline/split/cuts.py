@@ -143,7 +143,7 @@ def _present_name(cut: str | int, operators: Container[str]) -> str | int:
 def enclosing_operator(operators: Container[str], name: str) -> str:
     """Return the operator with a former part, such as ``conv:astype3``.
 
-    It is empty if there is none.  Quantised operators had such parts, which plans and cuts of that time name.
+    The name is empty if there is none.  Quantised operators once had such parts, which earlier plans and cuts name.
     """
     while match := _PART.fullmatch(name):
         name = match[1]

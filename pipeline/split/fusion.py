@@ -146,7 +146,7 @@ def _operators_between(
 ) -> list[int] | None:
     """Return the operators on paths from `start` to `end`.
 
-    None if one of them may not lie there.
+    The result is None if one of them may not lie there.
     """
     path: list[int] = []
     reached_operators, pending = {end}, [start]

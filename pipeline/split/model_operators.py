@@ -51,7 +51,7 @@ class Operator:
     def calls(self) -> Sequence[Operator]:
         """Calls of the model's operator, as operators without costs.
 
-        The operator itself if it was not taken apart.
+        It is the operator itself if that was not taken apart.
         """
         return calls_of(self.lines) or [self]
 
@@ -133,7 +133,7 @@ def _roots(calls: Sequence[Operator], inner_names: frozenset[str]) -> list[int]:
 def _merged(calls: Sequence[Operator], group: int) -> Operator:
     """Return calls as one operator with the last one's result.
 
-    Others read nothing else of them.
+    Other operators read nothing else of these calls.
     """
     produced = {name for call in calls for name in call.outputs}
     inputs = dict.fromkeys(name for call in calls for name in call.inputs if name not in produced)

@@ -123,7 +123,7 @@ class GroupDag:
     def around(self, downsets: Sequence[int], limit: int) -> list[int]:
         """Return these downsets and about `limit` neighbours.
 
-        They have more or less of one branch, then of two.
+        The neighbours have more or less of one branch, then of two.
         """
         result: dict[int, None] = {}
         for downset in downsets:

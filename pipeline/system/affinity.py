@@ -26,8 +26,8 @@ _thread_cores = _ThreadCores()
 def process_cores() -> tuple[int, ...]:
     """Return this process's core numbers (taskset and containers count).
 
-    The main thread has them. The calling one may be kept on fewer, for example by a stage, and threads inherit the
-    cores of the one that starts them.
+    The main thread may use all of these cores.  The calling one may be kept on fewer, for example by a stage, and
+    threads inherit the cores of the one that starts them.
     """
     if CAN_PIN:
         return tuple(sorted(os.sched_getaffinity(os.getpid())))  # a process is called after its main thread

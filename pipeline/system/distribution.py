@@ -26,8 +26,8 @@ IS_FULL = (_ROOT / "pipeline" / "split").is_dir()
 def install_command(extra: str) -> str:
     """Return the install command for an extra's packages.
 
-    It has their own names. That is right for both distributions, and never has pip look for this project's name on an
-    index where it may be somebody else's.
+    The command has the packages' own names.  It is right for both distributions, and never has pip look for this
+    project's name on an index where it may be somebody else's.
     """
     if packages := dict.fromkeys(_extra_packages(FULL if IS_FULL else RUNTIME, extra)):
         return "pip install " + " ".join(f"'{package}'" for package in packages)

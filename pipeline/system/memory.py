@@ -139,7 +139,7 @@ def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
 def map_file(descriptor: int) -> mmap.mmap:
     """Map a non-empty file, on large pages if possible.
 
-    Changes never reach the file.  It is not read-only, because TVM takes no such arrays.
+    Changes never reach the file.  The map is not read-only, because TVM takes no such arrays.
     """
     pages = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
     _prefer_large(pages)

@@ -33,10 +33,11 @@ _interrupts: list[BaseException] = []
 def quietly(call: Callable[[], Result]) -> Result:
     """Call a function, and drop its prints to descriptor 2.
 
-    On an error they are printed after all.
+    On an error these prints appear after all.
 
-    It runs in a thread of its own, which the caller waits for, also when Ctrl-C comes meanwhile; so it must not take a
-    lock that the caller holds.  Where the system gives a thread no descriptors of its own, nothing is held back.
+    The function runs in a thread of its own, which the caller waits for, also when Ctrl-C comes meanwhile; so it must
+    not take a lock that the caller holds.  Where the system gives a thread no descriptors of its own, nothing is held
+    back.
     """
     if getattr(_thread_state, "quiet", False):
         return call()

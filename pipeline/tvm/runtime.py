@@ -59,9 +59,9 @@ class _TorchBlock(MetaPathFinder):
 def without_torch() -> Iterator[None]:
     """Import TVM under its lock, without PyTorch.
 
-    The FFI imports it wherever it is installed, against clashes of symbols on Windows, and for tensors of PyTorch that
-    are passed to TVM's functions directly.  That is five sixths of the time that a process needs to load a bundle, and
-    with an older PyTorch it compiles an extension on the way.  There is no switch that would keep it out.
+    The FFI imports PyTorch wherever it is installed, against clashes of symbols on Windows, and for tensors of PyTorch
+    that are passed to TVM's functions directly.  That is five sixths of the time that a process needs to load a bundle,
+    and with an older PyTorch it compiles an extension on the way.  There is no switch that would keep it out.
     """
     block = _TorchBlock()
     with registry_lock:
@@ -112,8 +112,8 @@ def find_function(name: str) -> Any:
 def bind_functions(path: str, names: Iterable[str]) -> None:
     """Bind a loaded library to functions of TVM's table now.
 
-    Else it looks for them in its first frame, without the lock.  Those that are not there are left out: the frame that
-    needs them has the error.
+    An unbound library looks for them in its first frame, without the lock.  Functions that are not there are left out:
+    the frame that needs them has the error.
     """
     function = ctypes.c_void_p()
     with registry_lock:

@@ -132,8 +132,8 @@ def piece_start(index: Any, size: int, total: int) -> Any:
 class Bindings:
     """Values of an expression, computed once, in order.
 
-    A list, since no value may hold a let itself: code generation looks at it in several ways, takes what they find for
-    different values of the inner variable, and gives up.
+    The result is a list, since no value may hold a let itself: code generation looks at it in several ways, takes what
+    they find for different values of the inner variable, and gives up.
     """
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ def flat(source: Any, name: str, size: int, dtype: str = "float32") -> tuple[Any
 def fetch(source: Any, *indices: Any, write: bool = False, to_l1: bool = True) -> Any:
     """Prefetch an element's cache line.
 
-    Unless `to_l1`, to the second-level cache only.
+    Unless `to_l1`, the line goes to the second-level cache only.
     """
     # A prefetch of an address outside of all memory does no harm, so nobody has to check the end.
     address = tirx.address_of(load(source, *indices))

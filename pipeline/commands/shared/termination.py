@@ -42,7 +42,8 @@ _handled: list[int] = []
 def interrupts() -> Iterator[None]:
     """Direct SIGTERM and SIGHUP to Ctrl-C's clean end, or kill the process.
 
-    The first of them interrupts, the others must not spoil the clean end.  Ctrl-C interrupts as often as it is pressed.
+    The first signal interrupts; further ones must not spoil the clean end.  Ctrl-C interrupts as often as it is
+    pressed.
     """
     # Only the main thread may set handlers; a program that calls `main` elsewhere has its own.
     if threading.current_thread() is not threading.main_thread():

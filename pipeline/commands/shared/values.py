@@ -1,6 +1,6 @@
 """Option values: types for the argument parser, free of heavy imports.
 
-What is impossible is told in one line, by `pipeline.cli.CommandParser`: the option, its value, and the remedy.
+`pipeline.cli.CommandParser` refuses an impossible value in one line: the option, its value, and the remedy.
 """
 
 from __future__ import annotations

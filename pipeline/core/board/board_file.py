@@ -97,7 +97,7 @@ def _tables(value: Any) -> Iterable[Mapping[str, Any]]:
 def _put_key_first(text: str) -> str:
     """Return msgspec's message with the key in front.
 
-    As in ``devices[0].flops: expected float, got str``.
+    An example: ``devices[0].flops: expected float, got str``.
     """
     problem, separator, path = text.replace("`", "").rpartition(" - at ")
     if not separator:

@@ -153,7 +153,7 @@ class Device:
     def overlaps(self) -> bool:
         """True if further replicas only overlap transfers.
 
-        It computes one frame at a time in each slot.
+        Such a device computes one frame at a time in each slot.
         """
         return self.capabilities.overlaps
 

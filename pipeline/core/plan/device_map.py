@@ -75,7 +75,7 @@ def _parse_form(name: str, text: str) -> tuple[str, int, str]:
 def _memory(plan: Plan, device: Device, address: str) -> str:
     """Return the memory of a device's substitute.
 
-    On another machine it is nobody else's; for cores here it is the caller's.
+    Memory on another machine is nobody else's; that of cores here is the caller's.
     """
     if bool(device.address) == bool(address):
         return device.memory

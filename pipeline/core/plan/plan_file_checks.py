@@ -1,7 +1,7 @@
 """Checks of a plan from a file: cores, links and order.
 
-Plans that were made of others need not pass them: a part of the stages has the order of all, and on another machine
-stages have other cores than the board that was planned for.
+Plans that were derived from others need not pass these checks: a part of the stages has the order of all, and on
+another machine stages have other cores than the board that was planned for.
 """
 
 from __future__ import annotations

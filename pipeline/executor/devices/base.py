@@ -72,7 +72,7 @@ class DeviceRuntime(ABC):
     def thread_kind(self, cores: Sequence[int]) -> Hashable:  # noqa: ARG002 - most devices leave nothing in a thread
         """Return the kind of threads with leftovers of `open`, such as thread pools.
 
-        None, if nothing remains in a thread: then it ends with its work.
+        None means that nothing remains in a thread, which then ends with its work.
         """
         return None
 

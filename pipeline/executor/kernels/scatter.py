@@ -1,7 +1,7 @@
 """Scatters: updates stored at indices, in order.
 
-TVM's own count all axes as one, in which an index outside of its axis is another element, and share each row of updates
-between threads.
+TVM's own scatters count all axes as one, in which an index outside of its axis is another element, and share each row
+of updates between threads.
 """
 
 from __future__ import annotations

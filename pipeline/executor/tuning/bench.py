@@ -135,7 +135,7 @@ class ProcessBench(Closable):
 def _median_times(selection: Sequence[bool], turns: Sequence[Sequence[Sequence[float]]]) -> TrialTimes | None:
     """Return a task's median times by rule and tuned.
 
-    They are known by their places, since a changed layout gives functions other names.
+    Kernels are known by their places, since a changed layout gives functions other names.
     """
     if any(len(times) != len(selection) for turn in turns for times in turn):
         return None

@@ -67,7 +67,8 @@ def by_function(calls: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
 def of_calls(stage: StagePlan, code: StageCode, device: Device) -> list[float]:
     """Return the least seconds of a stage's calls, on its cores and a random frame.
 
-    Nothing, if the machine made others than the stage was compiled with, or the stage takes no such frame.
+    The result is empty if the machine made other calls than the stage was compiled with, or the stage takes no such
+    frame.
     """
     kind = devices.thread_kind(devices.local_device(device), stage.cores_of(0))
     try:

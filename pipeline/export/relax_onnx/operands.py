@@ -40,7 +40,7 @@ def dtype(expression: Any) -> str:
 def axes(values: Any, rank: int, *, backwards: bool = False) -> tuple[int, ...]:
     """Return axes from the front, sorted.
 
-    All where none is named, from the last on if `backwards`.
+    All axes are meant where none is named, from the last on if `backwards`.
     """
     if values is None:
         return tuple(range(rank))[:: -1 if backwards else 1]

@@ -44,7 +44,7 @@ def _padding_to(
 ) -> list[int]:
     """Return a padding with room for the last windows.
 
-    ONNX drops some of them when it rounds up.
+    ONNX drops some of these windows when it rounds up.
     """
     rank = len(extents)
     ends = [

@@ -86,7 +86,7 @@ class _Serializer:
     def _add_initializers(self, initializers: Any) -> None:
         """Copy constants into the model one by one, to save memory.
 
-        They may fill half of it.
+        The constants may fill half of the memory.
         """
         from onnx import numpy_helper
 

@@ -157,7 +157,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _compute_constant_outputs(self, node: Any) -> None:
         """Let outputs computed from extents be copies of inputs' values.
 
-        Stages compute theirs from inputs.
+        Stages compute their extents from inputs.
         """
         operand = next((self._nodes[name] for name in node.input if isinstance(self._nodes.get(name), relax.Var)), None)
         for name in node.output:

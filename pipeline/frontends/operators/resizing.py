@@ -67,7 +67,7 @@ def resize(emit: Emit, data: Any, axes: Sequence[ResizedAxis], how: Resizing) ->
 def _coordinates(mode: str, axis: ResizedAxis) -> Any:
     """Return the input positions of output elements, by ONNX's table.
 
-    They are computed in 32 bits, as in ONNX Runtime: which neighbour is the nearest depends on the last bit.
+    Positions are computed in 32 bits, as in ONNX Runtime: which neighbour is the nearest depends on the last bit.
     """
     position, half = np.arange(axis.size, dtype=np.float32), np.float32(0.5)
     last, scale = np.float32(axis.extent - 1), axis.scale

@@ -1,6 +1,6 @@
 """Relax modules: read from memory or JSON, written as JSON.
 
-TVM's own tools read it as well.
+TVM's own tools read the JSON as well.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ _BRINGS_CODE = {"tirx.AttrStmt", "ir.GlobalVar", "relax.expr.ExternFunc"}
 def find(module: Any, file: str) -> Any:
     """Return the model's function with inlined calls.
 
-    It is called ``main``, or is the only one that no other calls. Raises `ModelError` if there is none, or code outside
-    of the module is called.
+    The model's function is called ``main``, or is the only one that no other calls. Raises `ModelError` if there is
+    none, or code outside of the module is called.
     """
     functions = {variable: value for variable, value in module.functions.items() if isinstance(value, relax.Function)}
     kernels = {variable: value for variable, value in module.functions.items() if isinstance(value, tvm.tirx.PrimFunc)}

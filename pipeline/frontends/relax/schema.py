@@ -202,7 +202,7 @@ def _plain(value: Any, types: tuple[type, ...]) -> list[int]:
 
 
 def _check_tensor(text: str) -> None:
-    """Compare a base64 tensor with its stated size. TVM would make room for that."""
+    """Compare a base64 tensor with its stated size. TVM would make room for the stated size."""
     if len(text) % 4 or not _BASE64.fullmatch(text):
         raise ValueError("it is not in base64")
     # Only the head: the values themselves may be gigabytes, and TVM decodes them anyway.

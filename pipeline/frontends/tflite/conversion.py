@@ -137,8 +137,8 @@ def _objections(
 def _before_rounding(live_operators: Sequence[TfliteOperator]) -> dict[int, str]:
     """Return the operators before a quantisation of each frame.
 
-    Their scale is that of the largest number, and their steps are coarse: what differs in its last bit makes a
-    difference of percents.
+    Such a quantisation has the scale of the largest number and coarse steps: a difference in the last bit becomes one
+    of percents.
     """
     needed: set[int] = set()
     reasons = {}

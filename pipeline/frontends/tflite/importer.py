@@ -134,7 +134,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
     # What TVM's converters call; by numbers, since names need not be unique.
 
     def get_expr(self, input_tensor_idx: int) -> Any:
-        """Return the expression of a tensor, of constants too. TVM's has no constants."""
+        """Return the expression of a tensor, of constants too. TVM's importer has no constants."""
         return self.value(self._graph.tensors[int(input_tensor_idx)])
 
     def has_expr(self, input_tensor_idx: int) -> bool:

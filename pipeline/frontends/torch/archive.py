@@ -42,8 +42,8 @@ _OLD_EXAMPLES = "serialized_example_inputs.pt"
 def open_program(path: Path) -> Any:
     """Return a file's ``ExportedProgram``, without running code.
 
-    It has lost its examples and extra files. Raises `ModelError` if this PyTorch cannot read it, or it holds other
-    things than operators and plain tensors.
+    The program has lost its examples and extra files. Raises `ModelError` if this PyTorch cannot read it, or it holds
+    other things than operators and plain tensors.
     """
     complaint = _Complaint()
     with warnings.catch_warnings(), complaint.catch():
@@ -64,7 +64,7 @@ def open_program(path: Path) -> Any:
 
 
 class _Complaint(logging.Filter):
-    """PyTorch's logged error. It later raises one without a reason."""
+    """PyTorch's logged error. PyTorch later raises one without a reason."""
 
     error: BaseException | None = None
 

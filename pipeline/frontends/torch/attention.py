@@ -1,6 +1,6 @@
 """Attention as two products and a softmax, under any PyTorch mask.
 
-These fuse and are scheduled.
+Products and softmax fuse and are scheduled.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class TorchConversion(Conversion):
         return f"{node.target.__name__} ({describe_place(node)}{cause and ', '}{cause})"
 
     def _needed_nodes(self, values: Mapping[Any, Any] | None = None) -> set[Any]:
-        """Return the nodes behind outputs, up to `values`. Neither guards nor a dropout's mask."""
+        """Return the nodes behind outputs, up to `values`. Guards and a dropout's mask are left out."""
         outputs = {spec.arg.name for spec in self._program.graph_signature.output_specs if _is_result(spec)}
         pending = [node for node in self._program.graph.nodes if node.op == "output"]
         needed: set[Any] = set()

@@ -46,7 +46,7 @@ def take(call: TorchCall) -> Any:
 def scatter(call: TorchCall) -> Any:
     """Return ``scatter``, checked for negative indices.
 
-    PyTorch refuses them, TVM would count from the end.
+    PyTorch refuses negative indices, TVM would count from the end.
     """
     operands, emit = call.operands, call.emit
     data, index = operands["self"], emit(relax.op.astype(operands["index"], "int64"))

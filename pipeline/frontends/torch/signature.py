@@ -127,7 +127,7 @@ def _tensor(program: Any, target: str) -> Any:
 def constant(value: Any, name: str) -> Any:
     """Return a tensor as a constant of Relax.
 
-    It is copied: the program's own may not be aligned as kernels need it, and may change.
+    The tensor is copied: the program's own may not be aligned as kernels need it, and may change.
     """
     kind = dtype(value.dtype, name)
     return relax.const(tvm.runtime.tensor(np.array(value.resolve_neg().contiguous().numpy(), order="C")), kind)

@@ -1,6 +1,6 @@
 """Preparation: from picture to model input: resized, normalised, laid out.
 
-It is a stage in front of the model's own, so that it works on the next picture while they work on this one.
+Preparation is a stage in front of the model's own, so that it works on the next picture while they work on this one.
 FFmpeg converts and resizes in one pass, without the interpreter's lock, as NumPy does the rest.
 """
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Sink:
     """Receives results in order and drops them; a context manager.
 
-    What was recorded is completed when the ``with`` block ends, also by an exception: a camera that is lost takes
-    nothing along.  A sink of one's own has `add`, `finish` if there is something to do in the end, and `finish_early`
-    if that is another thing after an exception.
+    The recording is completed when the ``with`` block ends, also by an exception: a camera that is lost takes nothing
+    along.  A sink of one's own has `add`, `finish` if there is something to do in the end, and `finish_early` if that
+    is another thing after an exception.
     """
 
     def add(self, result: FrameResult) -> None:

@@ -23,7 +23,7 @@ _Key = tuple[int, str, tuple[int, ...]]
 class ConstantFile:
     """Large constants of a model in a temporary file.
 
-    They are in memory if there is no room for it.
+    The constants stay in memory if there is no room for the file.
     """
 
     def __init__(self, expressions: Iterable[Any]) -> None:

@@ -21,7 +21,7 @@ Rule = Callable[[list[Any], Any], np.ndarray]
 def evaluate(call: Any) -> np.ndarray | None:
     """Return a constant call's value, or None without a rule.
 
-    Also None if NumPy refuses it.
+    The result is also None if NumPy refuses the call.
     """
     if (requantization := Requantization.of(call)) is not None:
         return np.asarray(requantization.compute(Arrays(requantization.axis), _value(call.args[1].fields[0])))

@@ -181,7 +181,7 @@ class TimedGraph:
     def seconds(self, device: Device) -> Sequence[float]:
         """Return each group's seconds on a core, others busy.
 
-        They are infinite where the group is pinned elsewhere.
+        Seconds are infinite where the group is pinned elsewhere.
         """
         seconds = self.seconds_anywhere(device)
         # A pin to a device holds whichever runtime executes the stage.
@@ -193,7 +193,7 @@ class TimedGraph:
         return _exclude(seconds, elsewhere)
 
     def isolated_seconds(self, device: Device) -> Sequence[float]:
-        """Return each group's seconds on a core, others at rest. Measured if known."""
+        """Return each group's seconds on a core, others at rest. Measured seconds replace estimates."""
         if isinstance(self.isolated, Mapping) and device.name in self.isolated:
             seconds = self.isolated[device.name]
         elif self.isolated is not None and not isinstance(self.isolated, Mapping) and device is self.board.devices[0]:

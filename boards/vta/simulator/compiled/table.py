@@ -95,8 +95,9 @@ def instruction_table(program: VtaProgram) -> Numbers | None:
 def serial_clocks(instructions: Sequence[Instruction]) -> list[tuple[int, ...]] | None:
     """Return the clocks of `ORDER` for instructions executed serially.
 
-    None if that is impossible for want of a token, if a token is left over, or if FINISH is not the last one, the only
-    one, and told that all others are over.  What a module knows is what `simulator.vector_clocks.VectorClocks` says.
+    The result is None if that is impossible for want of a token, if a token is left over, or if FINISH is not the last
+    one, the only one, and told that all others are over.  What a module knows is what
+    `simulator.vector_clocks.VectorClocks` says.
     """
     clocks = [[0] * len(HardwareModule) for _ in HardwareModule]
     # By taker: the tokens of the module before it and of the one behind it; None where there is none.

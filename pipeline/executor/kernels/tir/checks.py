@@ -27,7 +27,7 @@ AHEAD = 128
 class Check(NamedTuple):
     """Unsigned value below an unsigned limit, in all turns of its loops.
 
-    What is negative is above all limits then, so that one comparison does: of the largest value.
+    As an unsigned number, a negative value is above all limits, so that one comparison does: of the largest value.
     """
 
     value: Any

@@ -58,7 +58,7 @@ def without_library(function: Any) -> Any:
 def _can_hold(value: Any) -> bool:
     """Test if our functions can take an argument: unnested, unconditional.
 
-    What is in a branch may be no memory to read from unless the branch is taken.
+    A branch may read memory that exists only if the branch is taken.
     """
     depth = calls = lazy = 0
 

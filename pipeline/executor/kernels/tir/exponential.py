@@ -25,7 +25,7 @@ _MANTISSA_BITS = 23
 def exponential(value: Any, lanes: int, bindings: tir.Bindings, *, largest: float = LARGEST) -> Any:
     """Exponentiate a float32 or vector, none above `largest`.
 
-    Above `LARGEST` it is that one's; below `SMALLEST` too.  What is needed more than once is among the `bindings`.
+    Arguments are clamped to `SMALLEST` and `LARGEST`.  Values that are needed more than once are among the `bindings`.
     """
     float_type, int_type = tir.lanewise("float32", lanes), tir.lanewise("int32", lanes)
 

@@ -1,7 +1,7 @@
 """Remainders by powers of two, in a form left alone by LLVM 22.
 
-Where it makes vectors of a loop for AVX-512, it may take ``i % 4`` for ``i``, and read beyond the end.  It does so only
-if it knows the divisor; a bit mask that it does not know costs as little.
+Where LLVM makes vectors of a loop for AVX-512, it may take ``i % 4`` for ``i``, and read beyond the end.  It does so
+only if it knows the divisor; a bit mask that it does not know costs as little.
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ def _thresholded_relu(call: NodeCall) -> Any:
 
 
 def _power(call: NodeCall) -> Any:
-    """Return ``Pow`` of integers or mixed dtypes, in double precision. As ONNX Runtime does."""
+    """Return ``Pow`` of integers or mixed dtypes, in double precision.
+
+    ONNX Runtime does the same.
+    """
     base, exponent = call.inputs
     dtype = call.dtype()
     if "int" in dtype:

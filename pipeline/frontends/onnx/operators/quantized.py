@@ -1,6 +1,6 @@
 """Quantised operators as real numbers, for the clean-up to make integer.
 
-Those of ``com.microsoft`` are what ONNX Runtime's quantiser writes in its QOperator format.
+ONNX Runtime's quantiser writes the operators of ``com.microsoft`` in its QOperator format.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _plain(operator: Callable[..., Any]) -> Reduction:
 def _in_float32(reduction: Reduction) -> Reduction:
     """Return a reduction with half-precision sums in single precision.
 
-    The largest of a row of negative infinities is that, too, while TVM begins with the least finite number.
+    The largest of a row of negative infinities is minus infinity, while TVM begins with the least finite number.
     """
 
     def reduce(call: NodeCall, data: Any, axes: list[int], keeps_axes: bool) -> Any:

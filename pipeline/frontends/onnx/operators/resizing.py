@@ -20,7 +20,7 @@ _BY_SCALE = ("half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_fo
 def resize(call: NodeCall) -> Any:
     """Return ``Resize`` by ONNX's definition; None where TVM's is right.
 
-    Also None while an extent is unknown.
+    The result is also None while an extent is unknown.
     """
     attributes = call.attributes
     mode = _text(attributes, "coordinate_transformation_mode", "half_pixel")

@@ -121,7 +121,7 @@ class RecurrentLoop:
     def _check_lengths(self) -> Any:
         """Return the statement that refuses sequences longer than the steps.
 
-        A reversed one would be read there.
+        A reversed sequence would be read beyond the end.
         """
         steps = self._form.steps
         message = f"the length of a sequence is not in 0 to {steps}"

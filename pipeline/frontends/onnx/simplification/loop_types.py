@@ -1,6 +1,6 @@
 """Shapes of loop results, where steps keep the carried shapes.
 
-The onnx package infers none, since a step might change them.
+The onnx package infers no such shapes, since a step might change them.
 """
 
 from __future__ import annotations

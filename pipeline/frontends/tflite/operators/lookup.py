@@ -74,7 +74,7 @@ _SIGMOID = (round_away(65536 / (1 + np.exp(-np.arange(256) / 24))) + np.isin(np.
 def wide_table(source: TfliteTensor, _output: TfliteTensor, *, tanh: bool) -> np.ndarray:
     """Return the 16-bit table of a sigmoid or tanh.
 
-    The second is one twice as steep.
+    A tanh is a sigmoid twice as steep.
     """
     multiplier, shift = _wide_multiplier(source, tanh=tanh)
     x = (_integers(source) * multiplier + ((1 << shift) >> 1)) >> shift

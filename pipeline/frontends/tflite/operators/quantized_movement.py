@@ -1,4 +1,4 @@
-"""Operators that move integers in any scale. TVM's want real numbers."""
+"""Operators that move integers in any scale. TVM's operators want real numbers."""
 
 from __future__ import annotations
 

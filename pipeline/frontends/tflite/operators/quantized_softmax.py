@@ -67,7 +67,7 @@ def exponentials(source: TfliteTensor, beta: float) -> np.ndarray:
 def _exponential(x: np.ndarray) -> np.ndarray:
     """Return exp(x) in 31 fraction bits for negative x in 26.
 
-    A polynomial, and a factor for each bit.
+    The result is a polynomial, times a factor for each bit.
     """
     quarter = 1 << (31 - _SCALED_BITS - 2)
     remainder = (x & (quarter - 1)) - quarter
@@ -122,7 +122,7 @@ def headroom_of(bb: Any, total: Any) -> Any:
 def _reciprocal(bb: Any, total: Any) -> tuple[Any, Any]:
     """Return 1 / total in (1/2, 1] and its leading zeros.
 
-    Three steps of Newton's method.
+    The quotient comes from three steps of Newton's method.
     """
     headroom = headroom_of(bb, total)
     # The total as 1 + a, of which (1 + a) / 2 is needed.

@@ -78,7 +78,7 @@ class Borrowing:
 def add_heterogeneous(problem: Problem, borrowings: Sequence[Borrowing]) -> Problem:
     """Return the problem with heterogeneous choices and shared devices' resources.
 
-    It is the same problem if nothing is worth borrowing.
+    The result is the same problem if nothing is worth borrowing.
     """
     if problem.items > MOST_ITEMS:
         return problem
@@ -166,7 +166,7 @@ def _choose_prices(costs: StepCosts, mixes: Sequence[WorkerMix]) -> Array:
 def _intervals(seconds: Array, uses: Array, mix: WorkerMix) -> Array:
     """Return workers' frame intervals; `uses` has a row per resource.
 
-    The own cores are the last row.
+    The workers' own cores are the last row.
     """
     *shared, home_uses = uses
     means = mix.mean_seconds(seconds, home_uses)

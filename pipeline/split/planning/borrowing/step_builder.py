@@ -36,7 +36,7 @@ def add_steps(
 def with_steps(stage: StagePlan, steps: Sequence[StepPlan], factors: Sequence[float]) -> StagePlan:
     """Return the stage with computing steps.
 
-    On its own device, each replica takes them times its factor.
+    On the stage's own device, each replica multiplies the steps' times by its factor.
     """
     own_s = sum(step.seconds for step in steps if step.device == stage.device)
     seconds = sum(step.seconds for step in steps)

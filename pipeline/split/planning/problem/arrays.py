@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 def span_sums(values: Array) -> Array:
     """Return the sums of ``values[i:j]`` as entry ``[j, i]``.
 
-    They are infinite for an empty span or one with an infinity.
+    Sums are infinite for an empty span or one with an infinity.
     """
     # Infinities are counted apart: in a prefix sum, one would swallow all that follow it.
     infinities = np.concatenate([[0], np.cumsum(np.isinf(values))])

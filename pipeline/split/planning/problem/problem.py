@@ -205,7 +205,7 @@ class Problem:
     def intervals(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the intervals of stages on items ``[i, j)``, as ``[j, i]``.
 
-        Infinite where it is empty, cannot run, or does not fit into its memory.
+        An interval is infinite where the span is empty, cannot run, or does not fit into its memory.
         """
         compute, transfer = _split_times(choice, enter, leave)
         if choice.waits is not None:

@@ -39,7 +39,7 @@ class SpanTimes:
     def matrix(self, threads: int = 1, *, contended: bool = False) -> Array:
         """Return the seconds of groups ``[i, j)`` as ``[j, i]``.
 
-        They are infinite where nothing was measured.
+        Seconds are infinite where nothing was measured.
         """
         size = self.positions[-1] + 1
         matrix = np.full((size, size), np.inf)

@@ -30,7 +30,7 @@ _BALANCE_STEPS = 200
 class Feasibility(NamedTuple):
     """A division within all limits, if found, and the least pace share.
 
-    If that is infinite, there is none.
+    An infinite share means that there is no division.
     """
 
     segments: list[Segment] | None
@@ -159,7 +159,7 @@ def _single(shares: Array) -> Array:
 def _balance(shares: Array) -> Array:
     """Return weights nearly maximising the divisions' least weighted sum.
 
-    Only limits weigh anything that some of these divisions exceed.
+    Only limits that some of these divisions exceed weigh anything.
     """
     # A game of the weights against the divisions, with multiplicative weights as in a linear program's dual.
     is_exceeded = (shares > 1 + ROUNDING).any(axis=0)

@@ -39,8 +39,8 @@ class _Form(NamedTuple):
 class ReachSearch:
     """Search for divisions in pace, without sharing and memories.
 
-    What it does not find is impossible.  What it finds may be slower: spans that are no sums count as if they were,
-    and transfers of unlike replicas as if they were alike.
+    Divisions that the search does not find are impossible.  Those that it finds may be slower: spans that are no sums
+    count as if they were, and transfers of unlike replicas as if they were alike.
     """
 
     def __init__(self, problem: Problem) -> None:

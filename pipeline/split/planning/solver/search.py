@@ -45,8 +45,8 @@ def best_division(  # noqa: PLR0913, PLR0917 - what a search is about
 ) -> list[Segment] | None:
     """Return the least division up to `ceiling`, or None.
 
-    Values below `floor` are not told apart.  `rests` are of `least_rests`, for sums: they tell what cannot end below
-    the ceiling.
+    Values below `floor` count as equal.  `rests` are of `least_rests`, for sums: they tell what cannot end below the
+    ceiling.
     """
     search = _DivisionSearch(problem, borders, table.values, join, ceiling, floor)
     search.rests = rests or {}

@@ -146,7 +146,9 @@ class Solver:
         return best_division(self.problem, self.borders, self._quickest, np.maximum, ceiling, floor)
 
     def _fastest_within_limits(self, low: float, segments: list[Segment], *, is_within: bool) -> Solution | None:
-        """Return the fastest division within limits, none below `low`. `segments` is fast without them.
+        """Return the fastest division within limits, none below `low`.
+
+        `segments` is a division that is fast without limits.
 
         Parameters
         ----------

@@ -39,10 +39,8 @@ def most_latency(least_latency: float) -> float:
 def prefer_prompt(problem: Problem, solution: Solution, slack: float, least_latency: float = np.inf) -> Solution:
     """Return the solution, or a prompt one less than 20 % slower.
 
-    Prompt is at most twice the least latency.
-
-    Of those with so little latency, it is the fastest, or one of fewer stages that is slower by at most `slack`.
-    If other problems have divisions of less latency, `least_latency` is that of these.
+    A prompt solution has at most twice the least latency.  Of these, it is the fastest, or one of fewer stages that is
+    slower by at most `slack`.  If other problems have divisions of less latency, `least_latency` is that of these.
     """
     takes_long = problem.items > POSITIONS // 2 and len(problem.choices) > _MANY_CHOICES
     count = POSITIONS // 2 if takes_long else POSITIONS
