@@ -60,7 +60,7 @@ class ReplicaStatistics:
     process : int
         Identifier of its process on its node, 0 before it has answered.
     is_ready : bool
-        Whether it takes frames.
+        True if it takes frames.
     in_use : int
         Frames that it has.
     frames : int

@@ -53,7 +53,7 @@ def compare_output(
     reference : str
         The name of what made `expected`, for messages.
     same_dtype : bool
-        Whether the dtypes have to be the same, too; a reference is often computed in a wider one.
+        True if the dtypes have to be the same, too; a reference is often computed in a wider one.
     """
     output, expected = _unpack(output), _unpack(expected)
     if isinstance(expected, list | dict) or _is_text(expected):

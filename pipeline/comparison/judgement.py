@@ -43,7 +43,7 @@ class Bounds:
     remote : float
         Share of quantised elements that may be further away than one step.
     any_share : bool
-        Whether `share` is enough for integers, too, since a user said so.
+        True if `share` is enough for integers, too, since a user said so.
     """
 
     share: float = SHARE

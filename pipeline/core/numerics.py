@@ -37,7 +37,7 @@ class Numerics:
     Attributes
     ----------
     winograd : bool
-        Whether float32 3x3 convolutions may be computed by Winograd's transforms where that takes fewer cycles.
+        True if float32 3x3 convolutions may be computed by Winograd's transforms where that takes fewer cycles.
         Rounding errors of products then weigh 1.7 or 7.5 times as much as in direct sums (tiles of 2 x 2 or 4 x 4
         results): up to 3e-6 of a layer's largest value were measured with 512 channels, where direct sums have 2e-6.
     weights : str

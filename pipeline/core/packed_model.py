@@ -30,7 +30,7 @@ class SourceRuntime(NamedTuple):
     opener : str
         Module with ``open_model(model, threads)``, which returns a function of the arrays of inputs and outputs.
     shared : bool
-        Whether several threads may compute one open model at once.
+        True if several threads may compute one open model at once.
     """
 
     kind: str

@@ -50,7 +50,7 @@ class Address:
     patience : float
         Seconds that frames wait for a lost server to come back, before they fail.
     tracker : bool
-        Whether `host` and `port` are those of a TVM tracker, which is asked for any server with `key`.
+        True if `host` and `port` are those of a TVM tracker, which is asked for any server with `key`.
     key : str
         Name of the board at TVM's server or tracker; for a pool, the name under which members announce themselves.
     tls : str

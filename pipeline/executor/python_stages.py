@@ -52,7 +52,7 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     queue_depth, replicas : int
         Queue depth and replicas of the `StagePlan`.
     fresh : bool
-        Whether each call returns new arrays, or its inputs, and the function leaves them alone afterwards.  They pass
+        True if each call returns new arrays, or its inputs, and the function leaves them alone afterwards.  They pass
         by reference then; else they are copied, so that a function may use its own buffers again for the next frame.
 
     Raises

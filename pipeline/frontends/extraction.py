@@ -23,7 +23,7 @@ class Region:
     outside : collection of str
         Tensors of the model that operators of other stages make.
     open_ends : bool
-        Whether values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
+        True if values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
         packed bytes.
     order : tuple of str
         All tensors that operators of the graph make, as they do.

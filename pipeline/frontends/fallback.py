@@ -28,7 +28,7 @@ class OperatorRefused(Exception):
     Attributes
     ----------
     is_alone : bool
-        Whether its operands are at fault, so that others like it may succeed.
+        True if its operands are at fault, so that others like it may succeed.
     """
 
     def __init__(self, operator: Any, title: str, cause: str, *, is_alone: bool = False) -> None:

@@ -79,17 +79,17 @@ class Format:
     package : str
         The frontend, imported when it is needed, as each needs libraries of its own.
     matches : callable
-        Whether a file that begins with these bytes is of the format; at most one format says so.
+        Test for the first bytes of a file of the format; at most one format accepts them.
     holds_archive : callable
-        Whether the ZIP file at a path is of the format.
+        Test for the path of a ZIP file of the format.
     types : tuple of str
         Classes of models in memory.
     suffix : str
         Suffix of files that are taken for this format in doubt.
     external_parameters : bool
-        Whether parameters may come from elsewhere.
+        True if parameters may come from elsewhere.
     symbolic : bool
-        Whether extents may stay open in the imported module.
+        True if extents may stay open in the imported module.
     parts : str
         Suffix of the files of stages that are cut out of a model; empty if none are. The library runs these.
     library : SourceRuntime, optional

@@ -39,7 +39,7 @@ def replace_groups(  # noqa: PLR0913 - all but the first two by keyword
     seeds : iterable of int
         The operators that have to be in islands.
     is_open : callable
-        Whether a tensor may not leave an island: frames have tensors of fixed shapes only.
+        Test for a tensor that may not leave an island: frames have tensors of fixed shapes only.
     write : callable
         Takes the numbers of an island's operators and the tensors that others read of it, and returns its node; None
         if it makes nothing.

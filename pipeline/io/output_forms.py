@@ -17,7 +17,7 @@ class OutputForm(NamedTuple):
     Attributes
     ----------
     fits : callable
-        Whether an output of a shape has it.
+        Test for an output's shape.
     rule, remedy : str
         Begin and end of the message about one that has not.
     """

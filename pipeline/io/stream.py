@@ -30,7 +30,7 @@ class StreamSummary:
     passed_over : int
         Frames of a live source that were not submitted, because the sink was behind.
     interrupted : bool
-        Whether the user ended it.
+        True if the user ended it.
     nan_inputs, nan_outputs : int
         Frames with values that are no numbers.
     """
@@ -54,7 +54,7 @@ class FrameStream:
     source : FrameSource
     sink : Sink
     skip_failed : bool
-        Whether frames that fail are left out; else the first one ends the stream with its error.
+        True if frames that fail are left out; else the first one ends the stream with its error.
     limit : int, optional
         Frames to read.
     """

@@ -75,7 +75,7 @@ def of_stage(
     producers : mapping of str to NamedOperator
         The stage's operators, by the tensors that they make.
     run : bool
-        Whether to run the stage, which this machine can, for its shares.
+        True runs the stage, which this machine can, for its shares.
     """
     # Code that no kernel of this package is in: general as a whole.
     if code.calls is None:

@@ -40,7 +40,7 @@ class Island:
     reason : str
         Reason that the compiler does not get them.
     keeps_state : bool
-        Whether the runtime keeps something from one frame for the next.
+        True if the runtime keeps something from one frame for the next.
     """
 
     tensor: str

@@ -16,7 +16,7 @@ def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> Scale
     Parameters
     ----------
     power_of_two : bool
-        Whether scales shall be powers of two whatever the board has; then with VTA's limits at least.
+        True if scales shall be powers of two whatever the board has; then with VTA's limits at least.
 
     Returns
     -------

@@ -46,7 +46,7 @@ def quantize(  # noqa: PLR0913 - all but the first three by keyword
     output : Path
         File to write.
     power_of_two : bool
-        Whether all scales shall be powers of two and all zero points 0, within what VTA's shifts and sums allow.
+        True if all scales shall be powers of two and all zero points 0, within what VTA's shifts and sums allow.
     board : Board or str, optional
         Board to run on: the scales are such as its accelerators need.
     shapes : mapping of str to sequence of (int or str), optional

@@ -45,7 +45,7 @@ class Endpoint(ABC):
     Attributes
     ----------
     overlaps : bool
-        Whether a frame may be on its way there while another one is computed.
+        True if a frame may be on its way there while another one is computed.
     """
 
     overlaps = True

@@ -51,7 +51,7 @@ class Health:
     usual_s : float
         Seconds that a frame usually takes there, 0 before the first result.
     is_doubted : bool
-        Whether the last frame failed there, be it the frame's fault or the member's.
+        True if the last frame failed there, be it the frame's fault or the member's.
     version : str
         Checksum of the manifest of the bundle that it ran last; empty if it runs none as a whole.
     """

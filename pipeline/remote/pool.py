@@ -61,9 +61,9 @@ class Pool(Roster):
         patience : float
             Seconds to wait while no member is in the rotation.
         given_up : callable
-            Whether the caller no longer wants one.
+            Test for a caller that no longer wants one.
         at_start : bool
-            Whether members that all refuse are not waited for.
+            True if members that all refuse are not waited for.
 
         Raises
         ------

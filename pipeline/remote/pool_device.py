@@ -104,7 +104,7 @@ class PoolCandidate(DeviceCandidate):
         ----------
         work : callable
         judges : bool
-            Whether a member that fails, or is slow, may be to blame.
+            True if a member that fails, or is slow, may be to blame.
         """
         pool, stages = self._join()
         failure: DeviceLost | RemoteError | None = None

@@ -72,7 +72,7 @@ class SharedStages:
     usual_s : float
         Seconds that a frame usually takes, with whatever member.
     wants_sample : bool
-        Whether a member is to be tried out, and there is no frame for it.
+        True if a member is to be tried out, and there is no frame for it.
     sample : SampleFrame or None
     """
 
@@ -99,7 +99,7 @@ class Member:
     last_use : int
         Number of the last frame that it got: of members that are equally busy, the one that waited longest is next.
     is_removed : bool
-        Whether it was taken out of the pool.
+        True if it was taken out of the pool.
     """
 
     endpoint: Endpoint
@@ -157,7 +157,7 @@ class Place:
     run : TimedRun or None
         While the frame's time is limited.
     hangs : bool
-        Whether the frame took too long, and its session was broken off.
+        True if the frame took too long, and its session was broken off.
     """
 
     member: Member

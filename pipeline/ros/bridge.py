@@ -152,7 +152,7 @@ class Bridge(Closable):
         Returns
         -------
         bool
-            Whether it was submitted; messages that cannot be are reported, and none is once the node is closed.
+            True if it was submitted; messages that cannot be are reported, and none is once the node is closed.
         """
         # One after the other, so that the line has the order of the frames.
         with self._entrance:

@@ -23,7 +23,7 @@ class Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     reliable : bool
-        Whether lost messages are sent again.
+        True if lost messages are sent again.
     depth : int
         Messages that are stored for a slow receiver.
     """
@@ -103,10 +103,10 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     domain : int, optional
         Domain of DDS and ROS 2; ``ROS_DOMAIN_ID`` by default.
     localhost : bool
-        Whether the node only talks to others on this machine, without multicast.
+        True if the node only talks to others on this machine, without multicast.
     octets : bool
-        Whether peers are told that numbers of 8 bits are octets, as programs (not ROS nodes) with Cyclone DDS 0.10
-        want it; for the transport DDS.
+        True if peers are told that numbers of 8 bits are octets, as programs (not ROS nodes) with Cyclone DDS 0.10 want
+        it; for the transport DDS.
     admission : str, optional
         Admission policy; by default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one.
     deadline : float, optional

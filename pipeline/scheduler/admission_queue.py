@@ -56,9 +56,9 @@ class AdmissionQueue:
     Attributes
     ----------
     drops : bool
-        Whether frames are dropped instead of letting the caller wait.
+        True if frames are dropped instead of letting the caller wait.
     is_paused : bool
-        Whether no frame starts for the time being.
+        True if no frame starts for the time being.
     unbuilt_frames : list of Frame
         Submitted frames that wait for a build, and then for their place in the queue.
     on_unbuilt_change : callable

@@ -48,7 +48,7 @@ class StageCopies:
     Attributes
     ----------
     may_copy : bool
-        Whether tensors may have to change their memory here.
+        True if tensors may have to change their memory here.
     """
 
     def __init__(self, runtime: DeviceRuntime, wiring: StageWiring, readers: Sequence[int]) -> None:

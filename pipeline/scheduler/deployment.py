@@ -58,7 +58,7 @@ class Deployment:
     counters : dict of str to list of StageCounters
         Those of each stage's workers.
     is_given_up : bool
-        Whether its workers hang, and nobody waits for them.
+        True if its workers hang, and nobody waits for them.
 
     Raises
     ------

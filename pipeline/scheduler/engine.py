@@ -110,7 +110,7 @@ class Engine:
         ----------
         successor : Deployment
         for_unbuilt : bool
-            Whether it is also for frames that have been waiting since before a close.
+            True if it is also for frames that have been waiting since before a close.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class Engine:
         Returns
         -------
         bool
-            Whether all frames have ended, and the workers that are waited for.
+            True if all frames have ended, and the workers that are waited for.
         """
         deadline = None if timeout is None else monotonic() + timeout
         # First the frames, then the workers: these end only when no frame can come any more.

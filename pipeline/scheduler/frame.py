@@ -136,7 +136,7 @@ class FrameFuture(Future[Any]):
         Returns
         -------
         bool
-            Whether the frame is cancelled.
+            True if the frame is cancelled.
         """
         # In this order: the future's own lock decides against a stage that takes the frame up at this moment.
         is_cancelled = super().cancel()
@@ -205,7 +205,7 @@ class Frame:
     error : BaseException or None
         Reason that the remaining stages leave the frame alone; the first one stays.
     is_finished : bool
-        Whether all stages are done with it.
+        True if all stages are done with it.
     build : int
         Number of the deployment's build that runs it.
     crop : mapping or None

@@ -38,12 +38,12 @@ class Intake:
     closed_error : callable
         Returns the error of those who come too late.
     must_not_wait : callable
-        Whether the calling thread must not wait for frames.
+        Test for a calling thread that must not wait for frames.
 
     Attributes
     ----------
     closing : bool
-        Whether no more frames are accepted.
+        True if no more frames are accepted.
     observers : tuple of callable
         Functions to call with each frame that comes in.
     """

@@ -34,7 +34,7 @@ class PendingFrame(NamedTuple):
     arrays : sequence of ndarray
         Inputs in the plan's order.
     by_reference : bool
-        Whether the arrays still belong to the caller.
+        True if the arrays still belong to the caller.
     """
 
     frame: Frame

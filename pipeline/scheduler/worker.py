@@ -55,7 +55,7 @@ class Worker:
     Attributes
     ----------
     given_up : bool
-        Whether the device did not come back in time: the thread ends when it does, and touches nothing.
+        True if the device did not come back in time: the thread ends when it does, and touches nothing.
     departure : Latch
         Set when the worker has ended, or has been given up and replaced.
     opened_s : float

@@ -74,7 +74,7 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     seed : int
         Seed of the draws.
     trace : bool
-        Whether to return the events.
+        True returns the events.
     admission, waiting, deadline : str, int, float
         Treatment of frames that find no room, as for `pipeline.Pipeline`; where some are dropped, they need `fps` or
         recorded `arrivals`.

@@ -49,7 +49,7 @@ class Segment:
     device : Tokens or None
         Device that computes one frame at a time, while tensors of others move.
     is_lent : bool
-        Whether that is borrowed, so that the system has to wake a worker whose turn it is.
+        True if that is borrowed, so that the system has to wake a worker whose turn it is.
     memory : Bandwidth or None
         Bandwidth of the memory that the run shares with others; its bytes come while it computes.
     traffic : float

@@ -31,7 +31,7 @@ class SimulatedFrame:
     missing_branches : dict of int to int
         Branches that have not come yet, for each stage that joins branches.
     is_complete : bool
-        Whether all branches have come to the end.
+        True if all branches have come to the end.
     """
 
     __slots__ = ("arrival_time", "is_complete", "missing_branches", "number", "start_time")

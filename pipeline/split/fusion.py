@@ -43,9 +43,9 @@ def fuse(
     consumers : sequence of sequences of int
         Operators that read an operator's results, for each operator.
     escapes : sequence of bool
-        Whether an operator makes a result of the whole model.
+        Flag for each operator that makes a result of the whole model.
     parts : sequence of bool, optional
-        Whether an operator is a part of one of the model's operators, and not the last; by default none is.
+        Flag for each operator that is a part of one of the model's operators, and not the last; by default none is.
 
     Returns
     -------

@@ -176,7 +176,7 @@ class Extents:
     Attributes
     ----------
     open : bool
-        Whether there may be symbolic ones.
+        True if there may be symbolic ones.
     """
 
     def __init__(self, main: Any, size: Mapping[str, int] | None) -> None:

@@ -118,7 +118,7 @@ def call_in_time(
     limit_s : float
         Seconds to wait.
     ends : callable
-        Whether to give up at once.
+        Signal to give up at once.
     discard : callable
         Called with a result that comes too late, in the other thread.
 

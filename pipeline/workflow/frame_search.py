@@ -49,7 +49,7 @@ class FrameSearch:
     verify : callable, optional
         Compares outputs of frames with the model's own library; None if that is not to be done.
     strict : bool
-        Whether a library that takes no frame is an error.
+        True if a library that takes no frame is an error.
     """
 
     graph: Graph

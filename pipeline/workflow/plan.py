@@ -105,9 +105,9 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
     fps : float, optional
         Frames per second that arrive and must be kept up with.
     replicas : bool
-        Whether ``"auto"`` may run a stage on several frames at once (default), each on cores of its own.
+        True if ``"auto"`` may run a stage on several frames at once (default), each on cores of its own.
     heterogeneous : bool
-        Whether workers of ``"auto"`` may borrow devices (default), where that is faster than a chain of stages.
+        True if workers of ``"auto"`` may borrow devices (default), where that is faster than a chain of stages.
     progress : callable, optional
         Function to call with the present activity.
 

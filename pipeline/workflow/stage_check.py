@@ -43,7 +43,7 @@ class StageCheck:
     seed : int
         Seed of the random frame.
     strict : bool
-        Whether a model that its own library cannot run is an error.
+        True if a model that its own library cannot run is an error.
     unverified : str
         Reason that nothing is compared; empty if it is.
     """

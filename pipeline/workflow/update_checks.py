@@ -81,7 +81,7 @@ def guard(running: Pipeline, earlier_s: Sequence[float], options: UpdateOptions,
         Latencies of frames that passed the version before it, in seconds.
     options : UpdateOptions
     ends : callable
-        Whether to give up.
+        Signal to give up.
 
     Raises
     ------

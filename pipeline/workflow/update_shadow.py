@@ -36,7 +36,7 @@ def compare_live(
         Bundle at work, and the new version.
     options : UpdateOptions
     ends : callable
-        Whether to give up.
+        Signal to give up.
 
     Raises
     ------

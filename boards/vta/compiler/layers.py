@@ -40,7 +40,7 @@ class Convolution:
     low, high : int
         Bounds to which the results are clipped.
     even : bool
-        Whether halves are rounded to the even neighbour, as ONNX defines it, and not up; that takes more time, and is
+        True if halves are rounded to the even neighbour, as ONNX defines it, and not up; that takes more time, and is
         left out where no sum can lie halfway.
     groups : int
         Groups of channels, each of which makes as many results of its own.
@@ -119,7 +119,7 @@ class Addition:
     low, high : int
         Bounds to which the results are clipped.
     even : bool
-        Whether halves are rounded to the even neighbour, and not up.
+        True if halves are rounded to the even neighbour, and not up.
 
     Raises
     ------
@@ -243,7 +243,7 @@ class Requantization:
     low, high : int
         Bounds to which the results are clipped.
     even : bool
-        Whether halves, which the bias has rounded up, go to the even neighbour.
+        True if halves, which the bias has rounded up, go to the even neighbour.
     """
 
     bias: npt.NDArray[np.int32]

@@ -58,7 +58,7 @@ class Tiling:
     outputs, inputs : int
         Blocks of channels.
     outputs_first : bool
-        Whether all positions of one block of results come before the next block, or the other way round.
+        True if all positions of one block of results come before the next block; False for the other way round.
     """
 
     height: int

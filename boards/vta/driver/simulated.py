@@ -32,8 +32,8 @@ class SimulatedBoard:
     ----------
     config : Config
     strict : bool
-        Whether to look for violations each time a program runs; otherwise the first time only, because they hardly
-        depend on the data.
+        True looks for violations each time a program runs; otherwise the first time only, because they hardly depend on
+        the data.
     """
 
     def __init__(self, config: Config, *, strict: bool = False) -> None:

@@ -194,7 +194,7 @@ class Alu(_Loops):
     alu_opcode : AluOpcode
         Operation.
     use_imm : bool
-        Whether the second operand is `imm`.
+        True if the second operand is `imm`.
     imm : int
         A number of 16 bits with sign.
     """

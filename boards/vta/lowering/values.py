@@ -82,7 +82,7 @@ class UnroundedSums:
     extents : tuple of int
         Extents in the model.
     is_floored : bool
-        Whether the numbers were rounded down to whole ones before they were clipped.
+        True if the numbers were rounded down to whole ones before they were clipped.
     """
 
     origin: ConvolutionSum | TensorCopy | TensorPair

@@ -39,7 +39,7 @@ class MatrixProduct:
     wgt : int64[r]
         The weight elements.
     repeats : bool
-        Whether some element of `dst` occurs twice.
+        True if some element of `dst` occurs twice.
     """
 
     dst: Indices

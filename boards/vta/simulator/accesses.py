@@ -27,7 +27,7 @@ class Access:
     elements : slice or int64[...]
         The elements; in DRAM, pieces of `grain` bytes.
     writes : bool
-        Whether they are written.
+        True if they are written.
     """
 
     memory_name: str

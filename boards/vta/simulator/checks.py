@@ -42,7 +42,7 @@ def instruction_violations(
     size : int
         Bytes of the memory.
     hardware : bool
-        Whether to require what boards require, too.
+        True also applies the rules of boards.
     """
     yield from _flags(instruction)
     if isinstance(instruction, LoadInstruction | StoreInstruction):

@@ -59,9 +59,9 @@ def simulate(  # noqa: PLR0913 - all but the first two by keyword
     piece_size : int
         Micro-ops that NumPy computes at once, which bounds the memory that it takes.
     estimate_cycles : bool
-        Whether to estimate the time as well.
+        True estimates the time as well.
     run_compiled : bool
-        Whether a functional simulation without a seed may run in compiled code, which is many times as fast and finds
+        True if a functional simulation without a seed may run in compiled code, which is many times as fast and finds
         the same.  Where it finds anything wrong, or TVM's compiler is not here, NumPy does it over.
 
     Returns
@@ -89,7 +89,7 @@ class ProgramExecution:
     program, seed, hazard_distance, piece_size
         Arguments of `simulate`.
     hardware : bool
-        Whether to be as strict as a board.
+        True is as strict as a board.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ class TokenQueues(Generic[T]):
     instructions : sequence of Instruction
         The stream.
     with_limits : bool
-        Whether the queues are as short as on a board.
+        True if the queues are as short as on a board.
     """
 
     def __init__(self, instructions: Sequence[Instruction], *, with_limits: bool) -> None:

@@ -30,7 +30,7 @@ class Conflict:
     element : int
         One that both touch.
     wrote : bool
-        Whether the earlier one wrote.
+        True if the earlier one wrote.
     """
 
     instruction: int

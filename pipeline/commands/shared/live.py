@@ -28,7 +28,7 @@ class Display:
     text : str
         Activity to show.
     keep : bool
-        Whether the last table stays on the terminal.
+        True if the last table stays on the terminal.
     console : Console, optional
         Default: standard error, so that results can be piped.
     per_second : float

@@ -182,12 +182,12 @@ class Link:
     latency_s : float
         Seconds for an empty transfer.
     shared : bool
-        Whether both ends are the same chips, so that nothing is copied and only `latency_s` is spent, for caches to be
+        True if both ends are the same chips, so that nothing is copied and only `latency_s` is spent, for caches to be
         written back.
     measured : bool
-        Whether its numbers were measured; otherwise they are estimates.
+        True if its numbers were measured; otherwise they are estimates.
     same_chips : bool
-        Whether both ends are the same chips although bytes are copied, so that their devices share bytes per second.
+        True if both ends are the same chips although bytes are copied, so that their devices share bytes per second.
     """
 
     ends: tuple[str, str]

@@ -64,7 +64,7 @@ class Move:
     seconds : float
     nbytes : int
     is_copied : bool
-        Whether it changes its memory; else its layout is changed, or caches fetch it, as a part of computing.
+        True if it changes its memory; else its layout is changed, or caches fetch it, as a part of computing.
     ends : tuple of str
         Ends of the occupied link; empty for one that several may use at once.
     """

@@ -47,7 +47,7 @@ class Plan:
     unsplit_seconds : float
         Predicted time of one frame in the unsplit model on one core of the first stage's device.
     measured : bool
-        Whether the predicted times rest on measurements (True) or on estimates (False).
+        True if the predicted times rest on measurements; False for estimates.
     unfused : tuple of str
         Operators behind which it cuts although the compiler would fuse what follows.
     quantization : tuple of Quantization

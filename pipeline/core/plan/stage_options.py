@@ -22,7 +22,7 @@ class StageOptions:
     Attributes
     ----------
     winograd : bool, optional
-        Whether 3x3 convolutions may be computed by Winograd's transforms.
+        True if 3x3 convolutions may be computed by Winograd's transforms.
     weights : str, optional
         Storage format of weights, one of `WEIGHTS`.
     tolerance : float, optional

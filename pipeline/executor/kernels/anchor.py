@@ -36,7 +36,7 @@ class Placeholder(msgspec.Struct, frozen=True):
     form : str
         The kernel's form, as JSON.
     tuned : bool
-        Whether tuning found the form.
+        True if tuning found the form.
     """
 
     kernel: str

@@ -56,9 +56,9 @@ class _Element:
     Attributes
     ----------
     is_elementwise : bool
-        Whether it takes elements in its own position, those that all rows share, and numbers, but nothing else.
+        True if it takes elements in its own position, those that all rows share, and numbers, but nothing else.
     has_rows : bool
-        Whether it takes elements that all rows share.
+        True if it takes elements that all rows share.
     """
 
     def __init__(self, block: Any, shape: Sequence[int]) -> None:

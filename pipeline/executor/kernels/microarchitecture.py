@@ -82,9 +82,9 @@ class Microarchitecture:
     task_operations : int
         Operations that another core is woken for.
     lane_products : bool
-        Whether one lane of a vector is a factor at no cost, so that elements are loaded a vector at a time.
+        True if one lane of a vector is a factor at no cost, so that elements are loaded a vector at a time.
     in_order : bool
-        Whether an instruction waits for those before it, so that the order that they are written in counts.
+        True if an instruction waits for those before it, so that the order that they are written in counts.
     ports : int
         Fused multiply-adds of vectors that start in a cycle.
     latency : float
@@ -92,7 +92,7 @@ class Microarchitecture:
     way_bytes : int
         Bytes per way of the first-level data cache: addresses so far apart share a set.
     multiplies_halves : bool
-        Whether vectors of float16 are multiplied and added, twice as many numbers as of float32.
+        True if vectors of float16 are multiplied and added, twice as many numbers as of float32.
     arithmetic : str
         Dtype in which float32 numbers are multiplied: ``"float32"`` or ``"float16"``.
     item_bytes : int

@@ -37,9 +37,9 @@ class ReductionForm:
     kind : str
         A reduction of Relax.
     squared : bool
-        Whether each element is multiplied by itself first.
+        True if each element is multiplied by itself first.
     keeps : bool
-        Whether the result has the axes still, with one element.
+        True if the result has the axes still, with one element.
     """
 
     rows: Rows
@@ -118,7 +118,7 @@ def reduce_rows(  # noqa: PLR0913 - what a call consists of
     form : callable
         Function from the rows, and whether their axes stay, to the kernel's form.
     ordered : bool
-        Whether the order of a row's elements matters.
+        True if the order of a row's elements matters.
     """
     axis = call.attrs.axis
     axes = matching.axes_of([axis] if isinstance(axis, int) else axis, data.ty.ndim)

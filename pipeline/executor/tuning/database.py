@@ -59,7 +59,7 @@ class TuningRecord(msgspec.Struct, frozen=True):
     trace : str or None
         The schedule, in MetaSchedule's own JSON.
     in_stage : bool
-        Whether the two times were taken inside of a stage, and not on the function alone; only then it is used.
+        True if the two times were taken inside of a stage, and not on the function alone; only then it is used.
     """
 
     key: TuningKey
@@ -125,7 +125,7 @@ class Database:
         ----------
         path : str or Path
         create : bool
-            Whether a missing file stands for an empty database; its folder has to be there.
+            True if a missing file stands for an empty database; its folder has to be there.
 
         Raises
         ------

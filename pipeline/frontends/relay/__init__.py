@@ -37,7 +37,7 @@ def load(
     params : mapping, str, Path, optional
         Values of parameters of ``@main``, by name; what has none is an input of the model.
     real_arithmetic : bool
-        Whether quantised operators compute in real numbers between bytes: not exactly what the program says, but with
+        True if quantised operators compute in real numbers between bytes: not exactly what the program says, but with
         scales that can be changed.
 
     Raises

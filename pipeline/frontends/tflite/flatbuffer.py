@@ -80,13 +80,13 @@ class TfliteTensor:
     values : numpy.ndarray or None
         Values of a constant whose dtype NumPy has; in the file's memory, or folded.
     is_constant : bool
-        Whether the file has its values, or it was folded.
+        True if the file has its values, or it was folded.
     is_variable : bool
-        Whether it keeps its values from one frame to the next.
+        True if it keeps its values from one frame to the next.
     is_open : bool
-        Whether its shape depends on values.
+        True if its shape depends on values.
     is_sparse : bool
-        Whether it is stored without its zeros.
+        True if it is stored without its zeros.
     packed_because : str
         Reason that frames carry it as bytes, at an end of the model; empty if they carry it unchanged.
     """
@@ -196,7 +196,7 @@ class TfliteGraph:
     Attributes
     ----------
     is_resized : bool
-        Whether its inputs have other shapes than the file states.
+        True if its inputs have other shapes than the file states.
     output_names : list of str
         Names of the outputs, which are unique, also where one is an input or the same as another.
 

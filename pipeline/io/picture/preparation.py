@@ -36,7 +36,7 @@ class PictureLayout:
     ----------
     channels, height, width : int
     last : bool
-        Whether channels are the last axis.
+        True if channels are the last axis.
     """
 
     channels: int

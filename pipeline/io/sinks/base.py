@@ -128,7 +128,7 @@ class SinkKind:
     example : str
         Example for messages that say what is supported.
     recognise : callable
-        Whether a path without a kind in front of it is such a sink.
+        Test for a path of such a sink without a kind in front of it.
     """
 
     name: str

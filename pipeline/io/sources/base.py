@@ -25,9 +25,9 @@ class FrameSource(Closable):
     Attributes
     ----------
     live : bool
-        Whether frames come at their own pace and are lost if nobody takes them.
+        True if frames come at their own pace and are lost if nobody takes them.
     owns_memory : bool
-        Whether each frame has memory of its own, which the pipeline need not copy.
+        True if each frame has memory of its own, which the pipeline need not copy.
     pixels : Pixels or None
         Format of all its frames, if they are pictures that have to be prepared for the model.
     """
@@ -89,11 +89,11 @@ class SourceKind:
     example : str
         Example for messages that say what is supported.
     recognise : callable
-        Whether a path without a kind in front of it is such a source.
+        Test for a path of such a source without a kind in front of it.
     live : bool
-        Whether frames come at their own pace; a live source may be opened again when it is lost.
+        True if frames come at their own pace; a live source may be opened again when it is lost.
     takes_fps : bool
-        Whether `open` heeds `SourceOptions.fps` itself; a recording is else played at that pace.
+        True if `open` heeds `SourceOptions.fps` itself; a recording is else played at that pace.
     """
 
     names: Sequence[str]

@@ -57,7 +57,7 @@ class PictureDecoder:
     on_damage : callable
         Function to call with each error of the decoder; errors that it does not raise are skipped.
     live : bool
-        Whether a picture is wanted as soon as it is there, instead of many pictures per second.
+        True if a picture is wanted as soon as it is there, instead of many pictures per second.
     """
 
     def __init__(self, container: Any, on_damage: Callable[[Exception], None], *, live: bool = False) -> None:

@@ -159,7 +159,7 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
     Parameters
     ----------
     share : bool
-        Whether it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it later.
+        True if it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it later.
     """
     if share and is_usable(values):
         return relax.const(tvm.runtime.from_dlpack(values))

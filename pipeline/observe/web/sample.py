@@ -38,7 +38,7 @@ class Sampler:
     Attributes
     ----------
     wants_frame : bool
-        Whether the next frame is to be kept.
+        True if the next frame is wanted.
     last : Sample or None
         The newest frame that was kept and has ended.
     """

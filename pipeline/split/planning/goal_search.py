@@ -44,7 +44,7 @@ class GoalSearch:
     fps : float or None
         Frames per second that have to be kept.
     replicas : bool
-        Whether a stage may run on several frames at once.
+        True if a stage may run on several frames at once.
     """
 
     timed: TimedGraph

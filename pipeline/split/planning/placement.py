@@ -27,7 +27,7 @@ class Placement:
     Attributes
     ----------
     has_devices, has_cuts : bool
-        Whether the request names the devices of all stages, or their cuts.
+        True if the request names the devices of all stages, or their cuts.
     """
 
     timed: TimedGraph

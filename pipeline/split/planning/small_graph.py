@@ -38,7 +38,7 @@ class SmallGraph:
     Attributes
     ----------
     is_free : bool
-        Whether other orders may be taken.
+        True if other orders may be taken.
     fastest, quickest : Candidate or None
         The divisions of the least interval and of the least latency, once they are known.
     """

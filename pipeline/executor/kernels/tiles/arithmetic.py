@@ -23,9 +23,9 @@ class Arithmetic(NamedTuple):
     prepare : callable
         Function from elements in memory, one or a vector of so many lanes, to factors.
     by_lanes : bool
-        Whether elements are loaded a vector at a time, each of whose lanes is a factor.
+        True if elements are loaded a vector at a time, each of whose lanes is a factor.
     is_ordered : bool
-        Whether loads are not to be moved from one vector of elements' products to another's.
+        True if loads are not to be moved from one vector of elements' products to another's.
     registers : int
         Registers of the processor, if it takes loads in written order; else 0.
     """

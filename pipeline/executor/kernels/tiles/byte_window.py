@@ -33,7 +33,7 @@ class ByteWindow:
     filler : int
         Signed byte that stands outside of the data.
     is_paired : bool
-        Whether two products that follow each other add up to 16 bits, whatever the data.
+        True if two products that follow each other add up to 16 bits, whatever the data.
     """
 
     conv: ConvShape

@@ -23,17 +23,17 @@ class CellForm:
     kind : str
         ``"RNN"``, ``"LSTM"`` or ``"GRU"``.
     reverse : bool
-        Whether the last step is computed first.
+        True if the last step is computed first.
     activations : sequence of Activation
         ONNX's f, g and h.
     input_forget : bool
-        Whether an LSTM forgets just what it takes in.
+        True if an LSTM forgets just what it takes in.
     linear_before_reset : bool
-        Whether a GRU applies its reset gate behind the product.
+        True if a GRU applies its reset gate behind the product.
     peepholes : bool
-        Whether an LSTM's gates see the cell.
+        True if an LSTM's gates see the cell.
     lengths : bool
-        Whether sequences end before the last step, each at its own one.
+        True if sequences end before the last step, each at its own one.
     """
 
     kind: str

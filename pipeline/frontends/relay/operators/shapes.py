@@ -31,7 +31,7 @@ def decode_shape(extents: Sequence[Any], codes: Sequence[int], zero_is_zero: boo
         An extent; 0 keeps one, -1 takes what is left over, -2 keeps all that follow, -3 merges two, and -4 splits
         one into the two that follow, of which one may be -1.
     zero_is_zero : bool
-        Whether 0 is an extent instead.
+        True if 0 is an extent instead.
 
     Raises
     ------

@@ -42,7 +42,7 @@ class Converter(NamedTuple):
     why_not : callable
         Takes the same, and describes why it does not convert the operator; empty if it does.
     approximates : bool
-        Whether it also converts an operator on quantised tensors, by way of real numbers, where nothing else can.
+        True if it also converts an operator on quantised tensors, by way of real numbers, where nothing else can.
     """
 
     convert: Callable[[Any, TfliteOperator], Any]

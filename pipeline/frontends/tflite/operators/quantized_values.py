@@ -106,7 +106,7 @@ def object_to(
     positions : tuple of int
         Operands that have to be quantised, each with a single scale.
     same : bool
-        Whether these operands have to have the dtype of the output.
+        True if these operands have to have the dtype of the output.
     """
     tensors = [*(operator.inputs[position] for position in positions), operator.outputs[0]]
     for tensor in tensors:

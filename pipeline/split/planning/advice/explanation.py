@@ -137,7 +137,7 @@ class Explanation:
     help : tuple of str
         Changes that would gain most.
     measured : bool
-        Whether the times rest on measurements.
+        True if the times rest on measurements.
     cv : float
         Coefficient of variation of a stage's time, its standard deviation as a share of it, by which
         queues were chosen.

@@ -57,12 +57,12 @@ class Borrowing:
     others : tuple of int
         Indices of processors whose units may be those of slower workers of the same stage.
     replicas : bool
-        Whether a stage may have several workers.
+        True if a stage may have several workers.
     exclusive : bool
-        Whether what a stage borrows is that stage's alone, all its workers together: then nobody else makes them
-        wait, and what is predicted of the stage holds.  Otherwise other stages may use it, too.
+        True if what a stage borrows is that stage's alone, all its workers together: then nobody else makes them wait,
+        and what is predicted of the stage holds.  Otherwise other stages may use it, too.
     on_request : bool
-        Whether they may also borrow things once for a frame only, as a stage of a chain has them.
+        True if they may also borrow things once for a frame only, as a stage of a chain has them.
     """
 
     own: int

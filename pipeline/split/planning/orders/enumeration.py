@@ -80,7 +80,7 @@ class Enumeration:
     Attributes
     ----------
     is_complete : bool
-        Whether there were enough steps for all searches so far.
+        True if there were enough steps for all searches so far.
     """
 
     def __init__(

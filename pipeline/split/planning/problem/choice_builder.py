@@ -65,7 +65,7 @@ class _RuntimeTimes:
     device : str
         Device with its runtime, in the words of plans.
     contended : bool
-        Whether there are other cores, which other stages keep busy.
+        True if there are other cores, which other stages keep busy.
     """
 
     device: str

@@ -36,9 +36,9 @@ class GroupWork:
     dtypes : frozenset of str
         Dtypes of the tensors across its borders.
     reads_bytes : bool
-        Whether all that it reads is bytes: whatever is inside, sums of their products take the time.
+        True if all that it reads is bytes: whatever is inside, sums of their products take the time.
     has_islands : bool
-        Whether the model's own runtime computes some of it.
+        True if the model's own runtime computes some of it.
     """
 
     flops: int

@@ -33,7 +33,7 @@ class SumLimit:
     values : dict of Key to array of float
         Values for the items ``[i, j)`` as entry ``[j, i]``.
     paced : bool
-        Whether the limit is the time between two frames.
+        True if the limit is the time between two frames.
     """
 
     values: dict[Key, Array]

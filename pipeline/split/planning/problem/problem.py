@@ -22,7 +22,7 @@ class Processor:
     units : int
         Units to give away: cores; stages on a device without cores.
     overlaps : bool
-        Whether it computes while it brings tensors in and out.
+        True if it computes while it brings tensors in and out.
     """
 
     name: str

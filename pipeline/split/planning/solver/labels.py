@@ -55,7 +55,7 @@ class LabelResult:
     segments : list of Segment, optional
         The best division below the ceiling.
     complete : bool
-        Whether nothing was left out, so that no division is better.
+        True if nothing was left out, so that no division is better.
     """
 
     segments: list[Segment] | None
@@ -72,8 +72,8 @@ class LabelSearch:
     implied : sequence of SumLimit
         Limits that follow from the others, and tell earlier what cannot end within them.
     paced : bool
-        Whether the value is the time between two frames: of the slowest stage, or the largest sum of the limits
-        that are paced; otherwise it is the sum over the stages.
+        True if the value is the time between two frames: of the slowest stage, or the largest sum of the limits that
+        are paced; otherwise it is the sum over the stages.
     ceiling : float
         Upper bound on the value; only divisions below it are looked for.
 

@@ -153,7 +153,7 @@ class Solver:
         Parameters
         ----------
         is_within : bool
-            Whether they keep the limits at a slower pace.
+            True if they keep the limits at a slower pace.
         """
         best = solution(self.problem, self.borders, segments) if is_within else None
         if self.problem.items > SHORT:
