@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.aliases import follow
+
 _SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "BatchNormalization")
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
@@ -28,7 +30,8 @@ def remove_quantization(model: Any) -> Any:
     nodes = _with_rectifiers(nodes, dict.fromkeys(rectified_tensors))
     for node in nodes:
         for position, name in enumerate(node.input):
-            node.input[position] = _source(name, sources)
+            # Several pairs may follow each other.
+            node.input[position] = follow(name, sources)
     _keep_outputs(graph, nodes, sources)
     del graph.node[:]
     graph.node.extend(nodes)
@@ -108,17 +111,10 @@ def axis_of(node: Any) -> int:
     return next((int(attribute.i) for attribute in node.attribute if attribute.name == "axis"), 1)
 
 
-def _source(name: str, sources: dict[str, str]) -> str:
-    # Several pairs may follow each other.
-    while name in sources:
-        name = sources[name]
-    return name
-
-
 def _keep_outputs(graph: Any, nodes: list[Any], sources: dict[str, str]) -> None:
     """Let whoever makes an output call it by its name."""
     # A tensor that was dequantised last has no node of its own any more, but users know its name.
-    names = {_source(output.name, sources): output.name for output in graph.output if output.name in sources}
+    names = {follow(output.name, sources): output.name for output in graph.output if output.name in sources}
     for node in nodes:
         for values in (node.input, node.output):
             for position, name in enumerate(values):

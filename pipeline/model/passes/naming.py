@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import relax
 
+from pipeline.core.aliases import follow
 from pipeline.model.imported_model import ImportedModel
 from pipeline.model.passes.bindings import Binding, kind
 from pipeline.model.passes.contract import Property, contract
@@ -62,10 +63,10 @@ def name_bindings(
     # Outputs first: the caller asks for them by name.
     _name_outputs(bindings, outputs)
     for name in equal_names:
-        binding = bindings_by_name.get(_follow(name, equal_names))
+        binding = bindings_by_name.get(follow(name, equal_names))
         if name in model_names and binding and binding.name not in model_names:
             binding.name = name
-    heirs = {name: _follow(name, {**equal_names, **successors}) for name in {**equal_names, **successors}}
+    heirs = {name: follow(name, {**equal_names, **successors}) for name in {**equal_names, **successors}}
     current_names = {name: binding.name for name, binding in bindings_by_name.items()}
     aliases = current_names | {name: current_names.get(target, target) for name, target in heirs.items()}
     return {name: target for name, target in aliases.items() if name != target and name in model_names}
@@ -104,12 +105,6 @@ def with_copies(bindings: Sequence[Binding], outputs: Mapping[str, Any]) -> tupl
         else:
             variables.append(var)
     return [*bindings, *copies], variables
-
-
-def _follow(name: str, heirs: Mapping[str, str]) -> str:
-    while name in heirs:
-        name = heirs[name]
-    return name
 
 
 def unique(name: str, used_names: set[str]) -> str:

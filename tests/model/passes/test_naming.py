@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto
+from tvm import relax
 
 import pipeline
 from pipeline.errors import ModelError
+from pipeline.model.imported_model import ImportedModel
+from pipeline.model.passes.normalise import clean
 from tests.support.onnx_models import (
     IMAGE,
     KERNEL,
@@ -25,6 +30,8 @@ from tests.support.onnx_models import (
     save,
     weights,
 )
+from tests.support.relax_models import module
+from tests.support.time_limits import time_limit
 
 
 def test_an_identity_as_output_has_the_output_s_name(tmp_path: Path) -> None:
@@ -127,3 +134,20 @@ def test_a_model_that_computes_nothing_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [node("Relu", "x", "unused")], {"x": (2,)}, ["x"])
     with pytest.raises(ModelError, match="no operator that an output depends on"):
         pipeline.read(path)
+
+
+@pytest.mark.parametrize("names", [("t", "t"), ("t", "u", "t")], ids=["copy", "copy of a copy"])
+def test_two_variables_of_one_name_are_refused(names: tuple[str, ...]) -> None:
+    """A frontend's mistake, which had the names followed for ever."""
+    variables = []
+
+    def make(emit: Callable[..., Any], x: Any) -> Any:
+        variables.append(emit(relax.op.exp(x)))
+        variables.extend(emit(variables[-1]) for _ in names[1:])
+        return emit(relax.op.negative(variables[-1]))
+
+    x = {"x": np.zeros((2, 3), np.float32)}
+    relax_module = module(x, make)
+    model = ImportedModel("m", relax_module, ("y",), dict(zip(variables, names, strict=True)))
+    with time_limit(20), pytest.raises(ModelError, match=r"'[tu]' is a copy of itself"):
+        clean(model)
