@@ -15,5 +15,5 @@ def test_a_name_leads_to_a_tensor() -> None:
 
 @pytest.mark.parametrize("aliases", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "b", "b": "c", "c": "b"}])
 def test_a_name_that_leads_back_to_itself_is_refused(aliases: dict[str, str]) -> None:
-    with pytest.raises(ModelError, match="tensor '[abc]' is a copy of itself"):
+    with pytest.raises(ModelError, match=r"tensor '[abc]' is a copy of itself"):
         follow("a", aliases)
