@@ -28,7 +28,7 @@ def build(output: Path, processors: Sequence[str] = PROCESSORS, downloads: Path 
     output : Path
         Folder for the wheels.
     processors : sequence of str
-        Those to build the runtime's wheel for.
+        Processors to build the runtime's wheel for.
     downloads : Path
         Folder where TVM's wheels are kept, of 100 MB each.
     """

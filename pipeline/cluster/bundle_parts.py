@@ -48,7 +48,7 @@ def read_parts(bundle: Bundle | Path, require_signature: Path | None = None) -> 
     Parameters
     ----------
     bundle : Bundle or Path
-        One in memory is saved for that, to a folder that is gone afterwards.
+        Bundle to load; one in memory is saved for that, to a folder that is gone afterwards.
     require_signature : Path, optional
         The file of those of whom one must have signed the bundle in a folder.
 

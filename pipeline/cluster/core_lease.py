@@ -40,7 +40,7 @@ def lease_cores(requested: Sequence[int], folder: Path | None = None) -> CoreLea
     Parameters
     ----------
     requested : sequence of int
-        Those of a plan, which may be for another machine.
+        Cores of a plan, which may be for another machine.
     folder : Path, optional
         Folder in which the processes of this user and machine lock them.
     """

@@ -65,7 +65,7 @@ class ReplicaState:
     frames, losses : int
         Frames that it has answered, and how often it was lost.
     offset_s, shortest_s : float
-        This process's clock less that of the replica, by the answer that was on its way for the shortest time.
+        Difference of this process's clock from that of the replica, and the time of the shortest answer, which gave it.
     """
 
     number: int

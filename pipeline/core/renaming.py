@@ -18,7 +18,7 @@ def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     Raises
     ------
     TypeError
-        When the function is called with an old one.
+        If the function is called with an old name.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -20,7 +20,7 @@ class Quantization:
     ----------
     tensor : str
     scale : tuple of float
-        One for all, or one for each position along `axis`.
+        Scale for all, or one for each position along `axis`.
     zero_point : tuple of int
         Zero points, as many as scales.
     axis : int

@@ -74,7 +74,7 @@ class DemoResult:
         The unsplit model on one core, and on all cores if there are several.
     pipelined : DemoVariantResult
     largest_difference, largest_value : float
-        Between the logits of the pipeline and of any other variant, and the largest logit itself.
+        Largest difference between the logits of the pipeline and of any other variant, and the largest logit itself.
     picture : Path
         The timeline.
     """

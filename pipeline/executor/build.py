@@ -90,9 +90,9 @@ def compile_plan(
     ----------
     plan : Plan
     sources : iterable of StageSource
-        One for each of the plan's units.
+        Source for each of the plan's units.
     progress : callable
-        Called with the stage that is built.
+        Function to call with the stage that is built.
     options : CompileOptions
         Compiler options; their numerics hold for stages that have none of their own.
     """

@@ -44,7 +44,7 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     codes : sequence
         The built stage for each stage.
     function : callable
-        Called with an array for each input; returns an array, or several as a sequence or a mapping by name.
+        Function of an array for each input; returns an array, or several as a sequence or a mapping by name.
     inputs, outputs : sequence of TensorSpec or str
         Tensors that it reads and makes; a name alone stands for an existing tensor.
     name : str

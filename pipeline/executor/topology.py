@@ -25,7 +25,7 @@ class Cache:
     level : int
     nbytes : int
     cores : tuple of int
-        Those that share it.
+        Cores that share it.
     """
 
     level: int

@@ -26,7 +26,7 @@ class Region:
         True if values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
         packed bytes.
     order : tuple of str
-        All tensors that operators of the graph make, as they do.
+        Tensors that operators of the graph make, in that order.
     """
 
     inputs: Mapping[str, TensorSpec]

@@ -33,7 +33,7 @@ def replace_groups(  # noqa: PLR0913 - all but the first two by keyword
     Parameters
     ----------
     nodes : sequence
-        Each behind those that it reads of.
+        Nodes, each after those that it reads of.
     links : callable
         Takes a node, also one of an island, and returns what it reads and makes.
     seeds : iterable of int

@@ -77,7 +77,7 @@ class FrameStream:
         Raises
         ------
         PipelineError
-            Of the source, of the first frame that failed, or of the sink.
+            If the source, a frame or the sink failed; the first error.
         """
         source_error, was_interrupted = None, False
         try:

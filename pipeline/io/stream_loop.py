@@ -55,9 +55,9 @@ class StreamLoop:
     running : Pipeline
         Closed by whoever opened it, after the loop.
     deliver : callable
-        Called with each frame and its outputs by name.
+        Function to call with each frame and its outputs by name.
     fail : callable
-        Called with the error of each frame that failed; what it raises ends the loop.
+        Function to call with the error of each frame that failed; an error that it raises ends the loop.
     name : str
         Name of the thread.
 

@@ -85,7 +85,7 @@ class CostCache:
     Parameters
     ----------
     folder : Path or None
-        None keeps nothing.
+        Folder of the records; None keeps nothing.
     fresh : bool
         Take nothing that was measured before, and write over it.
     """
@@ -153,7 +153,7 @@ def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
     Parameters
     ----------
     device : Device
-        One of another machine with its target.
+        Device; one of another machine with its target.
     cores : int
         Cores in use.
     """

@@ -68,7 +68,7 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     Parameters
     ----------
     cache : CostCache, optional
-        Another place than the user's cache.
+        Cache in place of the user's.
     sampling : Sampling, optional
         Number and length of the streams of each plan.
     stream : callable, optional

@@ -37,7 +37,7 @@ class GroupTimes(NamedTuple):
     Attributes
     ----------
     isolated : list of float
-        Nothing else runs on the device.
+        Seconds while nothing else runs on the device.
     contended : list of float
         Seconds while its other cores are busy with frames of the same model, as in a pipeline or by replicas: they
         share the memory, and often a cache.  The same as `isolated` if it has none.

@@ -78,7 +78,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     fresh : bool
         Measure again what is in the cache.
     cache : CostCache, optional
-        Another place than the user's cache.
+        Cache in place of the user's.
     refusals : mapping of str to mapping of int to str, optional
         Groups that a device does not run, of `pipeline.measure.refusals`; nothing with them is built for it.
     sampling : Sampling, optional

@@ -34,7 +34,7 @@ class Island:
     Attributes
     ----------
     tensor : str
-        One that it makes, and others read.
+        Tensor that it makes, and others read.
     operators : tuple of str
         Kinds of the model's operators, with the names of their nodes or results.
     reason : str

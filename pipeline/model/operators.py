@@ -23,7 +23,7 @@ class OperatorKind:
         Part in fusion: ``"elementwise"``, ``"broadcast"``, ``"injective"``, ``"reduction"``, ``"anchor"`` (each of its
         results is computed from many values, and what follows it element by element joins it) or ``"opaque"``.
     family : str
-        One of `pipeline.core.board.board_checks.FAMILIES`: operators that reach a similar share of a device's rates,
+        Family of `pipeline.core.board.board_checks.FAMILIES`: operators that reach a similar share of a device's rates,
         and that devices can run or not.
     operations : callable
         Returns the floating-point operations of a call; a multiply and an add count as two.

@@ -43,7 +43,7 @@ class StagePrediction:
     Attributes
     ----------
     interval_s : float
-        Between two frames, all replicas together.
+        Seconds between two frames, all replicas together.
     seconds : float
         Seconds of one frame, in the slowest replica.
     """
@@ -60,7 +60,7 @@ class Prediction:
     Attributes
     ----------
     interval_s : float
-        Between two frames.
+        Seconds between two frames.
     latency_s : float
         Longest latency of one frame when nothing waits: where replicas differ, in the slowest one.
     queued_latency_s : float

@@ -15,7 +15,7 @@ class SharedRate(Generic[Item]):
     Attributes
     ----------
     version : int
-        Another one after each change, which makes an earlier `next_time` void.
+        Number that changes with each change, which makes an earlier `next_time` void.
     """
 
     def __init__(self, per_s: float) -> None:

@@ -21,7 +21,7 @@ def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> Scale
     Returns
     -------
     ScaleLimits or None
-        None if the scales may be any.
+        Limits, or None if the scales may be any.
 
     Raises
     ------

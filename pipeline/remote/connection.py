@@ -57,8 +57,8 @@ class Connection:
     Raises
     ------
     DeviceLost
-        From every call, if the server cannot be reached, refuses, gives no sign of life for the address's `timeout`,
-        or is gone.  The connection is of no use then.
+        If the server cannot be reached, refuses, gives no sign of life for the address's `timeout`, or is gone.  The
+        connection is of no use then.
     """
 
     def __init__(self, address: Address) -> None:

@@ -52,7 +52,7 @@ class Entrance:
         Offer to their sessions.
     limits : SessionLimits
     tls : ServerTls, optional
-        Without it connections are not encrypted, and all clients are let in.
+        Certificates; without them connections are not encrypted, and all clients are let in.
     rate_limit : RateLimit, optional
         Upper bound on attempts of an address.
     """

@@ -153,9 +153,9 @@ class Place:
     stages : SharedStages
         Stages to run.
     session : PoolSession or None
-        None as long as there is no session for it yet.
+        Session of it; None as long as there is none yet.
     run : TimedRun or None
-        While the frame's time is limited.
+        Run while the frame's time is limited.
     hangs : bool
         True if the frame took too long, and its session was broken off.
     """
@@ -186,7 +186,7 @@ class Turn:
     ----------
     stages : SharedStages
     avoid : Member or None
-        The one that has failed with the frame.
+        Member that has failed with the frame.
     place : Place or None
         Place that it was given.
     """

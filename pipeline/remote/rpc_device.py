@@ -42,8 +42,8 @@ class RpcConnection:
     Raises
     ------
     DeviceLost
-        From every call, if the server cannot be reached, a call takes longer than the address's `timeout`, or the
-        server is gone.  The connection is of no use then.
+        If the server cannot be reached, a call takes longer than the address's `timeout`, or the server is gone.  The
+        connection is of no use then.
     """
 
     def __init__(self, address: Address) -> None:

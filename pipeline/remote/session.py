@@ -47,7 +47,7 @@ class SessionLimits(NamedTuple):
     progress_s : float
         Seconds for the next step of a message that a client has begun, or of taking its results.
     idle_s : float
-        Without saying anything, after which they make room if somebody else comes and there is none.
+        Seconds of silence after which they make room if somebody else comes and there is none.
     """
 
     greeting_s: float = 10.0

@@ -69,9 +69,9 @@ class Wire(Generic[Message]):
     Raises
     ------
     OSError
-        From every call: if the other side has gone, or the time limit has passed.
+        If the other side has gone, or the time limit has passed; from every call.
     MalformedMessage
-        From calls that receive.
+        If a received message is not one of this protocol.
     """
 
     def __init__(self, connection: socket.socket, incoming: Any, largest_head: int = LARGEST_HEAD) -> None:

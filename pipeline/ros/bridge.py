@@ -126,7 +126,7 @@ class Bridge(Closable):
     decode : callable
         Makes a `BridgeRequest` of a message; may raise `InputError`.
     publish : callable
-        Called with each `BridgeAnswer`, in the order of the messages, one at a time.
+        Function to call with each `BridgeAnswer`, in the order of the messages, one at a time.
     report : callable
         Function to call with each message that was refused, frame that failed, and answer that could not be sent.  They
         end alone.

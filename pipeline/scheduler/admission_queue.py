@@ -62,7 +62,7 @@ class AdmissionQueue:
     unbuilt_frames : list of Frame
         Submitted frames that wait for a build, and then for their place in the queue.
     on_unbuilt_change : callable
-        Called, under the lock, when a frame has left `unbuilt_frames`.
+        Function to call, under the lock, when a frame has left `unbuilt_frames`.
     """
 
     def __init__(self, admission: Admission, ledger: Ledger, capacity: Callable[[], int]) -> None:

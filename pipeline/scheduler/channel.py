@@ -112,7 +112,7 @@ class EntryChannel(Channel[Item]):
     capacity : int
         Items that may wait, as for `Channel`.
     made_room : callable
-        Called by a reader that has made room.
+        Function for readers to call when they have made room.
 
     Attributes
     ----------

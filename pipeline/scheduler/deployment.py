@@ -56,7 +56,7 @@ class Deployment:
     group : WorkerGroup
         The workers.
     counters : dict of str to list of StageCounters
-        Those of each stage's workers.
+        Counters of each stage's workers.
     is_given_up : bool
         True if its workers hang, and nobody waits for them.
 
@@ -273,9 +273,9 @@ class Deployments:
     Attributes
     ----------
     current : Deployment
-        The one that new frames go through.
+        Deployment of new frames.
     former : list of Deployment
-        Those that have frames in them still.
+        Deployments that still have frames in them.
     retired_counters : dict of str to StageCounters
         Counts of the workers of former deployments, by stage.
     """

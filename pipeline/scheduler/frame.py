@@ -50,7 +50,7 @@ class FrameFuture(Future[Any]):
     timestamp : float
         Time of capture, as the caller gave it; else `time.time` at submission.
     metadata : object
-        Whatever the caller gave.
+        Metadata of the caller.
     frame : Frame or None
         Frame of the future, as long as that is on its way; the scheduler's own.
     """
@@ -188,7 +188,7 @@ class Frame:
     deployment : Carrier
         The workers that it goes through, also after `swap` has brought others.
     tensors : list
-        One place for each slot of the wiring, the model inputs filled in; taken over.
+        Place for each slot of the wiring, the model inputs filled in; taken over.
     caller_arrays : sequence of ndarray
         Arrays among them that still belong to the caller.
     joins : mapping of int to int

@@ -95,7 +95,7 @@ class FrameCalls:
         Parameters
         ----------
         frames : iterable
-            Each as for `submit`.
+            Frames, each as for `submit`.
         timeout : float, optional
             Seconds to wait for each place and each result.
         copy : bool
@@ -131,7 +131,7 @@ class FrameCalls:
         Parameters
         ----------
         frames : asynchronous iterable or iterable
-            Each as for `submit`; taken only as the pipeline has places.
+            Frames, each as for `submit`; taken only as the pipeline has places.
         copy : bool
             True copies the inputs, as for `submit`.
         """

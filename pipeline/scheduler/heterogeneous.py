@@ -81,9 +81,9 @@ class HeterogeneousRuntime(NumberedRuntime):
     Attributes
     ----------
     wait : callable
-        Called with what waits for a borrowed device; a worker with a time limit stops its clock meanwhile.
+        Function to call with a wait for a borrowed device; a worker with a time limit stops its clock meanwhile.
     times : list of StepTimes
-        Those of the newest run.
+        Times of the newest run.
     """
 
     def __init__(self, plan: Plan, stage: StagePlan, create: Callable[..., DeviceRuntime], turns: DeviceTurns) -> None:

@@ -42,9 +42,9 @@ class Ledger:
     Parameters
     ----------
     on_departure : callable
-        Called when a frame has left, under `lock`.
+        Function to call when a frame has left, under `lock`.
     on_room : callable
-        Called, without the lock, when frames have left, before their futures end.
+        Function to call, without the lock, when frames have left, before their futures end.
 
     Attributes
     ----------

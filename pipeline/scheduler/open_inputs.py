@@ -35,7 +35,7 @@ class OpenInputCheck(InputCheck):
     Parameters
     ----------
     builds : sequence of Build
-        They have inputs of the same names, dtypes and ranks.
+        Builds with inputs of the same names, dtypes and ranks.
     shapes : OpenShapes
     """
 
@@ -57,7 +57,7 @@ class OpenInputCheck(InputCheck):
         Raises
         ------
         InputError
-            As `InputCheck.accept` does.
+            If `InputCheck.accept` raises it.
         UnknownSize
             If no build takes the frame's size.
         """

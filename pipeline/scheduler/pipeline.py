@@ -72,7 +72,7 @@ class Pipeline(FrameCalls, LifeCycle):
         Seconds after which a thread that is busy in Python hands over the interpreter, as long as the pipeline is
         open: for the whole process; see `pipeline.scheduler.switch_interval`.
     shapes, more, checksum : OpenShapes, sequence of Build, str
-        Those of a bundle, beside its `plan` and `codes`.
+        Shapes, further sizes and checksum of a bundle, beside its `plan` and `codes`.
 
     Raises
     ------

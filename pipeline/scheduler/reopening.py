@@ -22,7 +22,7 @@ class Reopening:
     limit : float
         Seconds.
     on_late : callable
-        Called, in a thread of its own, when they are over.
+        Function to call, in a thread of its own, when they are over.
     """
 
     def __init__(self, limit: float, on_late: Callable[[], None]) -> None:

@@ -34,8 +34,8 @@ class SwitchInterval:
     Parameters
     ----------
     seconds : float or None
-        None leaves it alone.  Of several that are in use at once the shortest counts; what was set before the first
-        of them comes back after the last.
+        Switch interval; None leaves it alone.  Of several that are in use at once the shortest counts; the interval
+        before the first of them comes back after the last.
     """
 
     def __init__(self, seconds: float | None) -> None:

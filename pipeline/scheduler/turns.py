@@ -62,7 +62,7 @@ class Loan:
     frame : int
         Number of the frame that it is for.
     wait : callable
-        Called with what waits for the device.
+        Function to call with a wait for the device.
 
     Attributes
     ----------

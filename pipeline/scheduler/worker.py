@@ -57,7 +57,7 @@ class Worker:
     given_up : bool
         True if the device did not come back in time: the thread ends when it does, and touches nothing.
     departure : Latch
-        Set when the worker has ended, or has been given up and replaced.
+        Latch that is set when the worker has ended, or has been given up and replaced.
     opened_s : float
         Seconds that its device took to be there.
     """

@@ -32,17 +32,17 @@ class WorkerContext:
     watchdog : Watchdog or None
         Whom to tell of runs that have a limit.
     on_room : callable
-        Called when there is room in front of a first stage.
+        Function to call when there is room in front of a first stage.
     withdraw : callable
         Ends a frame that no stage has taken up, with an error.
     on_finish : callable
-        Called with each frame that all stages are done with.
+        Function to call with each frame that all stages are done with.
     on_failure : callable
-        Called with each frame that a stage failed on, and the error.
+        Function to call with each frame that a stage failed on, and the error.
     stop : callable
         Ends the pipeline with an error.
     on_break : callable
-        Called with the error of a worker that broke.
+        Function to call with the error of a worker that broke.
     turns : DeviceTurns
         Turns of borrowed devices.
     worker_threads : set of int
@@ -85,15 +85,15 @@ class Assignment:
     inbox : Channel
         Frames that wait for the stage, with the time they came.
     pass_on : callable
-        Called with each frame when the stage is done with it; may wait for places.
+        Function to call with each frame when the stage is done with it; may wait for places.
     cores : tuple of lock
-        One for each host core that another stage uses too, in the order of the cores; held while the stage runs.
+        Lock for each host core that another stage uses too, in the order of the cores; held while the stage runs.
     limit : float
         Seconds that a run may take, 0 if it has no limit.
     counters : StageCounters
         Counters of the finished work.
     turns : Turns or None
-        Those with the stage's device, if steps of other stages borrow it.
+        Turns with the stage's device, if steps of other stages borrow it.
     """
 
     context: WorkerContext

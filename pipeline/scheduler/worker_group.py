@@ -22,9 +22,9 @@ class WorkerGroup:
     Attributes
     ----------
     workers : list of Worker
-        Those that are at work.
+        Workers that are at work.
     given_up : list of Worker
-        Those whose device did not come back in time.
+        Workers whose device did not come back in time.
     """
 
     def __init__(self, context: WorkerContext) -> None:

@@ -86,7 +86,7 @@ class Station:
     work : sequence of Work
         Work of each replica.
     on_departure : callable
-        Called when a frame has left the queue.
+        Function to call when a frame has left the queue.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ class Graph:
     operators : tuple of Operator
         Operators in topological order, those that fuse side by side.
     tensors : mapping of str to TensorSpec
-        All tensors but constants.
+        Tensors but for constants.
     aliases : mapping of str to str
         Tensor in place of each folded name of the model.
     kernels : mapping

@@ -120,7 +120,7 @@ def call_in_time(
     ends : callable
         Signal to give up at once.
     discard : callable
-        Called with a result that comes too late, in the other thread.
+        Function to call with a result that comes too late, in the other thread.
 
     Raises
     ------

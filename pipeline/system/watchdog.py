@@ -19,7 +19,7 @@ class TimedRun:
     start_s, deadline_s : float
         Seconds of `time.monotonic`.
     expire : callable
-        Called in the watchdog's thread, with the run, once the deadline has passed.
+        Function to call in the watchdog's thread, with the run, once the deadline has passed.
     """
 
     start_s: float

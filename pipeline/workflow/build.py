@@ -60,9 +60,9 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     connect : mapping of str to str, optional
         Connections of several models, as for `pipeline.chain`.
     board : Board or str
-        Without a plan, what it shall run on.
+        Board to run on, without a plan.
     devices : sequence of str, optional
-        Without a plan, the board's device for each stage.
+        Board's device for each stage, without a plan.
     sizes : sequence of mapping of str to (int, range or str)
         Sizes of an open model to build for beside the plan's own, such as ``[{"N": 16}, {"N": 32}]``, or ranges of
         them, such as ``[{"N": "1..8"}]`` or ``[{"N": range(1, 9)}]``.  Parameters that are the same for all are kept

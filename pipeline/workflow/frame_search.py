@@ -27,7 +27,7 @@ class FrameTrial:
     Attributes
     ----------
     frame : TrialFrame, optional
-        None if the model takes no random frame.
+        Frame; None if the model takes no random frame.
     outputs : mapping of str to numpy.ndarray, optional
         Outputs of the unsplit model.
     unverified : str

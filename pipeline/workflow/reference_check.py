@@ -121,7 +121,7 @@ class ReferenceCheck:
         Parameters
         ----------
         outputs : mapping of str to numpy.ndarray
-            All tensors of a frame, also its inputs.
+            Tensors of a frame, also its inputs.
         expected : mapping of str to numpy.ndarray
             The unsplit model's outputs.
         """

@@ -48,7 +48,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     trials : int
         Kernels to measure, of all operators together.
     seconds : float
-        After so long, no more are begun.
+        Seconds after which no more are begun.
     seed : int
     bench : TrialBench, optional
         Bench that measures; by default a process on the stage's own cores.

@@ -34,7 +34,7 @@ class UpdateCounts:
     Attributes
     ----------
     applied, refused, rolled_back : int
-        Those that are, or were, at work; that never were; and that were for some frames.
+        Versions that are, or were, at work; that never were; and that were for some frames.
     """
 
     applied: int = 0
@@ -62,12 +62,12 @@ class Updater:
     bundle : Bundle
         Bundle that it runs.
     folder : Path
-        Each folder in it with a manifest is a version; the newest ones come last.
+        Folder whose folders with a manifest are versions; the newest ones come last.
     load : callable
         Returns the bundle at a path, or raises `PipelineError`.
     options : UpdateOptions
     record : callable
-        Called with the path of a version that has come to stay.
+        Function to call with the path of a version that has come to stay.
     interval_s : float
         Seconds between two looks.
     """

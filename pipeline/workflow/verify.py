@@ -27,7 +27,7 @@ class Verification:
     reference : str
         The library that the model was compared with; or its other kernels, where those are closer.
     largest_error, largest_value : float
-        Over all outputs of the worst frame; values that are not finite do not count.
+        Largest error and value over all outputs of the worst frame; values that are not finite do not count.
     relative : float
         The largest error of any output, as a share of that output's largest value.
     tolerance : float

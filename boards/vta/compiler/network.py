@@ -64,7 +64,7 @@ class TensorLocation:
     Attributes
     ----------
     shape : tuple of int
-        Without the channels that fill up the last block.
+        Shape without the channels that fill up the last block.
     address : int
         The byte address of its first element, packed.
     """

@@ -143,7 +143,7 @@ class _Loops(Instruction):
     Attributes
     ----------
     reset_reg : bool
-        Set ACC to 0 instead; only GEMM heeds it.
+        True sets ACC to 0 instead; only GEMM heeds it.
     uop_bgn, uop_end : int
         The micro-ops, without that at `uop_end`.
     iter_out, iter_in : int

@@ -85,7 +85,7 @@ def read(data: bytes, arrays: Mapping[str, npt.NDArray[Any]], stage: StagePlan, 
     data : bytes
         Output of `Artifact.export_library`.
     arrays : mapping of str to numpy.ndarray
-        Those of `Artifact.arrays`.
+        Arrays of `Artifact.arrays`.
     stage : StagePlan
         The stage, whose tensors these must be.
     config : Config

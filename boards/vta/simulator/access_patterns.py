@@ -33,9 +33,9 @@ class MatrixProduct:
     Attributes
     ----------
     dst : int64[p]
-        All different, unless `repeats`.
+        Elements of ACC, all different, unless `repeats`.
     src : int64[p, r]
-        One column for each weight element.
+        Elements of INP, a column for each weight element.
     wgt : int64[r]
         The weight elements.
     repeats : bool

@@ -29,7 +29,7 @@ class Violation:
     Attributes
     ----------
     kind : str
-        One of `KINDS`.
+        Kind, one of `KINDS`.
     index : int
         The instruction; -1 for a program without any.
     instruction : str

@@ -28,7 +28,7 @@ class Conflict:
     memory_name : str
         The memory.
     element : int
-        One that both touch.
+        Element that both touch.
     wrote : bool
         True if the earlier one wrote.
     """

@@ -56,7 +56,7 @@ class DeviceKind:
     has_islands : bool
         Operators in its stages may be computed by the model's own runtime, see `pipeline.core.packed_model`.
     detectable : bool
-        This machine can be searched for it; see `DeviceRuntime.detect`.
+        True for kinds that this machine can be searched for; see `DeviceRuntime.detect`.
     target_kind : str
         Name of its targets, where that is not the kind's.
     efficiency : mapping of str to float

@@ -86,7 +86,7 @@ class FusedGroup:
     ----------
     placeholder : Placeholder
     operands : list of buffers
-        Those that the placeholder reads.
+        Operands of the placeholder.
     result : buffer
         The last parameter.
     target : buffer

@@ -30,7 +30,7 @@ class Epilogue:
     loads : list
         Values that they load.
     sources : list of buffer
-        Those that are read at the element's own place.
+        Buffers that are read at the element's own place.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class ScheduleSearch:
     Parameters
     ----------
     function : tvm.tirx.PrimFunc
-        Without a schedule.
+        Function without a schedule.
     target : tvm.target.Target
     cores : int
     seed : int

@@ -31,7 +31,7 @@ class Budget:
     trials : int
         Schedules to measure, of all functions together.
     seconds : float
-        After so long, no more are begun.
+        Seconds after which no more are begun.
     """
 
     trials: int

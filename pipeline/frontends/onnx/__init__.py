@@ -55,7 +55,7 @@ def from_object(model: Any, shapes: Shapes, *, fallback: bool = True) -> Importe
     Raises
     ------
     ModelError
-        As for a file, and if the model's tensors lie in data files or it has 2 GiB or more.
+        If a file would raise it, the model's tensors lie in data files, or it has 2 GiB or more.
     """
     path = _memory_path(model)
     copy, data = _parse(path, lambda: external_data.from_object(path, model), "export it again")

@@ -47,7 +47,7 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
     Parameters
     ----------
     fixed : bool
-        All extents are numbers, or have to become such.
+        True if all extents are numbers, or have to become such.
 
     Raises
     ------

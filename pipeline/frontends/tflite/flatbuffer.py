@@ -50,7 +50,7 @@ class TensorScale:
     Attributes
     ----------
     scales : numpy.ndarray
-        One, or one for each position along `axis`; float32.
+        Scale for all, or one for each position along `axis`; float32.
     zero_points : numpy.ndarray
         Zero points, as many as scales; int64.
     """
@@ -145,7 +145,7 @@ class TfliteOperator:
     kind : str
         Kind in the words of the schema, such as ``"CONV_2D"``; of a custom operator with its own name behind.
     inputs : tuple of TfliteTensor or None
-        None where an optional one is missing.
+        Inputs; None where an optional one is missing.
     table : tflite.Operator
         The flatbuffer's part.
     """

@@ -29,7 +29,7 @@ def replace_by_islands(
     Parameters
     ----------
     operators : sequence of TfliteOperator
-        All that an output depends on.
+        Operators that an output depends on.
     reasons : mapping of int to str
         Reasons of the operators that have to be in an island, by their position in `operators`.
     """

@@ -55,7 +55,7 @@ class Callback(Sink):
     Parameters
     ----------
     function : callable
-        Called with a `FrameResult`, in one thread, in order.
+        Function of a `FrameResult`, called in one thread, in order.
     """
 
     def __init__(self, function: Callable[[FrameResult], object]) -> None:

@@ -23,7 +23,7 @@ class JsonLines(Sink):
     Parameters
     ----------
     path : Path, optional
-        Without it, lines go to standard output.
+        File to write; without it, lines go to standard output.
     """
 
     def __init__(self, path: Path | None = None) -> None:

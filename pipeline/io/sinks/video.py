@@ -152,7 +152,7 @@ def as_picture(array: Any) -> np.ndarray | None:
     Parameters
     ----------
     array : array
-        One picture, channels first or last: bytes, or floats from 0 to 1.
+        Picture, channels first or last: bytes, or floats from 0 to 1.
     """
     picture: Any = np.asarray(array)
     picture = picture[0] if picture.ndim == 4 and len(picture) == 1 else picture

@@ -25,7 +25,7 @@ class ReconnectingSource(FrameSource):
     notice : callable
         Function to call with events.
     pause_s : float
-        Between two attempts.
+        Seconds between two attempts.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def name_bindings(
     Parameters
     ----------
     bindings : sequence of Binding
-        They are renamed in place.
+        Bindings to rename in place.
     equal_names, successors : mapping of str to str
         Substitutes of names without a binding, which may have none either: of the same value, or of a value that comes
         after it.

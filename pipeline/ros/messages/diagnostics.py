@@ -27,7 +27,7 @@ class Condition:
     ----------
     counts : Counts
     statistics : Statistics or None
-        None before the first message.
+        Statistics; None before the first message.
     trouble : str
         The newest error.
     """

@@ -64,7 +64,7 @@ class MessageField:
     kind : str
         A key of `DTYPES` or of `DEFINITIONS`, or ``"string"``.
     count : int or None
-        None for one value, 0 for a sequence, else the length of an array.
+        Number of values: None for one value, 0 for a sequence, else the length of an array.
     """
 
     name: str

@@ -40,7 +40,7 @@ class GoalSearch:
     Attributes
     ----------
     goal : str
-        One of `pipeline.split.planning.problem.goals.OBJECTIVES`.
+        Goal of `pipeline.split.planning.problem.goals.OBJECTIVES`.
     fps : float or None
         Frames per second that have to be kept.
     replicas : bool

@@ -77,7 +77,8 @@ def instruction_table(program: VtaProgram) -> Numbers | None:
     Returns
     -------
     int64[n, WIDTH] or None
-        None where something is wrong, or so odd that only the careful simulation can tell what it is.
+        Rows of the instructions; None where something is wrong, or so odd that only the careful simulation can tell
+        what it is.
     """
     clocks = serial_clocks(program.instructions)
     if clocks is None:

@@ -35,7 +35,7 @@ class ColumnPacking:
     Parameters
     ----------
     source : buffer
-        One-dimensional.
+        Buffer of one dimension.
     strides : (int, int)
         Elements from one row to the next, and from one column to the next; one of them is 1.
     target : buffer

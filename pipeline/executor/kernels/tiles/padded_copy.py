@@ -22,7 +22,7 @@ class PaddedRows:
     Attributes
     ----------
     buffer : buffer
-        One-dimensional.
+        Buffer of one dimension.
     line : int
         Elements from one row to the next.
     statements : list

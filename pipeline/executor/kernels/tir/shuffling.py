@@ -57,7 +57,7 @@ def block(  # noqa: PLR0913, PLR0917 - where both sides are
     Parameters
     ----------
     source : buffer
-        One-dimensional.
+        Buffer of one dimension.
     first : expression
         Offset of the block.
     line : int

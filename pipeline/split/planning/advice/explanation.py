@@ -62,7 +62,7 @@ class StageForecast:
     compute_s, enter_s, leave_s : float
         Seconds of one frame: computing, and its tensors coming in and going out.
     interval_s : float
-        Between two frames.
+        Seconds between two frames.
     memory_bytes : int
         Parameters, working tensors and waiting frames, of all replicas.
     memory_share : float or None
@@ -112,7 +112,7 @@ class Explanation:
     Attributes
     ----------
     interval_s : float
-        Between two frames.
+        Seconds between two frames.
     latency_s : float
         Longest latency of one frame when nothing waits: where replicas differ, in the slowest one.
     joules : float or None
@@ -124,7 +124,7 @@ class Explanation:
         Share of the bound by which the fastest plan takes longer that was found; if it is not 0, the bound is not
         tight.
     relaxed_s : float
-        One that none could beat even if work could be cut anywhere and nothing had to be moved.
+        Interval that none could beat even if work could be cut anywhere and nothing had to be moved.
     bottleneck : str
         Limit of the pace, as `pipeline.prediction.predict.Prediction` calls it: a stage, or a shared resource.
     loads : mapping of str to float

@@ -60,7 +60,7 @@ def worker_mixes(problem: Problem, worker: Choice, processors: Sequence[int], mo
     Parameters
     ----------
     worker : Choice
-        One worker on the fastest cores.
+        Worker on the fastest cores.
     processors : sequence of int
         Processors whose cores may be other workers' own.
     most_units : int

@@ -33,7 +33,7 @@ def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Seq
     Parameters
     ----------
     downsets : sequence of int
-        None before one that it contains; the first is empty, the last has all groups.
+        Downsets, none before one that it contains; the first is empty, the last has all groups.
     """
     members = dag.membership(downsets)
     devices = [processor.device for processor in board_processors(board)]

@@ -18,7 +18,7 @@ class SpanTimes:
     Attributes
     ----------
     positions : tuple of int
-        Between groups, where stages may begin and end; the ends of the chain are the first and the last one.
+        Positions between groups, where stages may begin and end; the ends of the chain are the first and the last one.
     seconds : array of float, shape (positions, positions)
         Seconds of the span from the second position to the first one, alone on one core; infinite where it cannot run.
     threads : mapping of int to float
