@@ -28,8 +28,8 @@ def get(name: str) -> Board:
     Raises
     ------
     BoardError
-        If there is no such board; the message lists those that exist.  Or if its file is wrong, or a processor in it is
-        one that TVM does not know.
+        If there is no such board; the message lists those that exist.  A wrong file is an error too, and so is a
+        processor that TVM does not know.
     """
     if name == HOST:
         from pipeline.executor import host

@@ -42,7 +42,7 @@ COMMANDS = (
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
 RUNTIME_COMMANDS = ("devices", "run", "node", "bench", "serve", "service", "vta")
-"""Those of an installation that only runs bundles."""
+"""Commands of an installation that only runs bundles."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,8 +1,8 @@
 """Packed models: operators of the model's own runtime inside a stage.
 
-A stage calls one function of each runtime for all of them, and hands it the operators' model as its first operand:
-bytes, behind their SHA-256.  So they travel with a stage's parameters, wherever those go, and are found again by the
-digest.
+A stage calls one function of each runtime for all such operators, and hands it the operators' model as its first
+operand: bytes, behind their SHA-256.  So they travel with a stage's parameters, wherever those go, and are found again
+by the digest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Packed values: text, sequences, maps and tensors of any shape in fixed bytes.
 
-A frame's tensors have fixed shapes, so that memory, copies and wires are planned once.  What has none travels in a
-vector of bytes that is large enough, and is packed and unpacked where a frame enters and leaves.
+A frame's tensors have fixed shapes, so that memory, copies and wires are planned once.  A value without one travels in
+a vector of bytes that is large enough, and is packed and unpacked where a frame enters and leaves.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def table() -> CoreEstimates:
 def gain(other_target: Any, own_target: Any) -> float:
     """Return the best speedup of a core's own code over another's.
 
-    Of cores that are not in the table the sizes decide that kernels follow from: code that differs counts as faster.
+    For cores that are not in the table, the sizes that determine kernels decide: code that differs counts as faster.
     """
     if rates := table().foreign_code.get(name_of(own_target), {}).get(name_of(other_target)):
         return 1 / min(rates.values())

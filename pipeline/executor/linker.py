@@ -71,7 +71,8 @@ def link(
     Raises
     ------
     BuildError
-        If there is no linker, or it fails; the message has what it printed.  Also if the library would lack a function.
+        If there is no linker, or it fails; the message has what it printed.  A library that would lack a function is an
+        error, too.
     """
     # TVM gives one name as a text, several as a list.
     inputs = [objects] if isinstance(objects, str) else list(objects)

@@ -21,8 +21,8 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
     Parameters
     ----------
     alternative : bool
-        Take the library's other kernels for the same operators, if it has some.  What their results differ by is
-        rounding, and says nothing of a model.
+        Take the library's other kernels for the same operators, if it has some.  Differences between their results are
+        rounding, and say nothing of a model.
     runs : int
         Number of runs; random numbers, and what remains of earlier frames, differ in the last one.
 

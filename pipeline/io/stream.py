@@ -77,7 +77,7 @@ class FrameStream:
         Raises
         ------
         PipelineError
-            If the source, a frame or the sink failed; the first error.
+            If the source, a frame or the sink failed; of frames, the first error counts.
         """
         source_error, was_interrupted = None, False
         try:

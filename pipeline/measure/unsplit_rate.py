@@ -1,7 +1,7 @@
 """Unsplit baseline: the streaming unsplit model, to scale measured groups.
 
-What the scheduler does between two frames counts, as it does in every stream: hardly any of its code is left in the
-caches of a core that has just run a model, so that it takes a twentieth of a model of some milliseconds.
+The scheduler's work between two frames counts, as it does in every stream: hardly any of its code is left in the caches
+of a core that has just run a model, so that it takes a twentieth of a model of some milliseconds.
 """
 
 from __future__ import annotations

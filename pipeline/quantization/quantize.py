@@ -1,4 +1,4 @@
-"""From an ONNX model and frames to a quantised model."""
+"""Quantiser of ONNX models by frames."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def draw_durations(
 ) -> list[list[np.ndarray]]:
     """Return the seconds per frame for every stage and replica.
 
-    What a frame draws does not depend on the order of events, so that two plans can be compared on equal frames.
+    The draws of a frame do not depend on the order of events, so that two plans can be compared on equal frames.
     """
     stage_seconds = []
     for number, stage in enumerate(plan.stages):

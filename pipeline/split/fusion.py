@@ -1,9 +1,9 @@
 """Fusion: operators the compiler fuses into a kernel, never cut apart.
 
-The rules follow the post-dominator scheme of TVM's FuseOps: an operator joins the operator through which
-all its results pass, if everything on the way is computed element by element.  They merge at least what
-TVM merges, so a group may be larger than a kernel, but never smaller.  What one operator of the model was
-taken apart into stays together as well: users know it as one, and a kernel may be written for all of it.
+The rules follow the post-dominator scheme of TVM's FuseOps: an operator joins the operator through which all its
+results pass, if everything on the way is computed element by element.  They merge at least what TVM merges, so a group
+may be larger than a kernel, but never smaller.  The parts of an operator of the model that was taken apart stay
+together as well: users know it as one, and a kernel may be written for all of it.
 
 A group ends where sums become bytes that are then computed with as real numbers, or summed up by the model's next
 operator, although TVM may go on: bytes are the cheapest to send, and an accelerator that has no sigmoid takes the

@@ -19,7 +19,7 @@ _MOST = 8
 """Most groups named in a note."""
 
 Refusals = Mapping[int, str]
-"""From the index of a fused group to the reason why a device does not run it."""
+"""Reasons why a device does not run fused groups, by index."""
 
 
 @dataclass(frozen=True)

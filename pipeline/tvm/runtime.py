@@ -21,8 +21,8 @@ from pipeline.tvm.library import SORTS, library, package_version
 
 registry_lock = threading.RLock()
 """Guard of TVM's table of functions, which has no lock: held by whoever adds to it, or looks a function up by its name.
-TVM's import adds two thousand, loading a library and making a virtual machine look many up. What is done with it
-imports nothing of this project."""
+TVM's import adds two thousand, loading a library and making a virtual machine look many up. Code under it imports
+nothing of this project."""
 
 # A child has a copy of the table, which must not be half written, and nobody who releases another thread's lock.
 os.register_at_fork(

@@ -149,8 +149,8 @@ def make_planner(
 ) -> Planner:
     """Make a planner from estimates or from measured times.
 
-    Devices that other runtimes drive are asked what they run.  What was measured or asked before is taken from the
-    user's cache, unless it is to be `fresh`. Raises `BoardError` if the board is unknown; `PlanError` if a name of
+    Devices that other runtimes drive are asked what they run.  Earlier measurements and answers are taken from the
+    user's cache, unless `fresh` ones are wanted. Raises `BoardError` if the board is unknown; `PlanError` if a name of
     `options.unfused` or `options.pin` is, or pins contradict each other.
     """
     from pipeline.measure.refusals import find_refusals

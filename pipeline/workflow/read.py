@@ -57,7 +57,7 @@ def read(
         A batch that remains open becomes 1, and ``graph.notes`` says so.
     params : mapping, str or Path, optional
         Parameters of a Relay program or Relax module by name: arrays, or a file of ``relay.save_param_dict`` or
-        ``numpy.savez``.  What has no value here is an input of the model.
+        ``numpy.savez``.  A parameter without a value here is an input of the model.
     verify : bool
         Compare with the library that the format belongs to, on random input; see `pipeline.verify`.  That needs the
         graph compiled, which takes longer than reading it; by default it is compared where it is built anyway.

@@ -34,8 +34,8 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     """Search faster kernels for the slowest operators first.
 
     For convolutions and dense layers, which have a rule, those are the rule's own with other tiles; for operators
-    without a rule, schedules of TVM's MetaSchedule.  What is found is kept in `database` at once: an interruption
-    loses nothing, and calling again goes on.  A kernel counts as faster only if it is so inside of its stage;
+    without a rule, schedules of TVM's MetaSchedule.  Results are kept in `database` at once: an interruption loses
+    nothing, and calling again goes on.  A kernel counts as faster only if it is so inside of its stage;
     `pipeline.build` with ``tuning=database`` uses those.
 
     Parameters

@@ -1,1 +1,1 @@
-"""From int8 layers to programs of VTA."""
+"""Compiler from int8 layers to programs of VTA."""

@@ -27,8 +27,8 @@ def link_dependences(works: Iterable[UnlinkedInstruction], sizes: dict[str, int]
     """Return the linked instruction stream, ended by FINISH.
 
     Of two conflicting accesses the later one's instruction waits for the earlier one's, unless other tokens already
-    tell that it is over.  What one module waits for in another only ever becomes later, so that each queue's tokens
-    are taken in the order in which they are given, and no instruction needs two of them.
+    tell that it is over.  The instruction that one module waits for in another only ever becomes later, so that each
+    queue's tokens are taken in the order in which they are given, and no instruction needs two of them.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ _SIZE = 1 << 28
 class SimulatedBoard:
     """Board with a simulated accelerator, as strict as hardware.
 
-    What the processor writes reaches the accelerator only when it is flushed, and the reverse.  A program that
+    Data that the processor writes reach the accelerator only when they are flushed, and the reverse.  A program that
     deadlocks never ends.  A program that does what a board leaves undefined is refused.
 
     Parameters

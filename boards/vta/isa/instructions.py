@@ -112,7 +112,7 @@ class _Transfer(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadInstruction(_Transfer):
-    """From DRAM to a scratchpad; without elements, only passes tokens."""
+    """Transfer from DRAM to a scratchpad; without elements, it only passes tokens."""
 
     opcode: ClassVar[Opcode] = Opcode.LOAD
 
@@ -125,7 +125,7 @@ class LoadInstruction(_Transfer):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreInstruction(_Transfer):
-    """From OUT to DRAM; without elements, only passes tokens."""
+    """Transfer from OUT to DRAM; without elements, it only passes tokens."""
 
     opcode: ClassVar[Opcode] = Opcode.STORE
     memory_type: MemoryType = MemoryType.OUT

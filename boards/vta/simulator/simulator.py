@@ -41,7 +41,7 @@ def simulate(  # noqa: PLR0913 - all but the first two by keyword
 ) -> Result:
     """Execute a program and report its violations.
 
-    What is wrong between modules (races, deadlocks, tokens) does not depend on how they interleave: one run finds it.
+    Faults between modules (races, deadlocks, tokens) do not depend on how they interleave: one run finds them.
 
     Parameters
     ----------

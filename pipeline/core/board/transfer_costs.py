@@ -17,7 +17,7 @@ layout, kernels have one of their own. Cuts in the middle of three networks took
 the stages one after the other over that of the whole model."""
 
 Route = tuple[Device, Device]
-"""From where to where one worker moves a tensor."""
+"""Ends between which one worker moves a tensor."""
 
 
 def enter_route(board: Board, source: Device | None, target: Device) -> Route | None:

@@ -40,7 +40,7 @@ class Flow(Protocol):
 
     @property
     def stages(self) -> Sequence[Reader]:
-        """In order."""
+        """Readers in order."""
 
 
 class StageSet(Flow, Protocol):
@@ -48,7 +48,7 @@ class StageSet(Flow, Protocol):
 
     @property
     def stages(self) -> tuple[StagePlan, ...]:
-        """In order."""
+        """Stages in order."""
 
     @property
     def frames_in_flight(self) -> int:

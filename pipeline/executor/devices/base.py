@@ -90,7 +90,7 @@ class DeviceRuntime(ABC):
     def run_in_turn(self, program: Any, inputs: Sequence[Any], turn: AbstractContextManager[object]) -> Sequence[Any]:
         """Run a loaded stage on a shared device, in its `turn`.
 
-        What a device does not need for itself, such as bringing tensors into its layout, is better done outside.
+        Work that does not need the device, such as bringing tensors into its layout, is better done outside.
         """
         with turn:
             return self.run(program, inputs)

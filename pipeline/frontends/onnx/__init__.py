@@ -42,8 +42,8 @@ _UNKNOWN_NAMES = ("?", "-1", "None")
 def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     """Read an ONNX file with extents or names for symbolic inputs.
 
-    What cannot be imported is left to ONNX Runtime if `fallback` says so and that is installed. Raises `ModelError` if
-    the file is not a valid ONNX model or uses what is not supported; all such operators are named.
+    Operators that cannot be imported are left to ONNX Runtime if `fallback` says so and that is installed. Raises
+    `ModelError` if the file is not a valid ONNX model or uses what is not supported; all such operators are named.
     """
     model, data = _parse(path, lambda: external_data.load(path), "export it again, or check the path")
     return _convert(path, model, data, shapes, fallback=fallback)

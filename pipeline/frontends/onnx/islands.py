@@ -21,8 +21,8 @@ KIND = "Island"
 def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     """Replace nodes by islands, in place, and return these.
 
-    What is connected by tensors whose shape depends on values belongs to one island, since frames have tensors of fixed
-    shapes only.
+    Operators connected by tensors whose shape depends on values belong to one island, since frames have tensors of
+    fixed shapes only.
 
     Parameters
     ----------

@@ -35,8 +35,8 @@ _BLOCKWISE = 2
 def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     """Read a TFLite file; `shapes` may state the inputs' extents.
 
-    What is not converted to just what LiteRT computes is left to LiteRT if `fallback` says so and that is installed.
-    Raises `ModelError` if the file is damaged, or uses what is not supported; all such operators are named.
+    Operators that are not converted to just what LiteRT computes are left to LiteRT if `fallback` says so and that is
+    installed.  Raises `ModelError` if the file is damaged, or uses what is not supported; all such operators are named.
     """
     graph, notes = read_graph(path, shapes)
     with compiler_lock, warnings.catch_warnings():

@@ -152,7 +152,7 @@ def _leaves_open(graph: TfliteGraph) -> bool:
 def _mark_open(graph: TfliteGraph, pending: Collection[int], varying: Collection[int]) -> None:
     """Mark the tensors with value-dependent shapes.
 
-    What an operator makes of an open tensor is open as well, unless it states the shape, or it made the same of two
+    The result of an operator on an open tensor is open as well, unless it states the shape, or it made the same of two
     frames though what it reads was of two shapes.
     """
     for operator in graph.operators:

@@ -97,8 +97,8 @@ def serial_clocks(instructions: Sequence[Instruction]) -> list[tuple[int, ...]] 
     """Return the clocks of `ORDER` for instructions executed serially.
 
     The result is None if that is impossible for want of a token, if a token is left over, or if FINISH is not the last
-    one, the only one, and told that all others are over.  What a module knows is what
-    `simulator.vector_clocks.VectorClocks` says.
+    one, the only one, and told that all others are over.  A module's knowledge is that of
+    `simulator.vector_clocks.VectorClocks`.
     """
     clocks = [[0] * len(HardwareModule) for _ in HardwareModule]
     # By taker: the tokens of the module before it and of the one behind it; None where there is none.

@@ -154,7 +154,8 @@ class ConvLoops:
     def _joined_tiles(self, origin: TileOrigin) -> list[Any]:
         """Loop over tiles with channel blocks inside, two joined.
 
-        Of a loop over blocks alone LLVM would take out what all of them read, more than there are registers for.
+        From a loop over blocks alone, LLVM would take out all that they read in common, which is more than there are
+        registers for.
         """
         width, tile = self._conv.out_width, self._tile
 

@@ -85,8 +85,8 @@ def pack(
 ) -> np.ndarray:
     """Pack weights (out, in, kh, kw) in the kernel's reading order.
 
-    For each group and block of output vectors: blocks of input channels, kh, kw, input channel, output channel.  What
-    lies along the last two may have an `order` of its own.
+    For each group and block of output vectors: blocks of input channels, kh, kw, input channel, output channel.
+    Elements along the last two axes may have an `order` of their own.
     """
     conv, lanes = form.conv, form.lanes
     height, width = conv.kernel

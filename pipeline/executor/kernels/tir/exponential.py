@@ -17,8 +17,8 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 # Minimax for (exp(r) - 1 - r) / r**2 where |r| <= ln(2) / 2; relative error 2e-7 (Cephes, expf).
 _TERMS = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 _WHOLE = 1.5 * 2**23
-"""Rounding constant: a float32 so large that it has no binary places. What is added to it is rounded, and stands in its
-lowest bits."""
+"""Rounding constant: a float32 so large that it has no binary places. A number added to it is rounded, and stands in
+its lowest bits."""
 _MANTISSA_BITS = 23
 
 

@@ -10,7 +10,7 @@ from pipeline.frontends.relay.builder import BindingBuilder
 from pipeline.frontends.relay.operators.common import Converter
 
 _KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 12: "vta", 15: "webgpu"}
-"""From DLPack's number of a kind of device; 12, the accelerators beside TVM (``ext_dev``), had VTA's driver only."""
+"""Device kinds by DLPack's number; 12, the accelerators beside TVM (``ext_dev``), had VTA's driver only."""
 
 
 def _device(attrs: Attributes, virtual: str, number: str) -> str | None:

@@ -10,8 +10,8 @@ why this converter is not for the operator, and is empty if it is:
   ``options``; its tensors have ``shape``, ``dtype``, ``scale`` and ``values`` (of a constant, else None).
 
 The result has to have the dtype and shape of the operator's output, and be what LiteRT computes: of quantised tensors
-bit for bit.  An operator is converted by the first family that has a converter for it without an objection.  What none
-converts is computed by LiteRT, see `pipeline.frontends.tflite.islands`.
+bit for bit.  An operator is converted by the first family that has a converter for it without an objection.  Operators
+that none converts are computed by LiteRT, see `pipeline.frontends.tflite.islands`.
 
 A new operator is one function, and one line in its family's table; a new family is one file, and one line here.
 """

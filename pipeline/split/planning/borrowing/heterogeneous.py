@@ -1,7 +1,7 @@
 """Heterogeneous stages: shortest paths over cores and borrowed devices.
 
-A worker computes items on its own cores and, step by step, on devices that other workers use as well.  What is scarce
-has a price: with one for each second of a borrowed device or of a link, the shortest path uses less of it.
+A worker computes items on its own cores and, step by step, on devices that other workers use as well.  Scarce resources
+have a price: with one for each second of a borrowed device or of a link, the shortest path uses less of it.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ _FORMULA = 1.1
 def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
     """Yield smaller problems with good solutions of this one.
 
-    What the formula says of few workers and of many is off by different shares, so that it cannot compare them: for the
-    rate, each number of workers has a problem of its own.
+    The formula's results for few workers and for many are off by different shares, so that it cannot compare them: for
+    the rate, each number of workers has a problem of its own.
     """
     for part in _parts(problem):
         counts = sorted({choice.replicas for choice in part.choices if choice.paths is not None})

@@ -49,7 +49,7 @@ class Prefix:
 
     @property
     def groups(self) -> list[int]:
-        """Of each stage, its groups as bits."""
+        """Groups of each stage as bits."""
         return [end & ~begin for begin, end in zip((0, *self.ends), self.ends, strict=False)]
 
 

@@ -27,7 +27,7 @@ class Pin:
 
 
 Pins = Mapping[int, Pin]
-"""From the index of a fused group to its pin."""
+"""Pins of fused groups, by index."""
 
 
 def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = None) -> dict[int, Pin]:

@@ -1,8 +1,8 @@
 """Labels: exact search over a chain with shared resources.
 
 A label is what the stages up to a position take: units, their value, and of each limit a sum.  Of the labels at one
-position and border, those are kept that no other one is as good as in everything.  What cannot end within the limits
-and below the ceiling, by the least that the stages behind it take, is dropped.
+position and border, those are kept that no other one is as good as in everything.  A label that cannot end within the
+limits and below the ceiling, by the least that the stages behind it take, is dropped.
 """
 
 from __future__ import annotations

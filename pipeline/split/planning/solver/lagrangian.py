@@ -1,7 +1,7 @@
 """Lagrangian: divisions under limits of sums, by prices.
 
-With a price, a limit's sum is one more cost of each stage, and one search finds the cheapest division.  What that takes
-is also a bound: no division that keeps the limits is cheaper.
+With a price, a limit's sum is one more cost of each stage, and one search finds the cheapest division.  Its cost is
+also a bound: no division that keeps the limits is cheaper.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Lagrangian:
     def feasible(self, stages: StageTable, limits: Sequence[SumLimit], start: Sequence[Segment]) -> Feasibility:
         """Return a division of possible stages within limits, by weighing.
 
-        What a limit weighs grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
+        The weight of a limit grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
 
         Parameters
         ----------
