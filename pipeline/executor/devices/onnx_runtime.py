@@ -11,6 +11,7 @@ from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError, near
 from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order, table_of_options
+from pipeline.executor.stage_source import StageSource
 from pipeline.system.memory import empty
 from pipeline.system.optional import require
 
@@ -50,6 +51,16 @@ class OnnxRuntime(ModelRuntime):
             if name not in available:
                 return f"this ONNX Runtime has no {name!r}; it has {', '.join(available)}{near(name, available)}"
         return ""
+
+    @classmethod
+    def serialize(cls, source: StageSource, device: Device) -> bytes:  # noqa: ARG003 - all take one format
+        """Serialise a stage as a model with guards."""
+        from pipeline.frontends.onnx.guards import add_guards
+
+        model = source.onnx()
+        add_guards(model.graph)
+        serialized: bytes = model.SerializeToString()
+        return serialized
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from onnx import helper
 
 from pipeline.frontends import grouping
+from pipeline.frontends.onnx.guards import add_guards
 from pipeline.frontends.onnx.node_order import links
 from pipeline.frontends.onnx.simplification.tensors import is_external, static_shape, tensor_types, tensors_read
 from pipeline.model.imported_model import Island
@@ -83,6 +84,7 @@ class _IslandWriter:
             [helper.make_value_info(name, self._types[name]) for name in outputs if name in self._types],
             [self._constants[name] for name in read if name in self._constants],
         )
+        add_guards(part)
         # ONNX Runtime may be older than the package that wrote the model, whose version of the file format it refuses.
         version = helper.find_min_ir_version_for(self._opsets, ignore_unknown=True)
         island = helper.make_model(part, opset_imports=self._opsets, ir_version=version)
