@@ -132,7 +132,6 @@ class StageExport:
             outputs=_by_source({spec.name: spec for spec in self._part.outputs}, names),
             outside={names[name] for name in self._graph.tensors.keys() - inner_names if name in names},
             open_ends=open_ends,
-            order=tuple(names.get(name, name) for operator in self._graph.operators for name in operator.outputs),
         )
 
 

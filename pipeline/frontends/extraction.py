@@ -25,15 +25,12 @@ class Region:
     open_ends : bool
         True if values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
         packed bytes.
-    order : tuple of str
-        Tensors that operators of the graph make, in that order.
     """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     outside: Collection[str] = field(default=(), repr=False)
     open_ends: bool = False
-    order: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def ends(self) -> dict[str, TensorSpec]:

@@ -84,15 +84,6 @@ def test_bytes_travel_between_quantised_stages(whole_numbers: Graph) -> None:
     check_equal(whole_numbers, ["q", "first"])
 
 
-def test_a_cut_inside_of_an_operator(whole_numbers: Graph) -> None:
-    """An operator that is taken apart into several has no tensors inside in the file."""
-    names = [name for operator in whole_numbers.operators for name in operator.outputs]
-    inner_name = names[names.index("second") - 2]
-    assert inner_name.startswith("second:")
-    with pytest.raises(BuildError, match=f"no tensor '{inner_name}'; cut behind 'first' instead"):
-        stages(whole_numbers, [inner_name])[0][0].tflite()
-
-
 def test_each_cut_of_a_quantised_file_can_be_exported(tmp_path: Path) -> None:
     """Cuts lie between the file's operators, whose names they have."""
     graph = pipeline.read(byte_convolutions(tmp_path / "m.tflite"))

@@ -23,29 +23,20 @@ class Extractor:
 
     def extract(self, region: Region) -> bytes:
         """Return a file of a region; `NoCounterpart` if the model has no such part."""
-        inputs = [self._tensor(region, name, spec) for name, spec in region.inputs.items()]
-        outputs = [self._tensor(region, name, spec) for name, spec in region.outputs.items()]
+        inputs = [self._tensor(name, spec) for name, spec in region.inputs.items()]
+        outputs = [self._tensor(name, spec) for name, spec in region.outputs.items()]
         operators = [self._graph.operators[number] for number in sorted(self._collect(region, inputs, outputs))]
         specs = [*region.inputs.values(), *region.outputs.values()]
         names = {tensor.number: spec.name for tensor, spec in zip((*inputs, *outputs), specs, strict=True)}
         return self._writer.write_file(operators, inputs, outputs, names)
 
-    def _tensor(self, region: Region, name: str, spec: TensorSpec) -> TfliteTensor:
+    def _tensor(self, name: str, spec: TensorSpec) -> TfliteTensor:
         tensor = self._tensors.get(name)
         if tensor is None:
-            raise NoCounterpart(f"the model has no tensor {name!r}{self._advice(region, name)}")
+            raise NoCounterpart(f"the model has no tensor {name!r}")
         if (tensor.shape, tensor.dtype) != (spec.shape, spec.dtype):
             raise NoCounterpart(f"{name!r} is {tensor.dtype}{list(tensor.shape)} in the model, which is not {spec}")
         return tensor
-
-    def _advice(self, region: Region, name: str) -> str:
-        """Name the nearest tensor of the model in front.
-
-        Quantised operators are taken apart into dozens.
-        """
-        earlier_names = region.order[: region.order.index(name)]
-        own_name = next((name for name in reversed(earlier_names) if name in self._tensors), None)
-        return "" if own_name is None else f"; cut behind {own_name!r} instead, if need be with --allow-unfused"
 
     def _collect(self, region: Region, inputs: Sequence[TfliteTensor], outputs: Sequence[TfliteTensor]) -> set[int]:
         """Return the operators of a region, by number."""
