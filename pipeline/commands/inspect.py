@@ -49,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _operator_table(graph: Graph, seconds: list[float], cuts: list[Cut]) -> Any:
-    """Return a row for each operator; the last of a group has the group's time, and what crosses a cut behind it."""
+    """Return a row for each operator.
+
+    The last operator of a group has the group's time, and the tensors across a cut behind it.
+    """
     parameters = console.amount(graph.parameter_bytes)
     costs = f"{graph.flops / 1e6:.1f} MFLOP, {parameters} of parameters"
     cuts_by_position = {cut.position: cut for cut in cuts}

@@ -42,7 +42,7 @@ class SourceRuntime(NamedTuple):
 
     @property
     def is_installed(self) -> bool:
-        """Whether its package is there."""
+        """True if its package is installed."""
         return is_installed(self.package)
 
     @property

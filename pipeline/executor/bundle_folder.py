@@ -60,7 +60,10 @@ class BundleFolder:
             raise BundleError(f"{title!r}: cannot be read ({error.strerror}); copy the whole bundle again") from None
 
     def content(self, part: BundleFile) -> VerifiedContent:
-        """Return a file of the manifest; `BundleError` if it is missing, or not what the manifest says."""
+        """Return a file of the manifest, or raise `BundleError`.
+
+        A file that is missing or differs from the manifest is an error.
+        """
         name = f"{str(self.path)!r}: part {part.file!r}"
         # The manifest is as little to be trusted as the files: a name with folders in it would lead out of the bundle.
         if Path(part.file).name != part.file or part.file == "..":

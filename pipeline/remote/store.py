@@ -97,7 +97,10 @@ class FileStore:
         return StageContents(_upload(library, stage.library), _upload(arrays, stage.parameters), stage)
 
     def receive(self, part: BundleFile, suffix: str, blocks: Iterable[memoryview]) -> None:
-        """Keep an upload; `BundleError` if it is too large, or not what its SHA-256 says."""
+        """Keep an upload, or raise `BundleError`.
+
+        An upload that is too large or has another SHA-256 is an error.
+        """
         if self.uploads is None or part.nbytes > min(self.largest, self._room):
             raise BundleError(f"a file of {part.nbytes} bytes is more than this server takes")
         with self._lock:

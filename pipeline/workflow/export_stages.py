@@ -123,7 +123,10 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
 
 
 def _stage_format(graph: Graph, name: str) -> Format:
-    """Format of the stages' files by its name, or that of the graph's model if its parts are such files."""
+    """Return the format of the stages' files by name.
+
+    ``"source"`` is the format of the graph's model if its parts are such files, else ONNX.
+    """
     from pipeline import frontends
     from pipeline.frontends import formats
 

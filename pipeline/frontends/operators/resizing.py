@@ -19,7 +19,10 @@ BY_CORNERS = ("align_corners", "tf_crop_and_resize")
 
 @dataclass(frozen=True)
 class ResizedAxis:
-    """One axis; `region` is what ``tf_crop_and_resize`` reads of it, as shares of its extent, 0 if that is symbolic."""
+    """Axis to resize.
+
+    `region` is the part that ``tf_crop_and_resize`` reads, as shares of the extent, which is 0 if it is symbolic.
+    """
 
     number: int
     extent: int
@@ -29,7 +32,7 @@ class ResizedAxis:
 
     @property
     def changes(self) -> bool:
-        """Whether the axis is another one afterwards."""
+        """True if resizing changes the axis."""
         return self.extent != self.size or self.scale != 1 or self.region != (0.0, 1.0)
 
 
