@@ -105,7 +105,7 @@ def pip(python: str | Path) -> list[str]:
 def size_row(distribution: str, processor: str, wheels: Path, scratch: Path) -> Row:
     """Install for a kind of processor, which may be another one than this machine's, and add up the files."""
     folder = scratch / f"{distribution}-{processor}"
-    platforms = [f"--platform=manylinux_{glibc}_{processor}" for glibc in ("2_28", "2_27", "2_17")]
+    platforms = [f"--platform=manylinux_{glibc}_{processor}" for glibc in ("2_28", "2_27", "2_17", "2_12")]
     options = ["--only-binary=:all:", "--no-compile", "--target", str(folder), *platforms]
     subprocess.run([*pip(sys.executable), *options, *wheel_files(wheels, distribution, processor)], check=True)
     sizes = measure(folder)
