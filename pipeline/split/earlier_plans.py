@@ -18,6 +18,9 @@ from pipeline.split.orders import as_ordered
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.unfused import as_planned
 
+_NARROW = ("int8", "uint8", "int16", "uint16")
+"""Dtypes of a product's quantised operands."""
+
 
 def update_plan(plan: Plan, graph: Graph) -> Plan:
     """Return a plan with the graph's operators for their former parts.
@@ -82,6 +85,3 @@ def _candidates(numbers: Mapping[str, int], unit: StagePlan, owners: Mapping[str
         return [end]
     crossing = [spec for spec in unit.outputs if owners.get(spec.name) == operator]
     return [in_front, end] if any(spec.dtype in _NARROW for spec in crossing) else [end, in_front]
-
-
-_NARROW = ("int8", "uint8", "int16", "uint16")

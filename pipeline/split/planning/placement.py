@@ -67,10 +67,9 @@ class Placement:
 
     def _lone(self, stage: StagePlan, part: StageSolution, alternatives: Mapping[str, float]) -> str:
         """Return why no other device runs a stage, or ""."""
-        board = self.timed.board
-        devices = [device for device in board.devices if not device.is_called(stage.device)]
         if alternatives:
             return ""
+        devices = [device for device in self.timed.board.devices if not device.is_called(stage.device)]
         if not devices:
             return "the only device"
         times = np.array([self.timed.seconds(device)[part.begin : part.end] for device in devices])
