@@ -24,13 +24,14 @@ from report import Row, median, parser, percentile, report
 
 import pipeline
 from pipeline.core.board.board import Board, Device
+from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
-from pipeline.io.picture.pixels import Pixels
-from pipeline.io.picture.preparation import Preparation, PreparationStage
 from pipeline.io.sinks.video import Video
 from pipeline.io.sources.video import VideoFile
 from pipeline.io.stream import FrameStream
+from pipeline.picture.pixels import Pixels
+from pipeline.picture.preparation import PreparationStage
 
 CASES = ((640, 480, 224), (1920, 1080, 640))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -30,7 +30,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     # Its functions for stages unpack models.
     ("pipeline.tvm",),
     ("pipeline.prediction", "pipeline.comparison"),
-    ("pipeline.model",),
+    ("pipeline.model", "pipeline.picture"),
     ("pipeline.frontends",),
     ("pipeline.split",),
     ("pipeline.export", "pipeline.executor", "boards"),

@@ -36,7 +36,7 @@ EXAMPLE = "soc-pipeline run model.bundle --source camera:/dev/video0 --fps 30 --
 def run(options: argparse.Namespace) -> int:
     """Check the options, stream, save and report."""
     from pipeline.executor.bundle import Bundle
-    from pipeline.io.picture.preparation import prepare_bundle
+    from pipeline.io.prepared_bundle import prepare_bundle
     from pipeline.io.sinks import registry
 
     # 1. Check what can be checked before anything is opened.

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from pipeline.core.model_card import ModelCard
 from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan.device_map import DeviceMap, map_devices
 from pipeline.core.plan.plan import Plan
@@ -59,6 +60,8 @@ class Bundle:
         The stages for frames of other sizes than the plan's.
     checksum : str
         SHA-256 of the manifest of one that was loaded, by which versions are told apart.
+    card : ModelCard, optional
+        Inputs wanted and outputs given by the model.
 
     Attributes
     ----------
@@ -79,10 +82,12 @@ class Bundle:
         shapes: OpenShapes | None = None,
         more: Sequence[Build] = (),
         checksum: str = "",
+        card: ModelCard | None = None,
     ) -> None:
         self.plan = plan
         self.codes = tuple(codes)
         self.checksum = checksum
+        self.card = card
         self.parity = parity
         self.general = tuple(general)
         self.numerics, self.shapes, self.more = numerics, shapes, tuple(more)
@@ -109,7 +114,7 @@ class Bundle:
                 "submitted, or build the bundle for one size"
             )
         plan, codes = with_stage(self.plan, self.codes, function, **options)
-        return Bundle(plan, codes, self.parity, self.general, numerics=self.numerics)
+        return Bundle(plan, codes, self.parity, self.general, numerics=self.numerics, card=self.card)
 
     def on_devices(self, devices: DeviceMap) -> Bundle:
         """Return the bundle with some devices replaced; see `pipeline.load`.
@@ -216,6 +221,7 @@ def _load(folder: BundleFolder, devices: DeviceMap | None, allowed: Path | None)
         shapes=facts.shapes,
         more=other_builds,
         checksum=manifest.read_checksum(folder),
+        card=facts.card,
     )
 
 
@@ -301,7 +307,9 @@ def _write(bundle: Bundle, folder: Path, key: Path | None) -> None:
     other_builds = [
         BuildFiles(build.plan, stages, build.symbolic) for build, stages in zip(bundle.more, other_files, strict=True)
     ]
-    facts = Manifest(FORMAT, tvm_version(), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(other_builds))
+    facts = Manifest(
+        FORMAT, tvm_version(), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(other_builds), bundle.card
+    )
     manifest.write(folder, facts, key)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline.core.model_card import ModelCard
 from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan.device_map import DeviceMap, map_devices
 from pipeline.core.plan.plan import Plan, StagePlan
@@ -69,6 +70,7 @@ class Manifest(msgspec.Struct, frozen=True):
     numerics: Numerics = EXACT
     shapes: OpenShapes | None = None
     more: tuple[BuildFiles, ...] = ()
+    card: ModelCard | None = None
 
     @property
     def builds(self) -> tuple[BuildFiles, ...]:

@@ -12,7 +12,9 @@ import numpy as np
 from pipeline.core.tensor_quantization import Quantization, numbers
 
 if TYPE_CHECKING:
-    from pipeline.io.picture.pixels import Pixels
+    from pipeline.io.results import Result
+    from pipeline.picture.geometry import Geometry
+    from pipeline.picture.pixels import Pixels
 
 SECOND = 1_000_000_000
 """Nanoseconds."""
@@ -38,6 +40,10 @@ class SourceFrame:
         Format of `inputs` as a picture.
     frame_id : str
         Coordinates of the frame, if its message of ROS 2 named them.
+    geometry : Geometry, optional
+        Position of its picture in the model's input, of a photo that was prepared where it was read.
+    picture : array, optional
+        uint8 [height, width, 3] of such a photo.
     """
 
     name: str
@@ -46,6 +52,8 @@ class SourceFrame:
     ready: float = field(default_factory=time.time)
     pixels: Pixels | None = None
     frame_id: str = ""
+    geometry: Geometry | None = None
+    picture: np.ndarray | None = None
 
     @property
     def timestamp(self) -> float:
@@ -69,6 +77,8 @@ class FrameResult:
         Seconds from `SourceFrame.ready` to the result.
     quantization : sequence of Quantization
         Quantization of those outputs whose integers stand for other numbers.
+    result : Result, optional
+        Decoded outputs in the pixels of the frame's picture, of a model with a decoder.
     """
 
     frame: SourceFrame
@@ -76,6 +86,7 @@ class FrameResult:
     number: int = 0
     seconds: float = 0.0
     quantization: Sequence[Quantization] = ()
+    result: Result | None = None
 
     @property
     def numbers(self) -> Mapping[str, Any]:

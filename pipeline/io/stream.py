@@ -8,10 +8,12 @@ from itertools import islice
 
 from pipeline.errors import PipelineError, StageError
 from pipeline.io.nan import NanCount
+from pipeline.io.result_reader import ResultReader
 from pipeline.io.sinks.base import Sink
 from pipeline.io.source_frame import FrameResult, SourceFrame
 from pipeline.io.sources.base import FrameSource
 from pipeline.io.stream_loop import Outputs, StreamLoop, SubmittedFrame
+from pipeline.picture.geometry import Geometry
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.statistics import Durations, Percentiles
 
@@ -57,13 +59,26 @@ class FrameStream:
         True if frames that fail are left out; else the first one ends the stream with its error.
     limit : int, optional
         Frames to read.
+    reader : ResultReader, optional
+        Decodes the outputs.
+    geometry : Geometry, optional
+        Position of the source's pictures in the model's input.
     """
 
-    def __init__(
-        self, running: Pipeline, source: FrameSource, sink: Sink, *, skip_failed: bool = False, limit: int | None = None
+    def __init__(  # noqa: PLR0913 - all but the first three by keyword
+        self,
+        running: Pipeline,
+        source: FrameSource,
+        sink: Sink,
+        *,
+        skip_failed: bool = False,
+        limit: int | None = None,
+        reader: ResultReader | None = None,
+        geometry: Geometry | None = None,
     ) -> None:
         self._running, self._source, self._sink = running, source, sink
         self._skip_failed, self._limit = skip_failed, limit
+        self._reader, self._geometry = reader, geometry
         self._loop = StreamLoop(running, self._deliver, self._fail, "sink")
         self._latencies, self._passed_over = Durations(), 0
         self._nan_inputs, self._nan_outputs = NanCount("input"), NanCount("output")
@@ -139,7 +154,8 @@ class FrameStream:
         self._latencies.add(seconds)
         self._nan_outputs.note(frame.name, outputs)
         quantization = self._running.plan.quantization
-        self._sink.add(FrameResult(frame, outputs, submission.future.sequence, seconds, quantization))
+        result = None if self._reader is None else self._reader.read_frame(frame, outputs, self._geometry)
+        self._sink.add(FrameResult(frame, outputs, submission.future.sequence, seconds, quantization, result))
 
     def _fail(self, error: PipelineError) -> None:
         if not (self._skip_failed and isinstance(error, StageError)):

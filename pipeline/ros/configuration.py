@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import fields
 from pipeline.system.files import check_regular
@@ -78,15 +79,6 @@ class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: Sequence[str] = ()
 
 
-class PreparationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rules from pictures to inputs; see `pipeline.io.picture.preparation.Preparation`."""
-
-    resize: str = "stretch"
-    mean: Sequence[float] = (0.0,)
-    std: Sequence[float] = (1.0,)
-    channels: str = "rgb"
-
-
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A node.
 
@@ -111,7 +103,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Admission policy; by default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one.
     deadline : float, optional
         Seconds until the deadline, for the admission ``"deadline"``.
-    prepare : PreparationSettings
+    prepare : Preparation
     diagnostics : str
         Topic, once a second; none if it is empty.
     devices : mapping of str to str
@@ -128,7 +120,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     octets: bool = False
     admission: str | None = None
     deadline: float | None = None
-    prepare: PreparationSettings = PreparationSettings()
+    prepare: Preparation = Preparation()
     diagnostics: str = "/diagnostics"
     devices: Mapping[str, str] = msgspec.field(default_factory=dict)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.errors import InputError, PipelineError
-from pipeline.io.picture.preparation import Preparation, prepare_bundle
+from pipeline.io.prepared_bundle import prepare_bundle
 from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, ignore
 from pipeline.ros.configuration import Quality, quality
 from pipeline.ros.messages import cdr, diagnostics
@@ -66,7 +66,7 @@ class RosNode(Closable):
         self._configuration, self._bundle, self._transport = configuration, bundle, transport
         self._on_report, self._trouble = report, ""
         self._reader = MessageReader(configuration.subscribe.type)
-        self._preparation = Preparation(**{name: getattr(configuration.prepare, name) for name in FIELDS})
+        self._preparation = configuration.prepare
         self._check()
         # Says at once whether the bundle runs here, and lets the first message find all libraries in memory.
         pipeline.load(bundle).close()
@@ -199,7 +199,3 @@ class RosNode(Closable):
             return None
         send = self._transport.publisher(topic, kind, Quality())
         return lambda message: send(cdr.encode(message, kind), 0)
-
-
-FIELDS = ("resize", "mean", "std", "channels")
-"""Keys of `Preparation`."""

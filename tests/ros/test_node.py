@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
 from pipeline.executor.bundle import Bundle
 from pipeline.ros.bridge import Header
-from pipeline.ros.configuration import Configuration, PreparationSettings, Publication, Quality, Topic, read
+from pipeline.ros.configuration import Configuration, Publication, Quality, Topic, read
 from pipeline.ros.messages import cdr
 from pipeline.ros.node import RosNode
 from tests.support.ros.functions import Local, bundle
@@ -95,7 +96,7 @@ def test_detections_of_integers_are_published_as_the_numbers_they_stand_for() ->
 def test_pictures_of_another_size_are_prepared_and_boxes_lie_in_them() -> None:
     pytest.importorskip("av")
     to = Publication("/found", DETECTIONS, "rows")
-    options = configure(to, admission="block", prepare=PreparationSettings(resize="letterbox"))
+    options = configure(to, admission="block", prepare=Preparation(resize="letterbox"))
     transport, _ = run_node(options, pictures(2, (8, 24, 3)))
     (detection,) = cdr.decode(transport.published["/found"][0][0], DETECTIONS).detections
     # 24x8 in 6x4: a quarter, with a margin of one row above and below.

@@ -14,8 +14,8 @@ from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.executor.bundle import Bundle
-from pipeline.io.picture.pixels import Pixels
 from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.picture.pixels import Pixels
 
 WIDTH, HEIGHT = 64, 48
 

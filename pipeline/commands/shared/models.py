@@ -11,7 +11,7 @@ from pipeline.commands.shared import console, values
 from pipeline.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
-    from pipeline.io.picture.preparation import Preparation
+    from pipeline.core.model_card import Preparation
     from pipeline.split.graph import Graph
     from pipeline.split.symbolic_model import OpenModel
     from pipeline.workflow.verify import Verification
@@ -121,7 +121,7 @@ def preparation_arguments(parser: argparse.ArgumentParser) -> None:
 
 def preparation(options: argparse.Namespace) -> Preparation:
     """Make the preparation of pictures, or raise `InputError`."""
-    from pipeline.io.picture.preparation import Preparation
+    from pipeline.core.model_card import Preparation
 
     return Preparation(options.resize, options.mean, options.std, options.channels)
 

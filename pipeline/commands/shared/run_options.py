@@ -11,8 +11,8 @@ from pipeline.commands.shared import cluster, console, models, trace_option, upd
 from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
+    from pipeline.core.model_card import Preparation
     from pipeline.core.plan.plan import Plan, TensorSpec
-    from pipeline.io.picture.preparation import Preparation
     from pipeline.io.sources.base import FrameSource
     from pipeline.scheduler.options import PipelineKeywords
 

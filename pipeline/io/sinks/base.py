@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.core.plan.plan import TensorSpec
-from pipeline.io.picture.geometry import Geometry
 from pipeline.io.source_frame import FrameResult
 from pipeline.io.uri import Uri
+from pipeline.picture.geometry import Geometry
 
 if TYPE_CHECKING:
     from typing_extensions import Self

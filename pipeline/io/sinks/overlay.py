@@ -11,8 +11,8 @@ import numpy as np
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.output_forms import BOXES, SCORES
-from pipeline.io.picture.geometry import Geometry
 from pipeline.io.source_frame import FrameResult
+from pipeline.picture.geometry import Geometry
 from pipeline.system.optional import require
 
 # Bright ones, which stand out from photographs; by class, so that a kind of thing keeps its colour.

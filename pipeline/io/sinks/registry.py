@@ -9,9 +9,9 @@ from functools import cache
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
-from pipeline.io.picture.geometry import Geometry
 from pipeline.io.sinks.base import Sink, SinkGroup, SinkKind, SinkOptions
 from pipeline.io.uri import Uri, parse_uri
+from pipeline.picture.geometry import Geometry
 
 MODULES = (
     "pipeline.io.sinks.arrays",

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.io.picture.geometry import Geometry
-from pipeline.io.picture.pixels import Pixels, library
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.sinks.overlay import BestLabel, Boxes, Reading, draw
 from pipeline.io.source_frame import SECOND, FrameResult
 from pipeline.io.sources.decoding import reason
 from pipeline.io.sources.video import SUFFIXES
 from pipeline.io.uri import Uri, has_suffix
+from pipeline.picture.geometry import Geometry
+from pipeline.picture.pixels import Pixels, library
 from pipeline.system.files import check_regular, scratch_folder
 
 TICK = Fraction(1, 60_000)

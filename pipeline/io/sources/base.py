@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
-from pipeline.io.picture.preparation import Preparation
 from pipeline.io.uri import Uri
 from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
-    from pipeline.io.picture.pixels import Pixels
     from pipeline.io.source_frame import SourceFrame
+    from pipeline.picture.pixels import Pixels
 
 
 class FrameSource(Closable):

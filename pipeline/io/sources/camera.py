@@ -7,12 +7,12 @@ from itertools import chain
 from typing import Any
 
 from pipeline.errors import SourceLost
-from pipeline.io.picture.pixels import Pixels, choose_pixels, library
 from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.capture_clock import CaptureClock
 from pipeline.io.sources.decoding import PictureDecoder, open_container, reason
 from pipeline.io.uri import Uri
+from pipeline.picture.pixels import Pixels, choose_pixels, library
 
 # Of opening, and of each picture; FFmpeg itself would wait for ever.
 SILENCE = 5.0

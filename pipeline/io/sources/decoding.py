@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.io.picture.pixels import library
+from pipeline.picture.pixels import library
 
 
 def open_container(target: str, name: str, **options: Any) -> Any:

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
+from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
-from pipeline.io.picture.geometry import fit
-from pipeline.io.picture.preparation import Preparation
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.uri import Uri
+from pipeline.picture.geometry import fit
+from pipeline.picture.preparation import fill_input, prepared_layout
 from pipeline.system.files import check_regular
 from pipeline.system.optional import require
 
@@ -129,7 +130,7 @@ def _plain(path: Path) -> Iterator[None]:
 
 def _image(path: Path, spec: TensorSpec, preparation: Preparation) -> np.ndarray:
     """Read an image as the input for `spec`."""
-    layout = preparation.layout(spec)
+    layout = prepared_layout(preparation, spec)
     image = require("PIL.Image", "images", "reading images")
     try:
         with image.open(path) as picture:
@@ -140,7 +141,7 @@ def _image(path: Path, spec: TensorSpec, preparation: Preparation) -> np.ndarray
     except Exception as error:  # noqa: BLE001 - as above, of Pillow
         raise InputError(f"{str(path)!r} is not a readable image: {error}") from None
     planes = pixels.reshape(geometry.height, geometry.width, layout.channels).transpose(2, 0, 1)
-    return preparation.array(list(planes), spec, geometry)
+    return fill_input(preparation, list(planes), spec, geometry)
 
 
 def _open(uri: Uri, options: SourceOptions) -> Files:

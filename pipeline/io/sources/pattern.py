@@ -9,10 +9,10 @@ from itertools import count
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.io.picture.pixels import Pixels
 from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.uri import Uri, parse_size
+from pipeline.picture.pixels import Pixels
 
 
 class Pattern(FrameSource):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.io.picture.pixels import Pixels, choose_pixels, library
 from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.decoding import PictureDecoder, open_container, reason
 from pipeline.io.uri import Uri, has_suffix
+from pipeline.picture.pixels import Pixels, choose_pixels, library
 
 # Those by which a path is a video without `video:` in front; FFmpeg goes by the content.
 SUFFIXES = (".avi", ".h264", ".m4v", ".mjpeg", ".mkv", ".mov", ".mp4", ".mpg", ".ts", ".webm", ".y4m")

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost
-from pipeline.io.picture.preparation import Preparation
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.files import ARRAYS, IMAGES, Files

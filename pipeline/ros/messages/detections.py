@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.io.output_forms import BOXES
-from pipeline.io.picture.geometry import Geometry
+from pipeline.picture.geometry import Geometry
 from pipeline.ros.messages.types import create_message
 
 

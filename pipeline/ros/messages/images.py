@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.io.picture.pixels import Pixels, choose_pixels, library
+from pipeline.picture.pixels import Pixels, choose_pixels, library
 
 ENCODINGS = {
     "rgb8": "rgb24",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.io.picture.pixels import Pixels
 from pipeline.io.source_frame import SECOND
+from pipeline.picture.pixels import Pixels
 from pipeline.ros.bag_source import COMPRESSED, IMAGE
 from pipeline.ros.bridge import Header
 from pipeline.ros.messages import cdr, images, tensors

@@ -11,7 +11,7 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization, numbers
 from pipeline.errors import InputError, near
 from pipeline.io.output_forms import BOXES
-from pipeline.io.picture.geometry import Geometry
+from pipeline.picture.geometry import Geometry
 from pipeline.ros.bag_source import IMAGE
 from pipeline.ros.messages import cdr, tensors
 from pipeline.ros.messages.detections import Detections

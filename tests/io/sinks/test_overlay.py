@@ -13,10 +13,10 @@ import pytest
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
-from pipeline.io.picture.geometry import fit
 from pipeline.io.sinks import registry
 from pipeline.io.sinks.json_lines import JsonLines
 from pipeline.io.sinks.overlay import BestLabel, Box, Boxes, Overlay, draw
+from pipeline.picture.geometry import fit
 from tests.support import media
 
 

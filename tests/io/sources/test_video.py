@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError
-from pipeline.io.picture.preparation import Preparation, prepare_bundle
+from pipeline.io.prepared_bundle import prepare_bundle
 from pipeline.io.sinks.overlay import BestLabel
 from pipeline.io.sinks.registry import open_sink
 from pipeline.io.sinks.video import Video, as_picture

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.core.model_card import FILL, Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
-from pipeline.io.picture.geometry import fit
-from pipeline.io.picture.pixels import Pixels
-from pipeline.io.picture.preparation import FILL, Preparation, PreparationStage, prepare_bundle
+from pipeline.io.prepared_bundle import prepare_bundle
+from pipeline.picture.geometry import fit
+from pipeline.picture.pixels import Pixels
+from pipeline.picture.preparation import PreparationStage
 from tests.support import media
 
 pytest.importorskip("av")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.errors import InputError
+import numpy as np
 
-RESIZE = ("stretch", "letterbox", "crop")
+from pipeline.core.model_card import RESIZE
+from pipeline.errors import InputError
+from pipeline.picture.resampling import interpolate
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Geometry:
         Position of its corner; below zero if it stands out.
     scale_x, scale_y : float
         The model's pixels for one of the picture's.
+    room : (int, int)
+        Width and height of the model's input.
     """
 
     width: int
@@ -29,10 +33,36 @@ class Geometry:
     top: int
     scale_x: float
     scale_y: float
+    room: tuple[int, int] = (0, 0)
 
     def back(self, x: float, y: float) -> tuple[float, float]:
         """Map a point of the model's input back to the picture."""
         return (x - self.left) / self.scale_x, (y - self.top) / self.scale_y
+
+    def back_points(self, points: np.ndarray) -> np.ndarray:
+        """Map points [..., x, y] of the model's input back to the picture."""
+        offset, scale = np.array((self.left, self.top), np.float32), np.array((self.scale_x, self.scale_y), np.float32)
+        mapped: np.ndarray = (points - offset) / scale
+        return mapped
+
+    def back_map(self, array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+        """Interpolate a map over the model's input at a picture's pixels.
+
+        Parameters
+        ----------
+        array : array
+            Floats [..., height, width] over all of the input, at any resolution.
+        size : (int, int)
+            Width and height of the picture.
+        """
+        columns, rows = (
+            # Centres of pixels lie half a pixel behind their beginnings, in both.
+            ((np.arange(extent) + 0.5) * scale + begin) * cells / room - 0.5
+            for extent, scale, begin, cells, room in zip(
+                size, (self.scale_x, self.scale_y), (self.left, self.top), array.shape[:-3:-1], self.room, strict=True
+            )
+        )
+        return interpolate(array, rows, columns)
 
     @property
     def margins(self) -> bool:
@@ -66,4 +96,4 @@ def fit(resize: str, picture: tuple[int, int], room: tuple[int, int]) -> Geometr
     # A picture that is much wider than high would otherwise lose its last row.
     size = max(1, round(width * scale_x)), max(1, round(height * scale_y))
     # In the middle; negative where the picture is larger than the room, as for `crop`.
-    return Geometry(*size, (room_width - size[0]) // 2, (room_height - size[1]) // 2, scale_x, scale_y)
+    return Geometry(*size, (room_width - size[0]) // 2, (room_height - size[1]) // 2, scale_x, scale_y, room)

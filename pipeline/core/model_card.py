@@ -1,0 +1,136 @@
+"""Model card: inputs wanted and outputs given by a model, kept with it.
+
+A card is found in the model's own metadata, written by hand as ``model.toml`` beside the model, or given as options; a
+bundle has it in its manifest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pipeline.errors import InputError
+
+RESIZE = ("stretch", "letterbox", "crop")
+MARGIN = ("centre", "corner")
+SAMPLING = ("average", "opencv")
+CHANNELS = ("rgb", "bgr")
+
+FILL = 114
+"""Grey of margins, as networks that detect objects are trained with."""
+
+_LARGEST_STD = 10.0
+"""Largest credible divisor: values of 0 to 1 would all be nearly the same beyond."""
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    *first, last = map(repr, words)
+    return f"{', '.join(first)} or {last}" if len(words) == 2 else ", ".join([*first, last])
+
+
+class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Rules from pictures to inputs: ``(pixel * scale / 255 - mean) / std``.
+
+    Attributes
+    ----------
+    resize : str
+        ``"stretch"``, ``"letterbox"`` or ``"crop"``; see `pipeline.picture.geometry.fit`.
+    mean, std : sequence of float
+        Mean and deviation for each channel, or one for all, of values from 0 to `scale`.
+    channels : str
+        Their order in the model: ``"rgb"`` or ``"bgr"``; `mean` and `std` have the same.
+    scale : float
+        Value of white before mean and deviation: 1 or 255.
+    margin : str
+        Position of a letterbox: ``"centre"``, or ``"corner"`` for a picture at the left top.
+    fill : int
+        Grey of margins, 0 to 255.
+    sampling : str
+        Rule of resizing: ``"average"`` over all pixels that a new one covers, or ``"opencv"``, two by two.
+    fraction : float
+        Part of a cropped picture's shorter side that is used, such as 0.875 (224 of 256).
+    layout : str
+        ``"nchw"`` or ``"nhwc"`` where the shape leaves it open; else empty.
+
+    Raises
+    ------
+    InputError
+        If an option is unknown, or a number makes no sense.
+    """
+
+    resize: str = "stretch"
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+    channels: str = "rgb"
+    scale: float = 1.0
+    margin: str = "centre"
+    fill: int = FILL
+    sampling: str = "average"
+    fraction: float = 1.0
+    layout: str = ""
+
+    def __post_init__(self) -> None:
+        choices = {"resize": RESIZE, "channels": CHANNELS, "margin": MARGIN, "sampling": SAMPLING}
+        for name, words in {**choices, "layout": ("", "nchw", "nhwc")}.items():
+            if getattr(self, name) not in words:
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be {_alternatives(words)}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, 3) or not all(map(math.isfinite, values)):
+                raise InputError(f"{name} is {list(values)}; it must be one number, or three")
+        if not all(deviation > 0 for deviation in self.std):
+            raise InputError(f"std is {list(self.std)}; it must be above 0")
+        if self.scale not in (1, 255):
+            raise InputError(f"scale is {self.scale:g}; it must be 1 or 255, the value of white before mean and std")
+        if self.scale == 1 and (max(map(abs, self.mean)) > 1 or max(self.std) > _LARGEST_STD):
+            raise InputError(
+                f"mean is {list(self.mean)} and std {list(self.std)}, as for values of 0 to 255; here they are of 0 to "
+                "1: divide both by 255, or give scale 255"
+            )
+        if not 0 <= self.fill <= 255:
+            raise InputError(f"fill is {self.fill}; it must be a grey from 0 to 255")
+        if not 0 < self.fraction <= 1:
+            raise InputError(f"fraction is {self.fraction:g}; it must be above 0 and at most 1")
+
+
+class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Card of a model.
+
+    Attributes
+    ----------
+    task : str
+        ``"detect"``, ``"segment"``, ``"pose"``, ``"obb"``, ``"classify"``, ``"mask"``, ``"text"``; empty if unknown.
+    preparation : Preparation, optional
+        Preparation of pictures.
+    labels : sequence of str
+        Names of the classes.
+    decoder : str
+        Family of the decoder, such as ``"yolox"``; see `pipeline.io.decoders`.
+    parameters : mapping of str to object
+        Parameters of the decoder, such as ``{"strides": [8, 16, 32]}``.
+    origins : mapping of str to str
+        Origin of each of these fields, such as ``{"labels": "Ultralytics' metadata"}``.  Guesses begin with ``"guess:
+        "`` and say why.
+    """
+
+    task: str = ""
+    preparation: Preparation | None = None
+    labels: Sequence[str] = ()
+    decoder: str = ""
+    parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    origins: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def merge(self, other: ModelCard) -> ModelCard:
+        """Return the card with the other's fields where this one is empty."""
+        fields = {name: getattr(other, name) for name in FIELDS if not getattr(self, name) and getattr(other, name)}
+        # Parameters belong to the decoder that they were written for.
+        if "decoder" not in fields and other.decoder not in ("", self.decoder):
+            fields.pop("parameters", None)
+        origins = {name: origin for name, origin in other.origins.items() if name in fields}
+        return msgspec.structs.replace(self, **fields, origins={**self.origins, **origins})
+
+
+FIELDS = ("task", "preparation", "labels", "decoder", "parameters")
+"""Fields of a card with an origin."""

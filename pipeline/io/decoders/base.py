@@ -1,0 +1,83 @@
+"""Decoder family: registry entry of what turns a model's outputs into results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pipeline.core.model_card import Preparation
+from pipeline.core.plan.plan import TensorSpec
+from pipeline.io.results import Result
+
+Decode = Callable[[Mapping[str, np.ndarray]], Result]
+"""Turns outputs by name, dequantised, into a result in the pixels of the model's input."""
+
+
+@dataclass(frozen=True)
+class ModelInterface:
+    """Picture input and outputs of a model.
+
+    Attributes
+    ----------
+    size : (int, int)
+        Width and height of the picture that the model takes.
+    outputs : sequence of TensorSpec
+        Outputs in the model's order.
+    labels : sequence of str
+        Names of the classes; empty if unknown.
+    """
+
+    size: tuple[int, int]
+    outputs: Sequence[TensorSpec]
+    labels: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A family recognised by names and shapes of the outputs.
+
+    Attributes
+    ----------
+    reason : str
+        The evidence, such as "its output [1, 3549, 85] has a row for each cell of strides 8, 16, 32 of 416x416".
+    parameters : mapping of str to object
+        Parameters that follow from it.
+    preparation : Preparation, optional
+        Preparation by the family's usual exporters.
+    certain : bool
+        False if other families give outputs like these; such a guess is only listed as a candidate beside others.
+    """
+
+    reason: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    preparation: Preparation | None = None
+    certain: bool = True
+
+
+@dataclass(frozen=True)
+class DecoderFamily:
+    """Registry entry of a family.
+
+    Attributes
+    ----------
+    name : str
+        Name for ``--decode`` and cards, such as ``"yolox"``.
+    task : str
+        Task of a card, such as ``"detect"``.
+    parameters : type
+        A `msgspec.Struct` (frozen, forbid_unknown_fields) with the parameters, their defaults and checks.
+    make : callable
+        Makes the `Decode` of a model from its interface and parameters; `InputError` if outputs do not fit.
+    recognise : callable
+        Returns a `Guess` if names and shapes of the outputs are this family's, else None.
+    """
+
+    name: str
+    task: str
+    parameters: type[msgspec.Struct]
+    make: Callable[[ModelInterface, Any], Decode]
+    recognise: Callable[[ModelInterface], Guess | None]

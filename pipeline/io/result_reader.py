@@ -1,0 +1,79 @@
+"""Result reader: outputs of a frame as a result in its picture's pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.model_card import ModelCard
+from pipeline.core.plan.plan import Plan
+from pipeline.core.tensor_quantization import numbers
+from pipeline.errors import InputError
+from pipeline.io.decoders.base import ModelInterface
+from pipeline.io.decoders.registry import complete_card, make_decoder
+from pipeline.picture.preparation import layout
+
+if TYPE_CHECKING:
+    from pipeline.io.results import Result
+    from pipeline.io.source_frame import SourceFrame
+    from pipeline.picture.geometry import Geometry
+
+
+class ResultReader:
+    """Decodes a model's outputs by its card.
+
+    Parameters
+    ----------
+    plan : Plan
+        Plan of the model itself, without a stage for pictures in front.
+    card : ModelCard
+        A card with a decoder; see `choose_card`.
+
+    Raises
+    ------
+    InputError
+        If the decoder is unknown, or the outputs are not its.
+    """
+
+    def __init__(self, plan: Plan, card: ModelCard) -> None:
+        self.card, self._quantization = card, plan.quantization
+        self._decode = make_decoder(card, model_interface(plan, card))
+
+    def read(self, outputs: Mapping[str, Any], geometry: Geometry | None, size: tuple[int, int] | None) -> Result:
+        """Return the result of a frame.
+
+        Parameters
+        ----------
+        outputs : mapping of str to array
+            Outputs by name, as the pipeline gives them.
+        geometry : Geometry or None
+            Position of the picture in the model's input; None if they are the same.
+        size : (int, int) or None
+            Width and height of the picture, for a geometry.
+        """
+        result = self._decode(numbers(outputs, self._quantization))
+        return result if geometry is None or size is None else result.to_picture(geometry, size)
+
+    def read_frame(self, frame: SourceFrame, outputs: Mapping[str, Any], geometry: Geometry | None) -> Result:
+        """Return the result of a source's frame; its own geometry wins."""
+        if frame.geometry is not None and frame.picture is not None:
+            height, width = frame.picture.shape[:2]
+            return self.read(outputs, frame.geometry, (width, height))
+        size = None if frame.pixels is None else (frame.pixels.width, frame.pixels.height)
+        return self.read(outputs, geometry, size)
+
+
+def model_interface(plan: Plan, card: ModelCard) -> ModelInterface:
+    """Return the interface of a plan's model; its size is (0, 0) unless it takes one picture."""
+    try:
+        shape = layout(plan.inputs[0]) if len(plan.inputs) == 1 else None
+    except InputError:
+        shape = None
+    size = (shape.width, shape.height) if shape else (0, 0)
+    return ModelInterface(size, plan.outputs, card.labels)
+
+
+def choose_card(plan: Plan, card: ModelCard | None) -> ModelCard:
+    """Return the card with what can be guessed from the model's outputs."""
+    card = card or ModelCard()
+    return complete_card(card, model_interface(plan, card))
