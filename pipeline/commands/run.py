@@ -147,16 +147,18 @@ def _report(
     replicas: Sequence[ReplicaStatistics],
     options: argparse.Namespace,
 ) -> None:
+    from pipeline.io.sinks.registry import STANDARD_OUTPUT
+
     counts = None if updates.counts is None else dataclasses.asdict(updates.counts)
+    # Lines that went to standard output are results; this is about them.
+    out = sys.stderr if set(STANDARD_OUTPUT) & set(options.sink) else sys.stdout
     if options.json:
         facts = {field.name: getattr(statistics, field.name) for field in dataclasses.fields(statistics)}
         capture = {"capture_latency_s": summary.latency_s, "passed_over": summary.passed_over}
         capture |= {"nan_inputs": summary.nan_inputs, "nan_outputs": summary.nan_outputs}
         facts |= {"replicas": list(map(dataclasses.asdict, replicas))} if replicas else {}
-        console.print_json(facts | capture | ({} if counts is None else {"updates": counts}))
+        console.print_json(facts | capture | ({} if counts is None else {"updates": counts}), out)
         return
-    # Lines that went to standard output are results; this is about them.
-    out = sys.stdout if "jsonl:-" not in options.sink else sys.stderr
     ends = _other_ends(statistics, summary)
     print(f"{statistics.delivered} frames, {statistics.frames_per_s:.1f} frames/s{ends}", file=out)
     if statistics.delivered:

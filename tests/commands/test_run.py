@@ -67,11 +67,15 @@ def test_pictures_are_prepared_in_a_stage_of_its_own(command: Any, bundle: Path,
     assert len(media.read(tmp_path / "out.mp4")[0]) == 5
 
 
-def test_lines_on_standard_output_stand_alone(command: Any, bundle: Path, frames: Path) -> None:
-    result = command("run", bundle, "--input", frames, "--sink", "jsonl:-")
+@pytest.mark.parametrize("sink", ["-", "jsonl:-"])
+def test_lines_on_standard_output_stand_alone(command: Any, bundle: Path, frames: Path, sink: str) -> None:
+    result = command("run", bundle, "--input", frames, "--sink", sink)
     assert result.status == 0
     assert [len(json.loads(line)["outputs"]) for line in result.out.splitlines()] == [1] * 6
     assert result.err.startswith("6 frames, ")
+    result = command("run", bundle, "--input", frames, "--sink", sink, "--json")
+    assert [len(json.loads(line)["outputs"]) for line in result.out.splitlines()] == [1] * 6
+    assert json.loads(result.err)["delivered"] == 6
 
 
 def test_what_is_live_takes_the_newest_frame(command: Any, identity: Path) -> None:
@@ -113,6 +117,8 @@ def test_a_deadline_that_cannot_be_met(command: Any, identity: Path) -> None:
     ("arguments", "message"),
     [
         (["--source", "pattern:64x48@30", "--watch", "/nowhere"], "--watch '/nowhere' is no folder"),
+        (["--source", "pattern:64x48", "--source", "pattern:32x32"], "--source is given twice; this command takes one"),
+        (["--input", "a.npy", "--input", "b.npy"], "--input is given twice"),
         (["--source", "missing.mp4"], "no video file at 'missing.mp4'"),
         (["--source", "missing"], "no source at 'missing'; supported are camera:/dev/video0"),
         (["--source", "camera:/dev/no-camera"], "no such file"),

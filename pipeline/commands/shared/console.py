@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
@@ -63,13 +63,13 @@ def progress(text: str) -> Iterator[Progress]:
         yield status.update
 
 
-def print_json(value: object) -> None:
-    """Print plain values as JSON."""
+def print_json(value: object, out: TextIO | None = None) -> None:
+    """Print plain values as JSON, by default to standard output."""
     try:
         data = msgspec.json.encode(value, enc_hook=_plain)
     except UnicodeEncodeError:  # the name of a file that is no UTF-8
         data = msgspec.json.encode(_in_utf8(msgspec.to_builtins(value, enc_hook=_plain)))
-    print(msgspec.json.format(data, indent=2).decode())
+    print(msgspec.json.format(data, indent=2).decode(), file=out)
 
 
 def _in_utf8(value: object) -> object:

@@ -69,12 +69,14 @@ def _source_arguments(parser: argparse.ArgumentParser) -> None:
     source_group.add_argument(
         "--source",
         metavar="SOURCE",
+        action=values.Once,
         help="camera:/dev/video0 (?size=640x480&encoding=mjpeg), rtsp://..., a video file, bag:PATH (?topic=TOPIC) of "
         "ROS 2, pattern:640x480@30, watch:FOLDER for files that others put there, or what --input takes",
     )
     source_group.add_argument(
         "--input",
         metavar="PATH",
+        action=values.Once,
         nargs="+",
         help=".npy (one frame, or frames along a new first axis), .npz (inputs by name), images, or folders of these",
     )
@@ -106,9 +108,9 @@ def _sink_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SINK",
         action="append",
         default=[],
-        help="one .npz with all outputs stacked, a folder for one .npz per frame, FILE.jsonl (jsonl:- prints), "
-        "bag:PATH (?storage=sqlite3), or a video file: the pictures that the model makes, or the source's with what "
-        "was found, by ?show=label or ?show=boxes (&labels=FILE); ?codec=ffv1 loses nothing; may be "
+        help="one .npz with all outputs stacked, a folder for one .npz per frame, FILE.jsonl, - for JSON lines on "
+        "standard output, bag:PATH (?storage=sqlite3), or a video file: the pictures that the model makes, or the "
+        "source's with what was found, by ?show=label or ?show=boxes (&labels=FILE); ?codec=ffv1 loses nothing; may be "
         "repeated; without it nothing is saved; whatever ends the stream, what was recorded until then is kept",
     )
 

@@ -25,6 +25,23 @@ _EXTENTS = re.compile(r"0*[1-9]\d{0,8}(\.\.\d{1,9})?", re.ASCII)
 Extent = int | str
 
 
+class Once(argparse.Action):
+    """Action of an option that is refused a second time."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - the interface of argparse
+        namespace: argparse.Namespace,
+        values: object,
+        _: str | None = None,
+    ) -> None:
+        """Store the value, or raise `argparse.ArgumentError`."""
+        # `argparse` itself drops the first value without a word.
+        if getattr(namespace, self.dest) != self.default:
+            raise argparse.ArgumentError(self, "is given twice; this command takes one")
+        setattr(namespace, self.dest, values)
+
+
 def positive(text: str) -> float:
     """Read a number above 0."""
     return _number(text, at_least_zero=False)

@@ -22,6 +22,9 @@ MODULES = (
 )
 """Modules with `KINDS`, a sequence of `SinkKind`. The first that recognises a path opens it."""
 
+STANDARD_OUTPUT = ("-", "jsonl:-")
+"""Texts of the sink that writes JSON lines to standard output. Nobody else may write there then."""
+
 
 @cache
 def load_kinds() -> tuple[SinkKind, ...]:
@@ -35,7 +38,7 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
     Parameters
     ----------
     text : str
-        ``FILE.npz``, a folder, ``FILE.jsonl`` (``jsonl:-`` is standard output), ``bag:PATH?storage=sqlite3``, or
+        ``FILE.npz``, a folder, ``FILE.jsonl`` (``-`` is standard output), ``bag:PATH?storage=sqlite3``, or
         ``FILE.mp4?show=label&labels=FILE&codec=ffv1``.
     outputs : sequence of TensorSpec
         The model's.
@@ -48,7 +51,8 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
         If there is no place for it, or an option is not for it.
     """
     names = {kind.name: kind for kind in load_kinds()}
-    uri = parse_uri(text, names)
+    # Else a single dash would be a folder.
+    uri = parse_uri("jsonl:-" if text in STANDARD_OUTPUT else text, names)
     # Before the first frame, which may come after minutes of waiting for a camera.
     if uri.location != "-" and not uri.path.absolute().parent.is_dir():
         raise InputError(f"cannot write {text!r}: there is no folder {str(uri.path.parent)!r}")
