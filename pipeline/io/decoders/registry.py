@@ -13,7 +13,10 @@ from pipeline.core.model_card import ModelCard
 from pipeline.errors import InputError, near
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = (
+    # One per line, by name.
+    "pipeline.io.decoders.yolox",
+)
 """Modules with `FAMILIES`, a sequence of `DecoderFamily`."""
 
 

@@ -1,0 +1,93 @@
+"""YOLOX: rows of a box, an objectness and scores of classes, for each cell of a grid.
+
+Boxes are offsets from their cells and logarithms of sizes, in strides; exports with ``decode_in_inference``, and
+those of YOLOv6, have pixels instead.  By "YOLOX: Exceeding YOLO Series in 2021", arXiv 2107.08430.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pipeline.core.model_card import Preparation
+from pipeline.errors import InputError
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
+from pipeline.io.decoders.grid import corners, count_cells, decoded_in_pixels, grid_cells, match_strides
+from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes, best_classes
+from pipeline.io.results import Result
+
+PREPARATION = Preparation(resize="letterbox", margin="corner", channels="bgr", scale=255, fill=114, sampling="opencv")
+"""Preparation by YOLOX's own demonstrations."""
+
+_FIELDS = 5
+"""Numbers of a row before its classes: x, y, width, height, objectness."""
+
+
+class YoloxParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
+    """Parameters of YOLOX.
+
+    Attributes
+    ----------
+    strides : sequence of int
+        Pixels between the cells of each level.
+    decoded : bool, optional
+        True if boxes are in pixels; by default the centres of all boxes tell.
+    """
+
+    score: Fraction = 0.3
+    strides: tuple[int, ...] = (8, 16, 32)
+    decoded: bool | None = None
+
+
+def make(interface: ModelInterface, parameters: YoloxParameters) -> Decode:
+    """Return the decoder of a model."""
+    name, shape = interface.outputs[0].name, interface.outputs[0].shape
+    count = count_cells(interface.size, parameters.strides)
+    if len(shape) != 3 or shape[1] != count or shape[2] <= _FIELDS:
+        raise InputError(
+            f"the output {name!r} is {list(shape)}; the decoder 'yolox' takes [1, {count}, 5 + classes] for an input "
+            f"of {interface.size[0]}x{interface.size[1]} with strides {', '.join(map(str, parameters.strides))}"
+        )
+    cells, strides = grid_cells(interface.size, parameters.strides)
+
+    def decode(outputs: Mapping[str, np.ndarray]) -> Result:
+        # 1. Rows with something in them: a class's score is at most 1, so that objectness is an upper bound.
+        rows = outputs[name][0]
+        numbers = np.flatnonzero(rows[:, 4] > parameters.score)
+        kept, classes, scores = best_classes(rows[numbers, 4:5].T * rows[numbers, _FIELDS:].T, parameters.score)
+        numbers = numbers[kept]
+        # 2. Their boxes.
+        x, y, width, height = rows[numbers, :4].T
+        pixels = parameters.decoded
+        if pixels is None:
+            pixels = decoded_in_pixels(rows[:, 0], interface.size[0])
+        if not pixels:
+            stride = strides[numbers]
+            x, y = (x + cells[0, numbers]) * stride, (y + cells[1, numbers]) * stride
+            with np.errstate(over="ignore"):
+                width, height = np.exp(width) * stride, np.exp(height) * stride
+        return best_boxes(corners(x, y, width, height), scores, classes, parameters, interface)[0]
+
+    return decode
+
+
+def recognise(interface: ModelInterface) -> Guess | None:
+    """Recognise one output with a row for each cell."""
+    if len(interface.outputs) != 1 or len(interface.outputs[0].shape) != 3:
+        return None
+    _, count, fields = interface.outputs[0].shape
+    strides = match_strides(interface, count)
+    if strides is None or fields <= _FIELDS:
+        return None
+    width, height = interface.size
+    reason = (
+        f"its output {list(interface.outputs[0].shape)} has a row for each cell of strides "
+        f"{', '.join(map(str, strides))} of {width}x{height}"
+    )
+    # Without labels, 84 are rather the 80 classes of COCO beside a box without an objectness.
+    certain = fields == _FIELDS + len(interface.labels) if interface.labels else fields != _FIELDS + 79
+    return Guess(reason, {"strides": list(strides)}, PREPARATION, certain)
+
+
+FAMILIES = (DecoderFamily("yolox", "detect", YoloxParameters, make, recognise),)
