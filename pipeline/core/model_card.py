@@ -16,7 +16,8 @@ from pipeline.errors import InputError
 
 RESIZE = ("stretch", "letterbox", "crop")
 MARGIN = ("centre", "corner")
-SAMPLING = ("average", "opencv")
+ROUNDING = ("nearest", "down")
+SAMPLING = ("average", "opencv", "bilinear", "bicubic")
 CHANNELS = ("rgb", "bgr")
 
 FILL = 114
@@ -34,6 +35,9 @@ def _alternatives(words: Sequence[str]) -> str:
 class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Rules from pictures to inputs: ``(pixel * scale / 255 - mean) / std``.
 
+    Quantised inputs take these values on their own scale.  Where `scale`, `mean` and `std` say nothing, inputs of
+    bytes take the picture's bytes.
+
     Attributes
     ----------
     resize : str
@@ -42,14 +46,18 @@ class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         Mean and deviation for each channel, or one for all, of values from 0 to `scale`.
     channels : str
         Their order in the model: ``"rgb"`` or ``"bgr"``; `mean` and `std` have the same.
-    scale : float
-        Value of white before mean and deviation: 1 or 255.
+    scale : float, optional
+        Value of white before mean and deviation: 1 (default) or 255.
     margin : str
         Position of a letterbox: ``"centre"``, or ``"corner"`` for a picture at the left top.
     fill : int
         Grey of margins, 0 to 255.
+    rounding : str
+        Rule for the size of a resized picture: ``"nearest"``, as Ultralytics', or ``"down"``, as YOLOX, torchvision
+        and timm have it.
     sampling : str
-        Rule of resizing: ``"average"`` over all pixels that a new one covers, or ``"opencv"``, two by two.
+        Rule of resizing: ``"average"`` over all pixels that a new one covers, the fastest way; ``"opencv"``, two by two
+        as `cv2.resize`; ``"bilinear"`` or ``"bicubic"``, averages as Pillow's, torchvision's and timm's.
     fraction : float
         Part of a cropped picture's shorter side that is used, such as 0.875 (224 of 256).
     layout : str
@@ -65,16 +73,17 @@ class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     channels: str = "rgb"
-    scale: float = 1.0
+    scale: float | None = None
     margin: str = "centre"
     fill: int = FILL
+    rounding: str = "nearest"
     sampling: str = "average"
     fraction: float = 1.0
     layout: str = ""
 
     def __post_init__(self) -> None:
-        choices = {"resize": RESIZE, "channels": CHANNELS, "margin": MARGIN, "sampling": SAMPLING}
-        for name, words in {**choices, "layout": ("", "nchw", "nhwc")}.items():
+        choices = {"resize": RESIZE, "channels": CHANNELS, "margin": MARGIN, "rounding": ROUNDING}
+        for name, words in {**choices, "sampling": SAMPLING, "layout": ("", "nchw", "nhwc")}.items():
             if getattr(self, name) not in words:
                 raise InputError(f"{name} is {getattr(self, name)!r}; it must be {_alternatives(words)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
@@ -82,9 +91,9 @@ class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 raise InputError(f"{name} is {list(values)}; it must be one number, or three")
         if not all(deviation > 0 for deviation in self.std):
             raise InputError(f"std is {list(self.std)}; it must be above 0")
-        if self.scale not in (1, 255):
-            raise InputError(f"scale is {self.scale:g}; it must be 1 or 255, the value of white before mean and std")
-        if self.scale == 1 and (max(map(abs, self.mean)) > 1 or max(self.std) > _LARGEST_STD):
+        if self.white not in (1, 255):
+            raise InputError(f"scale is {self.white:g}; it must be 1 or 255, the value of white before mean and std")
+        if self.white == 1 and (max(map(abs, self.mean)) > 1 or max(self.std) > _LARGEST_STD):
             raise InputError(
                 f"mean is {list(self.mean)} and std {list(self.std)}, as for values of 0 to 255; here they are of 0 to "
                 "1: divide both by 255, or give scale 255"
@@ -93,6 +102,16 @@ class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             raise InputError(f"fill is {self.fill}; it must be a grey from 0 to 255")
         if not 0 < self.fraction <= 1:
             raise InputError(f"fraction is {self.fraction:g}; it must be above 0 and at most 1")
+
+    @property
+    def white(self) -> float:
+        """Value of white before mean and deviation."""
+        return 1.0 if self.scale is None else self.scale
+
+    @property
+    def normalises(self) -> bool:
+        """True if it says what values a picture has."""
+        return self.scale is not None or any(self.mean) or any(deviation != 1 for deviation in self.std)
 
 
 class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
