@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands import tune
-from pipeline.commands.shared import console, models, plan_options, values, vendor_commands
+from pipeline.commands.shared import card_options, console, models, plan_options, values, vendor_commands
 from pipeline.errors import BundleError
 from pipeline.executor.signature import sign
 
@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     models.arguments(parser)
     models.verify_arguments(parser)
     models.no_verify_argument(parser)
-    models.preparation_arguments(parser)
+    card_options.arguments(parser)
     plan_options.file_argument(parser)
     vendor_commands.argument(parser)
     plan_options.arguments(parser)

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands.shared import console, models
+from pipeline.commands.shared import card_options, console, models
 
 if TYPE_CHECKING:
     from pipeline.split.cuts import Cut
@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     models.arguments(parser)
     models.verify_arguments(parser)
-    models.preparation_arguments(parser)
+    card_options.arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands.shared import cluster, console, live, models, run_options, trace_option, view
+from pipeline.commands.shared import card_options, cluster, console, live, run_options, trace_option, view
 from pipeline.commands.shared.run_options import arguments
 from pipeline.commands.shared.updates import Updates, check_folder
 from pipeline.errors import InputError
@@ -41,7 +41,6 @@ def run(options: argparse.Namespace) -> int:
 
     # 1. Check what can be checked before anything is opened.
     check_folder(options)
-    preparation = models.preparation(options)
     cluster_options = cluster.load_options(options)
 
     if options.server and (options.device or options.watch or options.compile):
@@ -60,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
     # 2. Load the bundle, and open what frames come from and go to.
     bundle = Updates(options, load).load_first(Path(options.bundle))
+    preparation = card_options.preparation(options, bundle.plan, bundle.card)
     with (
         view.serve_view(options.view) as (server, always),
         run_options.source(options, bundle.plan.inputs, preparation) as source,

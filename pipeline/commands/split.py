@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pipeline
-from pipeline.commands.shared import console, models, plan_options, values
+from pipeline.commands.shared import card_options, console, models, plan_options, values
 
 if TYPE_CHECKING:
     from pipeline.workflow.export_stages import ExportedStages
@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     models.arguments(parser)
     models.verify_arguments(parser)
     models.no_verify_argument(parser)
-    models.preparation_arguments(parser)
+    card_options.arguments(parser)
     plan_options.file_argument(parser)
     plan_options.arguments(parser)
     parser.add_argument(

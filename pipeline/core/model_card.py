@@ -23,6 +23,12 @@ CHANNELS = ("rgb", "bgr")
 FILL = 114
 """Grey of margins, as networks that detect objects are trained with."""
 
+TASKS = ("detect", "segment", "pose", "obb", "classify", "mask", "text")
+"""Tasks of models, as Ultralytics names them where it has them."""
+
+NO_DECODER = "none"
+"""Name in place of a decoder, for outputs that shall stay arrays."""
+
 _LARGEST_STD = 10.0
 """Largest credible divisor: values of 0 to 1 would all be nearly the same beyond."""
 
@@ -87,6 +93,8 @@ class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             if getattr(self, name) not in words:
                 raise InputError(f"{name} is {getattr(self, name)!r}; it must be {_alternatives(words)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
+            # As tuples, whatever a file or caller has: equal cards compare equal.
+            msgspec.structs.force_setattr(self, name, tuple(values))
             if len(values) not in (1, 3) or not all(map(math.isfinite, values)):
                 raise InputError(f"{name} is {list(values)}; it must be one number, or three")
         if not all(deviation > 0 for deviation in self.std):
@@ -130,8 +138,8 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters : mapping of str to object
         Parameters of the decoder, such as ``{"strides": [8, 16, 32]}``.
     origins : mapping of str to str
-        Origin of each of these fields, such as ``{"labels": "Ultralytics' metadata"}``.  Guesses begin with ``"guess:
-        "`` and say why.
+        Origin of each of these fields, such as ``{"labels": "Ultralytics' metadata"}``, also of single rules and
+        parameters, such as ``"preparation.mean"``.  Guesses begin with ``"guess: "`` and say why.
     """
 
     task: str = ""
@@ -141,15 +149,55 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "labels", tuple(self.labels))
+
+    @property
+    def decodes(self) -> bool:
+        """True with a decoder, and one other than ``"none"``."""
+        return self.decoder not in ("", NO_DECODER)
+
+    @classmethod
+    def of(cls, origin: str, **fields: Any) -> ModelCard:
+        """Return a card of one origin.
+
+        Parameters
+        ----------
+        origin : str
+            Text for `origins`.
+        **fields
+            Fields of the card; `preparation` may be a mapping of some of its rules.
+        """
+        origins = {name: origin for name, value in fields.items() if value}
+        for name in ("preparation", "parameters"):
+            if isinstance(values := fields.get(name), Mapping):
+                origins.pop(name, None)
+                origins |= {f"{name}.{key}": origin for key in values}
+        if isinstance(rules := fields.get("preparation"), Mapping):
+            fields["preparation"] = Preparation(**rules) if rules else None
+        return cls(**fields, origins=origins)
+
     def merge(self, other: ModelCard) -> ModelCard:
-        """Return the card with the other's fields where this one is empty."""
+        """Return the card with the other's fields where this one is empty.
+
+        Of a preparation with rules in `origins`, such as ``"preparation.mean"``, only these are its own; the remaining
+        ones are the other's.  Parameters are merged one by one.
+        """
         fields = {name: getattr(other, name) for name in FIELDS if not getattr(self, name) and getattr(other, name)}
+        rules = [name.removeprefix(_RULE) for name in self.origins if name.startswith(_RULE)]
+        if self.preparation and other.preparation and rules and "preparation" not in self.origins:
+            own_rules = {rule: getattr(self.preparation, rule) for rule in rules}
+            fields["preparation"] = msgspec.structs.replace(other.preparation, **own_rules)
         # Parameters belong to the decoder that they were written for.
-        if "decoder" not in fields and other.decoder not in ("", self.decoder):
+        if "decoder" in fields or other.decoder in ("", self.decoder):
+            fields["parameters"] = {**other.parameters, **self.parameters}
+        else:
             fields.pop("parameters", None)
-        origins = {name: origin for name, origin in other.origins.items() if name in fields}
-        return msgspec.structs.replace(self, **fields, origins={**self.origins, **origins})
+        origins = {name: origin for name, origin in other.origins.items() if name.partition(".")[0] in fields}
+        return msgspec.structs.replace(self, **fields, origins={**origins, **self.origins})
 
 
 FIELDS = ("task", "preparation", "labels", "decoder", "parameters")
 """Fields of a card with an origin."""
+
+_RULE = "preparation."

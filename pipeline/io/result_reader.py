@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.core.model_card import ModelCard
-from pipeline.core.plan.plan import Plan
+from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.core.tensor_quantization import numbers
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import ModelInterface
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from pipeline.io.results import Result
     from pipeline.io.source_frame import SourceFrame
     from pipeline.picture.geometry import Geometry
+
+
+class ModelEnds(Protocol):
+    """Inputs and outputs of a model, as a graph and its plans have."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """Inputs in the model's order."""
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """Outputs in the model's order."""
 
 
 class ResultReader:
@@ -63,17 +75,17 @@ class ResultReader:
         return self.read(outputs, geometry, size)
 
 
-def model_interface(plan: Plan, card: ModelCard) -> ModelInterface:
-    """Return the interface of a plan's model; its size is (0, 0) unless it takes one picture."""
+def model_interface(ends: ModelEnds, card: ModelCard) -> ModelInterface:
+    """Return the interface of a model; its size is (0, 0) unless it takes one picture."""
     try:
-        shape = layout(plan.inputs[0]) if len(plan.inputs) == 1 else None
+        shape = layout(ends.inputs[0]) if len(ends.inputs) == 1 else None
     except InputError:
         shape = None
     size = (shape.width, shape.height) if shape else (0, 0)
-    return ModelInterface(size, plan.outputs, card.labels)
+    return ModelInterface(size, ends.outputs, card.labels)
 
 
-def choose_card(plan: Plan, card: ModelCard | None) -> ModelCard:
+def choose_card(ends: ModelEnds, card: ModelCard | None) -> ModelCard:
     """Return the card with what can be guessed from the model's outputs."""
     card = card or ModelCard()
-    return complete_card(card, model_interface(plan, card))
+    return complete_card(card, model_interface(ends, card))

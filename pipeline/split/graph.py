@@ -12,6 +12,7 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
@@ -57,6 +58,8 @@ class Graph:
         The models that it was read from, in order; empty if no other library runs them.
     model_digest : str
         Digest of the graph in its own order, of one that is in another order; else empty.
+    card : ModelCard, optional
+        Card of the model; None if nothing says what it wants and gives.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Graph:
     unfused: tuple[int, ...] = ()
     sources: tuple[ModelSource, ...] = field(default=(), repr=False)
     model_digest: str = field(default="", repr=False)
+    card: ModelCard | None = field(default=None, repr=False)
 
     @cached_property
     def digest(self) -> str:

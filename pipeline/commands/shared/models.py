@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands.shared import console, values
+from pipeline.commands.shared import card_options, console, values
 from pipeline.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
-    from pipeline.core.model_card import Preparation
     from pipeline.split.graph import Graph
     from pipeline.split.symbolic_model import OpenModel
     from pipeline.workflow.verify import Verification
@@ -102,30 +101,6 @@ def frames_to_verify(graph: Graph, options: argparse.Namespace) -> bool | list[A
     return frames(graph, options) or (True if options.verify else None)
 
 
-def preparation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add how pictures become a model's input."""
-    group = parser.add_argument_group("how pictures become the model's input")
-    group.add_argument("--resize", default="stretch", help="stretch (default), letterbox or crop")
-    group.add_argument(
-        "--mean",
-        metavar="R,G,B",
-        type=values.colours,
-        default=(0.0,),
-        help="what is subtracted, from values of 0 to 1 (default: 0)",
-    )
-    group.add_argument(
-        "--std", metavar="R,G,B", type=values.colours, default=(1.0,), help="what is divided by then (default: 1)"
-    )
-    group.add_argument("--channels", default="rgb", help="their order in the model: rgb (default) or bgr")
-
-
-def preparation(options: argparse.Namespace) -> Preparation:
-    """Make the preparation of pictures, or raise `InputError`."""
-    from pipeline.core.model_card import Preparation
-
-    return Preparation(options.resize, options.mean, options.std, options.channels)
-
-
 def verify(graph: Graph, options: argparse.Namespace) -> Verification | None:
     """Compare a graph with its model if requested; raise on a difference."""
     if not options.verify:
@@ -140,7 +115,8 @@ def frames(graph: Graph, options: argparse.Namespace) -> list[Any] | None:
         return None
     from pipeline.io.sources.files import Files
 
-    files = Files([Path(options.verify)], graph.inputs, preparation(options))
+    preparation = card_options.preparation(options, graph, graph.card)
+    files = Files([Path(options.verify)], graph.inputs, preparation)
     return [frame.inputs for frame in files]
 
 

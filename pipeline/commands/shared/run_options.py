@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.shared import cluster, console, models, trace_option, updates, values, view
+from pipeline.commands.shared import card_options, cluster, console, trace_option, updates, values, view
 from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     signature_argument(parser)
     _source_arguments(parser)
     _sink_arguments(parser)
-    models.preparation_arguments(parser)
+    card_options.arguments(parser)
     _pipeline_arguments(parser)
     updates.arguments(parser)
     cluster.arguments(parser)

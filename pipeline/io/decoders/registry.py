@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline.core.model_card import ModelCard
+from pipeline.core.model_card import NO_DECODER, ModelCard
 from pipeline.errors import InputError, near
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
 
@@ -44,6 +44,8 @@ def parse_decoder(text: str) -> tuple[str, dict[str, Any]]:
         If the decoder or a parameter is unknown, or a value is of another type.
     """
     name, _, query = text.partition(":")
+    if text == NO_DECODER:
+        return text, {}
     texts = {key: value for key, _, value in (part.partition("=") for part in query.split("&") if part)}
     # Lists have commas, as those of the other options.
     values = {key: value.split(",") if "," in value else value for key, value in texts.items()}
@@ -86,22 +88,19 @@ def complete_card(card: ModelCard, interface: ModelInterface) -> ModelCard:
     What is guessed is in its ``origins``.  Without a guess, or with several, the decoder stays empty; `candidates` has
     them.
     """
-    guesses = candidates(interface)
-    if card.decoder:
-        guess = guesses.get(card.decoder)
-        name = card.decoder
-    else:
-        certain = [name for name, guess in guesses.items() if guess.certain] or list(guesses)
-        if len(certain) != 1:
-            return card
-        name = certain[0]
-        guess = guesses[name]
-    if guess is None:
+    # A written task rules out families of other ones, whose outputs may have the same shapes.
+    families = load_families()
+    guesses = {name: guess for name, guess in candidates(interface).items() if card.task in ("", families[name].task)}
+    name = card.decoder
+    if not name:
+        certain = [family for family, guess in guesses.items() if guess.certain] or list(guesses)
+        name = certain[0] if len(certain) == 1 else ""
+    if (guess := guesses.get(name)) is None:
         return card
-    origin = f"guess: {guess.reason}"
-    fields = {"decoder": name, "task": load_families()[name].task, "preparation": guess.preparation}
     # What the outputs say completes parameters that somebody wrote; these win.
-    parameters = {**guess.parameters, **card.parameters}
-    origins = {key: origin for key in fields if not getattr(card, key)}
-    completed = card.merge(ModelCard(**fields, origins=origins))  # type: ignore[arg-type]
-    return msgspec.structs.replace(completed, parameters=parameters)
+    completion = ModelCard.of(
+        f"guess: {guess.reason}", task=families[name].task, decoder=name, parameters=guess.parameters
+    )
+    if guess.preparation:
+        completion = completion.merge(ModelCard.of(f"guess: usual for {name}", preparation=guess.preparation))
+    return card.merge(completion)

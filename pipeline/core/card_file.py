@@ -1,0 +1,160 @@
+"""Card file: a model card written by hand, or kept in a model's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from pipeline.core.model_card import TASKS, ModelCard, Preparation
+from pipeline.errors import InputError, near, reason
+from pipeline.system.files import check_regular
+
+CARD_KEY = "soc_pipeline.card"
+"""Key of a model's metadata with its card, as JSON."""
+
+LARGEST = 1 << 20
+"""Upper bound on a file of labels or a card in bytes: names of 20,000 classes take a third of it."""
+
+Table = TypeVar("Table", bound=msgspec.Struct)
+
+
+class _CardFile(msgspec.Struct, forbid_unknown_fields=True):
+    task: str = ""
+    labels: list[str] | str = ""
+    decoder: str = ""
+    parameters: dict[str, Any] = {}
+    preparation: dict[str, Any] = {}
+
+
+def read_card(path: str | Path) -> ModelCard:
+    """Read a card of TOML.
+
+    Raises
+    ------
+    InputError
+        If it is missing, no TOML, or has an unknown key or an impossible value.
+    """
+    path = Path(path)
+    try:
+        table = msgspec.toml.decode(_read_text(path, "card"))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # a number of thousands of digits, too
+        raise InputError(f"the card {str(path)!r} is no TOML: {reason(error)}") from None
+    return convert_card(table, f"the card {str(path)!r}", path.name, path.parent)
+
+
+def read_labels(path: str | Path) -> tuple[str, ...]:
+    """Read names of classes, one per line; `InputError` without any."""
+    # An editor may have left blank lines at the end.
+    labels = tuple(line.strip() for line in _read_text(Path(path), "labels").rstrip().splitlines())
+    if not labels:
+        raise InputError(f"the labels {str(path)!r} are empty; write one name per line")
+    return labels
+
+
+def decode_card(text: str, origin: str) -> ModelCard:
+    """Decode a card of JSON, as `encode_card` writes it; raises as `read_card`."""
+    try:
+        table = msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InputError(f"the card in {origin} is no JSON: {reason(error)}") from None
+    return convert_card(table, f"the card in {origin}", origin)
+
+
+def encode_card(card: ModelCard) -> str:
+    """Encode a card for a model's metadata, without guesses and origins."""
+    fields = msgspec.to_builtins(card)
+    origins = fields.pop("origins", {})
+    guessed = {name for name, origin in origins.items() if origin.startswith("guess")}
+    fields["preparation"] = _without(fields.get("preparation", {}), "preparation", guessed)
+    fields["parameters"] = _without(fields.get("parameters", {}), "parameters", guessed)
+    return msgspec.json.encode(
+        {name: value for name, value in fields.items() if value and name not in guessed}
+    ).decode()
+
+
+def _without(values: Mapping[str, Any], field: str, guessed: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if f"{field}.{name}" not in guessed}
+
+
+def convert_card(table: Any, subject: str, origin: str, folder: Path | None = None) -> ModelCard:
+    """Return the card of a decoded file.
+
+    Parameters
+    ----------
+    table : object
+        Contents of the file.
+    subject : str
+        Name of the file for messages.
+    origin : str
+        Text for the card's origins.
+    folder : Path, optional
+        Folder of a file of labels; without it, labels must be a list.
+
+    Raises
+    ------
+    InputError
+        If a key is unknown, or a value impossible.
+    """
+    try:
+        written = _convert(table, _CardFile, "")
+        # One number stands for all channels.
+        rules = {
+            name: [value] if name in ("mean", "std") and isinstance(value, int | float) else value
+            for name, value in written.preparation.items()
+        }
+        preparation = _convert(rules, Preparation, "preparation.")
+        labels = _check_fields(written, folder)
+    except InputError as error:
+        raise InputError(f"{subject}: {error}") from None
+    return ModelCard.of(
+        origin,
+        task=written.task,
+        labels=labels,
+        decoder=written.decoder,
+        parameters=written.parameters,
+        preparation={name: getattr(preparation, name) for name in rules},
+    )
+
+
+def _check_fields(written: _CardFile, folder: Path | None) -> tuple[str, ...]:
+    """Return the labels; raise `InputError` for impossible fields."""
+    if written.task and written.task not in TASKS:
+        raise InputError(f"task is {written.task!r}; it must be one of {', '.join(TASKS)}")
+    if not isinstance(written.labels, str):
+        return tuple(written.labels)
+    if written.labels and folder is None:
+        raise InputError("labels must be a list here, not the name of a file")
+    return read_labels(folder / written.labels) if folder and written.labels else ()
+
+
+def _convert(table: Any, kind: type[Table], prefix: str) -> Table:
+    names = [field.name for field in msgspec.structs.fields(kind)]
+    for key in table if isinstance(table, Mapping) else ():
+        if key not in names:
+            raise InputError(f"unknown key '{prefix}{key}'; there are {', '.join(names)}{near(str(key), names)}")
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        # Errors of the card's own checks arrive wrapped.
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        problem, _, place = str(error).replace("`", "").partition(" - at $")
+        key = f"{prefix}{place.lstrip('.')}" or "the card"
+        raise InputError(f"{key}: {problem[:1].lower()}{problem[1:]}") from None
+
+
+def _read_text(path: Path, noun: str) -> str:
+    try:
+        check_regular(path)
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise InputError(f"the {noun} {str(path)!r} are more than {LARGEST >> 20} MiB, and hardly {noun}")
+        return data.decode()
+    except OSError as error:
+        raise InputError(f"cannot read the {noun} {str(path)!r}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"the {noun} {str(path)!r} is no text in UTF-8") from None
