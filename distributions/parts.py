@@ -38,6 +38,7 @@ RUNNING = {
     "pipeline/measure": ("comparison.py", "server_slots.py", "throughput.py"),
     "pipeline/workflow": (
         "load.py",
+        "model_cache.py",
         "server_bundle.py",
         "update_checks.py",
         "update_record.py",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +17,8 @@ from pipeline.executor.bundle import Bundle
 from pipeline.executor.bundle_description import describe_manifest
 from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.manifest import CHECKSUM, MANIFEST
-from pipeline.system import leftovers
 from pipeline.system.files import cache_folder, replace_folder, scratch_folder
+from pipeline.system.folder_store import FolderStore
 
 MOST_BUNDLES = 16
 """Bundles in a node's folder; the least recently used makes room."""
@@ -78,16 +76,15 @@ def describe_parts(parts: BundleParts) -> Bundle:
 
 def find_bundle(digest: str, folder: Path | None = None) -> Path | None:
     """Return a stored bundle's folder, if any; other files are verified at loading."""
-    path = _folder(folder) / digest
+    store = _store(folder)
+    path = store.path(digest)
     try:
         data = (path / MANIFEST).read_bytes()
     except OSError:
         return None
     if hashlib.sha256(data).hexdigest() != digest:
         return None
-    with contextlib.suppress(OSError):
-        # The time of the last use decides what goes first.
-        os.utime(path)
+    store.touch(digest)
     return path
 
 
@@ -101,7 +98,8 @@ def keep_bundle(parts: BundleParts, folder: Path | None = None) -> Path:
     """
     if _digest(parts.files[MANIFEST]) != parts.digest:
         raise BundleError(f"the manifest of the bundle {parts.digest[:12]} arrived damaged; run it again")
-    target = _folder(folder) / parts.digest
+    store = _store(folder)
+    target = store.path(parts.digest)
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with scratch_folder(target) as scratch:
@@ -113,39 +111,23 @@ def keep_bundle(parts: BundleParts, folder: Path | None = None) -> Path:
                     raise BundleError(f"a bundle's file cannot be called {name!r}")
                 (new / name).write_bytes(array.data)
             replace_folder(target, new, scratch / "old")
-        _make_room(target.parent)
+        store.make_room()
     except OSError as error:
         raise BundleError(f"the bundle cannot be kept in {str(target.parent)!r}: {error.strerror or error}") from error
     return target
 
 
-@contextlib.contextmanager
-def lock_bundle(digest: str, folder: Path | None = None) -> Iterator[None]:
+def lock_bundle(digest: str, folder: Path | None = None) -> contextlib.AbstractContextManager[None]:
     """Lock a bundle's search and storage between this machine's processes."""
-    root = _folder(folder)
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(root / f".{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        # Held while the files come: the others then find them here.
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    # Held while the files come: the others then find them here.
+    return _store(folder).lock(digest)
 
 
-def _folder(folder: Path | None) -> Path:
+def _store(folder: Path | None) -> FolderStore:
     root = folder or cache_folder()
     if root is None:
         raise BundleError("there is no folder to keep bundles in; set SOC_PIPELINE_CACHE, or HOME")
-    return root / "bundles"
-
-
-def _make_room(folder: Path) -> None:
-    bundles = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    for path in sorted(bundles, key=lambda path: path.stat().st_mtime)[:-MOST_BUNDLES]:
-        # Whoever runs it has its files in memory.
-        leftovers.remove_tree(path)
-        (folder / f".{path.name}.lock").unlink(missing_ok=True)
+    return FolderStore(root / "bundles", MOST_BUNDLES)
 
 
 def _digest(array: np.ndarray) -> str:

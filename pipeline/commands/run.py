@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands.shared import card_options, cluster, console, live, run_options, trace_option, view
+from pipeline.commands.shared import (
+    card_options,
+    cluster,
+    console,
+    live,
+    model_options,
+    run_options,
+    trace_option,
+    view,
+)
 from pipeline.commands.shared.run_options import arguments
 from pipeline.commands.shared.updates import Updates, check_folder
 from pipeline.errors import InputError
@@ -57,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
             return describe_bundle(path, options.require_signature)
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
 
-    # 2. Load the bundle, and open what frames come from and go to.
+    # 2. Load the bundle, which a model may have to become first, and open what frames come from and go to.
+    options.bundle = model_options.bundle_path(options)
     bundle = Updates(options, load).load_first(Path(options.bundle))
     preparation = card_options.preparation(options, bundle.plan, bundle.card)
     with (

@@ -50,7 +50,7 @@ def accept_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def add_renamed_option(parser: argparse.ArgumentParser, old_name: str, new_name: str) -> None:
+def add_renamed_option(parser: argparse._ActionsContainer, old_name: str, new_name: str) -> None:
     """Let the parser refuse `old_name` with `new_name`, and hide it."""
     parser.add_argument(
         old_name, action=_RenamedOption, new_name=new_name, dest=argparse.SUPPRESS, help=argparse.SUPPRESS

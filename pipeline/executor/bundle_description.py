@@ -30,4 +30,12 @@ def describe_manifest(facts: Manifest, checksum: str = "") -> Bundle:
     """Describe the bundle of a manifest, without its code."""
     more = [Build(build.plan, (None,) * len(build.stages), build.symbolic) for build in facts.more]
     codes = (None,) * len(facts.stages)
-    return Bundle(facts.plan, codes, numerics=facts.numerics, shapes=facts.shapes, more=more, checksum=checksum)
+    return Bundle(
+        facts.plan,
+        codes,
+        numerics=facts.numerics,
+        shapes=facts.shapes,
+        more=more,
+        checksum=checksum,
+        card=facts.card,
+    )

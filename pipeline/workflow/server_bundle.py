@@ -47,7 +47,7 @@ def on_server(bundle: Bundle | str | Path, address: str, require_signature: str 
     board = ask_slots(Board(DEVICE, (Device(DEVICE, "remote", address=address, memory=DEVICE),)))
     codes = (BundleVersion(full.checksum),)
     builds = [Build(_one_stage(build.plan, board), codes, build.symbolic) for build in full.builds]
-    return Bundle(builds[0].plan, builds[0].codes, shapes=full.shapes, more=builds[1:])
+    return Bundle(builds[0].plan, builds[0].codes, shapes=full.shapes, more=builds[1:], card=full.card)
 
 
 def _one_stage(plan: Plan, board: Board) -> Plan:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,13 +33,31 @@ assert main(["run", {bundle!r}, "--input", "frames.npy", "--output", "results.np
 
 @pytest.mark.parametrize("code", [LOAD, RUN], ids=["load", "run"])
 def test_nothing_heavy_is_imported(code: str, bundle: Path, root: Path, tmp_path: Path) -> None:
+    assert_light(code.format(bundle=str(bundle)), root, tmp_path)
+
+
+def test_a_model_s_second_start_is_that_of_a_bundle(
+    digits_onnx: Path, root: Path, tmp_path: Path, command: Any
+) -> None:
+    np.save(tmp_path / "first.npy", np.zeros((1, 1, 32, 32), np.float32))
+    assert command("run", digits_onnx, "--input", tmp_path / "first.npy").status == 0
+    assert_light(RUN.format(bundle=str(digits_onnx)), root, tmp_path)
+
+
+def assert_light(code: str, root: Path, tmp_path: Path) -> None:
+    """Run the code in a process of its own, which imports nothing heavy."""
     np.save(tmp_path / "frames.npy", np.zeros((1, 1, 1, 32, 32), np.float32))
-    code = f"{code.format(bundle=str(bundle))}\nimport sys\nprint(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    code = f"{code}\nimport sys\nprint(*sorted(set({HEAVY!r}) & set(sys.modules)))"
     process = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
         # What a user has not set: nothing tells TVM which library to use.
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": os.fspath(root)},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PYTHONPATH": os.fspath(root),
+            "SOC_PIPELINE_CACHE": os.environ["SOC_PIPELINE_CACHE"],
+        },
         capture_output=True,
         text=True,
         check=False,

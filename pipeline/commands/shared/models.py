@@ -29,15 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="an ONNX file, a TFLite model, an exported PyTorch program, a Relay program, or a Relax module",
     )
-    parser.add_argument(
-        "--shape",
-        metavar="INPUT=EXTENTS",
-        type=values.shape,
-        action="append",
-        default=[],
-        help="extents for an input with a symbolic shape, such as data=1,3,224,224, or with names for those that vary, "
-        "such as data=N,3,224,224; or an extent by the model's name for it, such as height=320; may be repeated",
-    )
+    reading_arguments(parser)
     parser.add_argument(
         "--size",
         metavar="NAME=EXTENT",
@@ -46,6 +38,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="extents for the names in --shape, such as N=16 or H=224,W=224, or ranges, such as N=1..32; may be "
         "repeated: the first one is planned",
+    )
+
+
+def reading_arguments(parser: argparse._ActionsContainer) -> None:
+    """Add how a model is read at one size."""
+    parser.add_argument(
+        "--shape",
+        metavar="INPUT=EXTENTS",
+        type=values.shape,
+        action="append",
+        default=[],
+        help="extents for an input with a symbolic shape, such as data=1,3,224,224, or with names for those that vary, "
+        "such as data=N,3,224,224; or an extent by the model's name for it, such as height=320; may be repeated",
     )
     parser.add_argument(
         "--params",

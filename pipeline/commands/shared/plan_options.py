@@ -41,15 +41,15 @@ Not ``--board`` and ``--target``: a plan's commands are run if they are those of
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of cuts and devices."""
+def arguments(parser: argparse._ActionsContainer, *, rate: bool = True) -> None:
+    """Add the options of cuts and devices; without `rate` none for the frames that arrive."""
     _cut_arguments(parser)
     _board_arguments(parser)
-    _aim_arguments(parser)
+    _aim_arguments(parser, rate=rate)
     _time_arguments(parser)
 
 
-def _cut_arguments(parser: argparse.ArgumentParser) -> None:
+def _cut_arguments(parser: argparse._ActionsContainer) -> None:
     # A number of stages leaves the cuts to the planner, names give them: both would contradict each other.
     cut_group = parser.add_mutually_exclusive_group()
     cut_group.add_argument(
@@ -68,7 +68,7 @@ def _cut_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _board_arguments(parser: argparse.ArgumentParser) -> None:
+def _board_arguments(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--board", default="host", help="what to run on (default: host, this machine)")
     parser.add_argument(
         "--devices",
@@ -89,16 +89,17 @@ def _board_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _aim_arguments(parser: argparse.ArgumentParser) -> None:
+def _aim_arguments(parser: argparse._ActionsContainer, *, rate: bool) -> None:
     # Only automatic stages have something to aim at.
     parser.add_argument(
         "--objective",
         choices=("throughput", "latency", "energy"),
         help="what automatic stages aim at (default: throughput; with --fps: latency)",
     )
-    parser.add_argument(
-        "--fps", metavar="N", type=values.positive, help="frames per second that arrive and must be kept up with"
-    )
+    if rate:
+        parser.add_argument(
+            "--fps", metavar="N", type=values.positive, help="frames per second that arrive and must be kept up with"
+        )
     parser.add_argument(
         "--no-replicas", action="store_true", help="let each automatic stage work on one frame at a time only"
     )
@@ -107,7 +108,7 @@ def _aim_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _time_arguments(parser: argparse.ArgumentParser) -> None:
+def _time_arguments(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--queue-depth",
         metavar="N",
@@ -131,7 +132,7 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true", help="as --measure, and measure again what was measured before")
 
 
-def add_time_variation(parser: argparse.ArgumentParser, default: float) -> None:
+def add_time_variation(parser: argparse._ActionsContainer, default: float) -> None:
     """Add the option of stage time variation."""
     parser.add_argument(
         "--time-variation",
@@ -144,7 +145,7 @@ def add_time_variation(parser: argparse.ArgumentParser, default: float) -> None:
     add_renamed_option(parser, "--variance", "--time-variation")
 
 
-def file_argument(parser: argparse.ArgumentParser) -> None:
+def file_argument(parser: argparse._ActionsContainer) -> None:
     """Add the plan's file, as alternative to planning options."""
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
 

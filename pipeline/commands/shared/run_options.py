@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.shared import card_options, cluster, console, trace_option, updates, values, view
+from pipeline.commands.shared import (
+    card_options,
+    cluster,
+    console,
+    model_options,
+    trace_option,
+    updates,
+    values,
+    view,
+)
 from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
@@ -19,7 +28,12 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="a folder from 'soc-pipeline build'")
+    parser.add_argument(
+        "bundle",
+        metavar="MODEL",
+        help="a bundle, as 'soc-pipeline build' writes it, or a model, as 'plan' reads it: built on its first run, and "
+        "kept in ~/.cache/soc-pipeline",
+    )
     parser.add_argument(
         "--device",
         metavar="NAME=DEVICE",
@@ -40,6 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _source_arguments(parser)
     _sink_arguments(parser)
     card_options.arguments(parser)
+    model_options.arguments(parser)
     _pipeline_arguments(parser)
     updates.arguments(parser)
     cluster.arguments(parser)

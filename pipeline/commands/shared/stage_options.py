@@ -17,7 +17,7 @@ OPTION = "--stage-option"
 _KEYS = tuple(field.name for field in fields(StageOptions))
 
 
-def argument(parser: argparse.ArgumentParser) -> None:
+def argument(parser: argparse._ActionsContainer) -> None:
     """Declare the option."""
     parser.add_argument(
         OPTION,

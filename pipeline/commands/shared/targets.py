@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 OPTION = "--target"
 
 
-def argument(parser: argparse.ArgumentParser) -> None:
+def argument(parser: argparse._ActionsContainer) -> None:
     """Declare the option."""
     parser.add_argument(
         OPTION,

@@ -57,12 +57,7 @@ def load(path: Path) -> tuple[Any, ExternalData]:
     Exception
         Error of the onnx package on an invalid model.
     """
-    try:
-        # The outline is a few kilobytes also of a model of gigabytes, over 2 of which protobuf cannot parse.
-        model = onnx.ModelProto.FromString(outline(path))
-    except ValueError:
-        # The package's own reader says best what is wrong.
-        model = onnx.load(path, load_external_data=False)
+    model = _read_outline(path)
     # Before the checker, which opens the files that a model names, wherever they are.
     for tensor in external_tensors(model):
         _check(path, tensor)
@@ -75,6 +70,20 @@ def load(path: Path) -> tuple[Any, ExternalData]:
             tensor.data_location = tensor.DEFAULT
             del tensor.external_data[:]
     return model, ExternalData(path)
+
+
+def _read_outline(path: Path) -> Any:
+    try:
+        # The outline is a few kilobytes also of a model of gigabytes, over 2 of which protobuf cannot parse.
+        return onnx.ModelProto.FromString(outline(path))
+    except ValueError:
+        # The package's own reader says best what is wrong.
+        return onnx.load(path, load_external_data=False)
+
+
+def data_files(path: Path) -> set[Path]:
+    """Return the files beside a valid model with tensors of it."""
+    return {path.parent / _file_location(tensor)[0] for tensor in external_tensors(_read_outline(path))}
 
 
 def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:

@@ -1,0 +1,67 @@
+"""Options of a model in place of a bundle: built on its first run, and kept."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.commands.shared import console, models, plan_options
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how a model is read and planned."""
+    group = parser.add_argument_group("how a model is read and planned, where no bundle is given; see 'plan --help'")
+    models.reading_arguments(group)
+    plan_options.file_argument(group)
+    plan_options.arguments(group, rate=False)
+
+
+def bundle_path(options: argparse.Namespace) -> Path:
+    """Return the folder of the bundle, built from a model if need be.
+
+    Raises
+    ------
+    PipelineError
+        If the model cannot be read, planned, built or kept, or options are given that a bundle has no use for.
+    """
+    from pipeline.workflow import model_cache
+
+    path, choices = Path(options.bundle), _choices(options)
+    if not model_cache.is_model(path):
+        if choices:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in choices)
+            raise InputError(f"{str(path)!r} is a bundle and has its stages; leave out {names}")
+        return path
+    # The rate of the source says nothing of a model that is kept for others as well.
+    options = argparse.Namespace(**{**vars(options), "model": options.bundle, "size": [], "fps": None})
+    plan_options.check_file(options)
+    files = [Path(name) for name in (options.plan, options.params, options.board) if name and Path(name).is_file()]
+    folder, is_new = model_cache.find_or_build(path, lambda: _build(options), choices, files, again=options.fresh)
+    if is_new:
+        console.notice(f"built {path.name}; its bundle is kept in {folder.parent}")
+    return folder
+
+
+def _choices(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a model that are given."""
+    parser = argparse.ArgumentParser(add_help=False)
+    arguments(parser)
+    return {
+        name: getattr(options, name)
+        for name, default in vars(parser.parse_args([])).items()
+        if getattr(options, name) != default
+    }
+
+
+def _build(options: argparse.Namespace) -> Bundle:
+    import pipeline
+
+    graph = models.read(options)
+    plan = plan_options.load_or_make_plan(graph, options)
+    with console.progress(f"building {options.model}") as step:
+        return pipeline.build(graph, plan, progress=step)

@@ -1,0 +1,187 @@
+"""Model cache: bundles of model files, built once and kept on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.errors import BundleError, MissingExtra, ModelError, near
+from pipeline.executor import host_target
+from pipeline.executor.verified_file import describe_file
+from pipeline.system.affinity import process_cores
+from pipeline.system.distribution import IS_FULL, REMEDY, RUNTIME
+from pipeline.system.files import CACHE_VARIABLE, cache_folder, check_regular, write_atomically
+from pipeline.system.folder_store import FolderStore
+from pipeline.system.version import VERSION
+from pipeline.tvm.library import tvm_version
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+
+SUFFIXES = (".json", ".onnx", ".pt", ".pt2", ".pth", ".relay", ".rly", ".tflite", ".txt")
+"""Suffixes of files that are models; bundles are folders."""
+
+MOST_BUNDLES = 16
+"""Bundles of models in the cache; the least recently used makes room."""
+
+FORMAT = 1
+"""Part of the folder's name: bundles under keys of another form stay unread."""
+
+_PACKAGE = Path(__file__).parents[1]
+_BUNDLE, _FILES = "model.bundle", "files.json"
+
+
+def is_model(path: str | Path) -> bool:
+    """Test for a model, which has to be built, by the name of its file."""
+    return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
+
+
+def find_or_build(
+    model: Path,
+    build: Callable[[], Bundle],
+    options: Mapping[str, Any],
+    files: Sequence[Path] = (),
+    *,
+    again: bool = False,
+) -> tuple[Path, bool]:
+    """Return the folder of a model's bundle, and True if it was built now.
+
+    Parameters
+    ----------
+    model : Path
+    build : callable
+        Builds the bundle.  One process at a time does; others that want the same wait for it.
+    options : mapping of str to object
+        Plain values of the options that it is built by.
+    files : sequence of Path
+        Files that these options name.
+    again : bool
+        True to build it, whatever is there.
+
+    Raises
+    ------
+    ModelError
+        If there is no such model, or it changes while it is built.
+    BundleError
+        If the bundle cannot be kept.
+    MissingExtra
+        If this installation only runs bundles.
+    """
+    _check(model)
+    store, key = _store(model), _key(model, options, files)
+    if not again and (bundle := _find(store, key, model)):
+        return bundle, False
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(store.lock(key))
+        except OSError as error:
+            raise _refusal(model, store, error) from None
+        # Another process may have built it meanwhile.
+        if not again and (bundle := _find(store, key, model)):
+            return bundle, False
+        new = build()
+        if _key(model, options, files) != key:
+            raise ModelError(f"{str(model)!r} has changed while it was built; run the command again")
+        try:
+            return _keep(store, key, new, _digests(model)), True
+        except OSError as error:
+            raise _refusal(model, store, error) from None
+
+
+def _check(model: Path) -> None:
+    try:
+        check_regular(model)
+    except FileNotFoundError:
+        names = [path.name for path in model.parent.iterdir()] if model.parent.is_dir() else []
+        raise ModelError(f"no model at {str(model)!r}{near(model.name, names)}") from None
+    except OSError as error:
+        raise ModelError(f"cannot read {str(model)!r}: {error.strerror}") from None
+    if not IS_FULL:
+        raise MissingExtra(
+            f"{str(model)!r} is a model, and {RUNTIME} only runs bundles: build one where the complete distribution "
+            f"is ('soc-pipeline build {model.name} -o {model.stem}.bundle') and copy it here, or {REMEDY}"
+        )
+
+
+def _store(model: Path) -> FolderStore:
+    root = cache_folder()
+    if root is None:
+        raise BundleError(f"there is no folder to keep the bundle of {str(model)!r} in; set {CACHE_VARIABLE}, or HOME")
+    return FolderStore(root / f"models-{FORMAT}", MOST_BUNDLES)
+
+
+def _refusal(model: Path, store: FolderStore, error: OSError) -> BundleError:
+    return BundleError(
+        f"cannot keep the bundle of {str(model)!r} in {str(store.root)!r}: {error.strerror or error}; set "
+        f"{CACHE_VARIABLE} to a folder that you may write to"
+    )
+
+
+def _key(model: Path, options: Mapping[str, Any], files: Sequence[Path]) -> str:
+    """Return a name of all that a build depends on, but for the files that the model names."""
+    facts = {
+        "model": [str(model.absolute()), _digest(model)],
+        "options": dict(options),
+        "files": [_digest(path) for path in files],
+        "versions": [VERSION, tvm_version(), _source_stamp()],
+        # The host's board has these cores, and code is for this processor.
+        "machine": [host_target.full_name(), sorted(host_target.flags()), list(process_cores())],
+    }
+    return hashlib.sha256(msgspec.json.encode(facts, enc_hook=str, order="sorted")).hexdigest()[:32]
+
+
+def _source_stamp() -> float:
+    """Return the time of this package's last change, which a version does not tell where it is developed."""
+    return max(Path(folder, name).stat().st_mtime for folder, _, names in os.walk(_PACKAGE) for name in names)
+
+
+def _find(store: FolderStore, key: str, model: Path) -> Path | None:
+    folder = store.path(key)
+    try:
+        digests = msgspec.json.decode((folder / _FILES).read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
+        return None
+    if {name: _digest(model.parent / name) for name in digests} != digests:
+        return None
+    store.touch(key)
+    return folder / _BUNDLE
+
+
+def _keep(store: FolderStore, key: str, bundle: Bundle, digests: Mapping[str, str]) -> Path:
+    folder = store.path(key)
+    folder.mkdir(exist_ok=True)
+    bundle.save(folder / _BUNDLE)
+    # Last: with it the folder counts as complete.
+    write_atomically(folder / _FILES, msgspec.json.encode(digests))
+    store.touch(key)
+    store.make_room()
+    return folder / _BUNDLE
+
+
+def _digests(model: Path) -> dict[str, str]:
+    """Return digests of the files beside a model that belong to it, also of those that may come."""
+    card = model.with_suffix(".toml")
+    paths = [card, model.with_suffix(".modelinfo"), Path(f"{model}.modelinfo")]
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        # Names of classes are in a file of their own, or in the card.
+        paths.append(model.parent / msgspec.toml.decode(card.read_bytes()).get("labels", ""))
+    if model.suffix.lower() == ".onnx":
+        from pipeline.frontends.onnx.external_data import data_files
+
+        paths += data_files(model)
+    return {os.path.relpath(path, model.parent): _digest(path) for path in paths}
+
+
+def _digest(path: Path) -> str:
+    """Return a file's SHA-256; empty if there is none."""
+    try:
+        check_regular(path)
+        return describe_file(path).sha256
+    except OSError:
+        return ""
