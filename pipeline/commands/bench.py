@@ -15,7 +15,7 @@ from pipeline.errors import InputError, PlanError
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
     from pipeline.measure.comparison import Comparison
-    from pipeline.measure.throughput import Watch
+    from pipeline.measure.throughput import Decode, Watch
     from pipeline.observe.web import ViewServer
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.split.graph import Graph
@@ -60,7 +60,20 @@ def _measure(options: argparse.Namespace, server: ViewServer | None, **settings:
     graph, bundle = _subject(options)
     with trace_option.tracing(options.trace, bundle.plan) as trace, live.Display("measuring", keep=False) as display:
         watch = _watch(display, server)
-        return compare(graph, bundle, progress=display.step, watch=watch, trace=trace, **settings)
+        decode = _decoder(bundle)
+        return compare(graph, bundle, progress=display.step, watch=watch, trace=trace, decode=decode, **settings)
+
+
+def _decoder(bundle: Bundle) -> Decode | None:
+    """Return the decoder of the bundle's card; None without one."""
+    from pipeline.io.result_reader import ResultReader, choose_card
+
+    # Nothing is guessed of bundles of earlier versions.
+    card = bundle.card and choose_card(bundle.plan, bundle.card)
+    if not card or not card.decoder:
+        return None
+    reader = ResultReader(bundle.plan, card)
+    return lambda outputs: reader.read(outputs, None, None)
 
 
 def _watch(display: live.Display, server: ViewServer | None) -> Watch:
@@ -93,7 +106,7 @@ def _show(comparison: Any) -> None:
     table = console.table(
         comparison.model, "", ">frames/s", ">latency p50 ms", ">latency p99 ms", "busy share of each stage"
     )
-    for side in comparison.variants:
+    for side in (*comparison.variants, *filter(None, (comparison.decoded,))):
         # Of each stage, since the busiest one is where to look first.
         busy = ", ".join(f"{stage.name} {stage.busy:.0%}" for stage in side.stages)
         latencies = (f"{seconds * 1e3:.2f}" for seconds in (side.latency_p50_s, side.latency_p99_s))

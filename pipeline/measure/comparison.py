@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import InputError, PlanError
 from pipeline.executor.bundle import Bundle
-from pipeline.measure.throughput import Variant, VariantRun, Watch, turns
+from pipeline.measure.throughput import Decode, Variant, VariantRun, Watch, turns
 from pipeline.prediction.predict import predict
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Comparison:
         Rate that the plan predicts for the pipeline; 0 if it predicts nothing.
     measured : bool
         True if that prediction rests on measured operators (True) or on estimates (False).
+    decoded : Variant, optional
+        The pipeline once more, with its outputs decoded.
     """
 
     model: str
@@ -44,6 +46,7 @@ class Comparison:
     rounds: int
     predicted_frames_per_s: float
     measured: bool
+    decoded: Variant | None = None
 
     @property
     def pipelined(self) -> Variant:
@@ -71,6 +74,7 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     watch: Watch = lambda _: None,
     trace: Trace | None = None,
     common_trace: Trace | None = None,
+    decode: Decode | None = None,
 ) -> Comparison:
     """Stream random frames through the unsplit model and the pipeline.
 
@@ -94,6 +98,8 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         Trace for the events of one more round of the pipeline, which is not counted.
     common_trace : Trace, optional
         Trace for the events of all counted rounds, for whoever watches.
+    decode : callable, optional
+        Turns outputs by name into a result; the pipeline is then measured with it as well.
 
     Raises
     ------
@@ -113,6 +119,9 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     # Last, where `Comparison.pipelined` looks for it.
     variants.append((_pipeline_name(bundle), bundle))
     runs = [VariantRun(name, variant, watch, common_trace) for name, variant in variants]
+    pipelined = runs[-1]
+    if decode is not None:
+        runs.append(VariantRun(f"{pipelined.name}, decoded", bundle, watch, common_trace, decode))
     # Each variant chooses here how many frames take a round, unless the caller says it.
     progress(f"warming up {runs[0].name}")
     # The same ones for all variants, so that no difference comes from the data.
@@ -127,11 +136,13 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     if trace is not None:
         progress("tracing")
         # A round of its own, since noting events takes time, which the others must not have.
-        runs[-1].trace(inputs, trace)
+        pipelined.trace(inputs, trace)
     plan = bundle.plan
     # Once the pipeline is full, its slowest stage sets the pace.
     predicted_frames_per_s = predict(plan).frames_per_s
-    return Comparison(plan.model, tuple(run.result() for run in runs), rounds, predicted_frames_per_s, plan.measured)
+    results = [run.result() for run in runs]
+    decoded = results.pop() if decode is not None else None
+    return Comparison(plan.model, tuple(results), rounds, predicted_frames_per_s, plan.measured, decoded)
 
 
 def _check(graph: Graph | None, bundle: Bundle, frames: int | None, rounds: int) -> None:

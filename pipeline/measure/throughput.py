@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from pipeline.system.memory import snapshot
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.frame import FrameFuture
     from pipeline.scheduler.trace import Trace
 
 ROUND_S = 1.0
@@ -34,6 +36,7 @@ MAX_FRAMES = 10_000
 """And however fast it is."""
 
 Frames = Sequence[Mapping[str, np.ndarray]]
+Decode = Callable[[Mapping[str, Any]], object]
 Watch = Callable[["Pipeline"], None]
 """A function of each pipeline that begins to stream."""
 
@@ -104,10 +107,21 @@ class VariantRun:
     ----------
     common_trace : Trace, optional
         Trace for the events of all streams that have no trace of their own.
+    decode : callable, optional
+        Function to call with each frame's outputs by name, in a thread of its own, as a stream does; a frame ends
+        behind it.
     """
 
-    def __init__(self, name: str, bundle: Bundle, watch: Watch, common_trace: Trace | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        bundle: Bundle,
+        watch: Watch,
+        common_trace: Trace | None = None,
+        decode: Decode | None = None,
+    ) -> None:
         self.name, self.bundle, self._watch, self._common_trace = name, bundle, watch, common_trace
+        self._decode = decode
         self._replicas = max(stage.replicas for stage in bundle.plan.stages)
         self._frames = 0
         self._rates: list[float] = []
@@ -159,12 +173,20 @@ class VariantRun:
         # The caller only waits for places: what it did beside the workers would take their cores' time.
         ends = _FrameEnds()
         plan, codes = self.bundle.plan, self.bundle.codes
-        with Pipeline(plan, codes, trace=self._common_trace if trace is None else trace) as running:
+        with (
+            ThreadPoolExecutor(1) as decoder,
+            Pipeline(plan, codes, trace=self._common_trace if trace is None else trace) as running,
+        ):
             self._watch(running)
             for frame in islice(cycle(inputs), frames):
                 # Aligned already, and read by nobody else meanwhile.
-                running.submit(frame, copy=False).notify_at_end(ends.note)
-        # Behind the block, whose end waits for all frames.
+                future = running.submit(frame, copy=False)
+                if self._decode is None:
+                    future.notify_at_end(ends.note)
+                else:
+                    decode = partial(_decode_and_note, self._decode, future, ends)
+                    future.notify_at_end(lambda _, decode=decode: decoder.submit(decode))  # type: ignore[misc]
+        # Behind the block, whose end waits for all frames and their results.
         return ends.rate(self._replicas), running.statistics()
 
     def _share(self, number: int) -> StageShare:
@@ -180,6 +202,14 @@ class VariantRun:
             seconds=statistics.median(seconds),
             predicted_s=stage.seconds,
         )
+
+
+def _decode_and_note(decode: Decode, future: FrameFuture, ends: _FrameEnds) -> None:
+    try:
+        decode(future.outputs())
+    except Exception as error:  # noqa: BLE001 - raised with the rate
+        ends.fail(error)
+    ends.note(future)
 
 
 def _seconds_per_frame(counters: Statistics, number: int) -> float:
@@ -224,6 +254,10 @@ class _FrameEnds:
         # Cancelled frames belong to a stream that is given up, of which nobody asks the rate.
         if not future.cancelled() and (error := future.exception()):
             self._failures.append(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Note a failure behind the pipeline."""
+        self._failures.append(error)
 
     def rate(self, replicas: int) -> float:
         """Return frames per second, or raise the first failure."""

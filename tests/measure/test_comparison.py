@@ -45,6 +45,27 @@ def test_a_bundle_alone_is_measured_against_its_plan() -> None:
     assert 0.03 <= side.latency_p50_s <= side.latency_p99_s
 
 
+def test_decoding_is_measured_beside_the_pipeline() -> None:
+    decoded_frames: list[Any] = []
+    comparison = compare(None, simulated_bundle(5, 10), frames=6, rounds=2, decode=decoded_frames.append)
+    assert comparison.pipelined.name == "2 stages"
+    assert comparison.decoded is not None
+    assert comparison.decoded.name == "2 stages, decoded"
+    # Two rounds, and what it warms up with.
+    assert len(decoded_frames) >= 12
+    assert all(set(outputs) == {"t2"} for outputs in decoded_frames)
+    assert comparison.decoded.frames_per_s > 0
+    assert compare(None, simulated_bundle(5), frames=2, rounds=1).decoded is None
+
+
+def test_a_decoder_that_fails_ends_the_comparison() -> None:
+    def fail(_: object) -> None:
+        raise InputError("no boxes")
+
+    with pytest.raises(InputError, match="no boxes"):
+        compare(None, simulated_bundle(5), frames=2, rounds=1, decode=fail)
+
+
 def test_the_unsplit_model_is_measured_on_one_core_and_on_all(small_onnx: Path) -> None:
     graph = pipeline.read(small_onnx)
     plan = pipeline.plan(graph, stages=2)
