@@ -61,7 +61,7 @@ def prepare(images: NDArray[np.floating]) -> Images:
     -------
     float32 array, shape (N, 1, 1, 32, 32)
     """
-    weights = _interpolation(images.shape[-1], SIDE)
+    weights = interpolation(images.shape[-1], SIDE)
     # Rows and columns apart, as bilinear interpolation allows: W image W^T.
     pictures = np.einsum("yi,nij,xj->nyx", weights, np.asarray(images, np.float64) / 16, weights)
     return np.ascontiguousarray(pictures[:, None, None], dtype=np.float32)
@@ -73,7 +73,7 @@ def _load() -> tuple[Images, Labels]:
     return prepare(digits.images), np.asarray(digits.target, dtype=np.int64)
 
 
-def _interpolation(source: int, target: int) -> NDArray[np.float64]:
+def interpolation(source: int, target: int) -> NDArray[np.float64]:
     """Return the (target, source) matrix of interpolation weights."""
     # Pixels are known at their middles, hence the halves; clipping repeats the border.
     centres = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
