@@ -38,9 +38,3 @@ BOXES = OutputForm(
     f"boxes are rows of {', '.join(COLUMNS)}, such as [1, 100, {len(COLUMNS)}]",
     "; give a model that selects its boxes (non-maximum suppression), or a Python stage that does",
 )
-SCORES = OutputForm(
-    # Of one picture: a batch of them, or a map of scores, has no one best class.
-    lambda shape: sum(extent > 1 for extent in shape) <= 1,
-    "labels are for scores along one axis, such as [1, 1000]",
-    ", which is no classifier's; leave out show=label",
-)

@@ -11,12 +11,12 @@ from pipeline.core.tensor_quantization import numbers
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import ModelInterface
 from pipeline.io.decoders.registry import complete_card, make_decoder
+from pipeline.picture.geometry import Geometry
 from pipeline.picture.preparation import layout
 
 if TYPE_CHECKING:
     from pipeline.io.results import Result
     from pipeline.io.source_frame import SourceFrame
-    from pipeline.picture.geometry import Geometry
 
 
 class ModelEnds(Protocol):
@@ -49,7 +49,8 @@ class ResultReader:
 
     def __init__(self, plan: Plan, card: ModelCard) -> None:
         self.card, self._quantization = card, plan.quantization
-        self._decode = make_decoder(card, model_interface(plan, card))
+        interface = model_interface(plan, card)
+        self._decode, self._size = make_decoder(card, interface), interface.size
 
     def read(self, outputs: Mapping[str, Any], geometry: Geometry | None, size: tuple[int, int] | None) -> Result:
         """Return the result of a frame.
@@ -64,7 +65,10 @@ class ResultReader:
             Width and height of the picture, for a geometry.
         """
         result = self._decode(numbers(outputs, self._quantization))
-        return result if geometry is None or size is None else result.to_picture(geometry, size)
+        if geometry is None or size is None:
+            # A picture of the input's size lies there as it is; without any size there is nothing to map.
+            size, geometry = self._size, Geometry(*self._size, 0, 0, 1, 1, self._size)
+        return result.to_picture(geometry, size) if all(size) else result
 
     def read_frame(self, frame: SourceFrame, outputs: Mapping[str, Any], geometry: Geometry | None) -> Result:
         """Return the result of a source's frame; its own geometry wins."""

@@ -5,13 +5,22 @@ A decoder returns them in the pixels of the model's input; `to_picture` maps the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.picture.geometry import Geometry
+
+COCO_POINTS = (
+    "nose", "left eye", "right eye", "left ear", "right ear", "left shoulder", "right shoulder", "left elbow",
+    "right elbow", "left wrist", "right wrist", "left hip", "right hip", "left knee", "right knee", "left ankle",
+    "right ankle",
+)  # fmt: skip
+"""Names of the 17 key points of a person in the data set COCO, which most networks for poses are trained with."""
 
 
 def label(labels: Sequence[str], number: int) -> str:
@@ -43,6 +52,12 @@ class Detections:
     tracks : array, optional
         int64 [N], numbers of things followed over frames.
     mask_threshold : float
+    point_names : sequence of str
+        Names of the K points; without, those of COCO for 17 points.
+
+    Notes
+    -----
+    The annotators of the package supervision take it as they take their own ``Detections``; `to_supervision` makes one.
     """
 
     boxes: np.ndarray
@@ -54,9 +69,65 @@ class Detections:
     angles: np.ndarray | None = None
     tracks: np.ndarray | None = None
     mask_threshold: float = 0.5
+    point_names: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.boxes)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the detections at an index, slice or mask, or a field of `data` by its name."""
+        if isinstance(index, str):
+            return self.data[index]
+        rows = np.atleast_1d(np.arange(len(self))[index])
+        names = ("boxes", "scores", "classes", "points", "masks", "angles", "tracks")
+        arrays = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: array[rows] for name, array in arrays.items() if array is not None})
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield box, mask, score, class, track and data of each, as supervision does."""
+        data = self.data
+        for row in range(len(self)):
+            mask, track = (None if array is None else array[row] for array in (self.masks, self.tracks))
+            facts = {name: array[row] for name, array in data.items()}
+            yield self.boxes[row], mask, self.scores[row], self.classes[row], track, facts
+
+    # Names of supervision's attributes, by which its annotators read.
+    xyxy = property(lambda self: self.boxes)
+    confidence = property(lambda self: self.scores)
+    class_id = property(lambda self: self.classes)
+    mask = property(lambda self: self.masks)
+    tracker_id = property(lambda self: self.tracks)
+    metadata = property(lambda _: {})
+
+    @property
+    def data(self) -> dict[str, np.ndarray]:
+        """Names of the classes and corners of turned boxes, by supervision's names."""
+        corners = {} if self.angles is None else {"xyxyxyxy": self.corners()}
+        return {"class_name": np.array(self.names, dtype=str), **corners}
+
+    if not TYPE_CHECKING:  # else no wrong name of an attribute would be seen
+
+        def __getattr__(self, name: str) -> Any:
+            """Return another attribute of supervision's, such as its anchors, for those who have imported it."""
+            if name.startswith("_") or "supervision" not in sys.modules:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return getattr(self.to_supervision(), name)
+
+    def to_supervision(self) -> Any:
+        """Return them as ``supervision.Detections``; needs that package."""
+        names = ("xyxy", "mask", "confidence", "class_id", "tracker_id", "data")
+        return importlib.import_module("supervision").Detections(**{name: getattr(self, name) for name in names})
+
+    def corners(self) -> np.ndarray:
+        """Return the corners of the boxes, turned by their angles: float32 [N, 4, 2]."""
+        centres, halves = (self.boxes[:, :2] + self.boxes[:, 2:]) / 2, (self.boxes[:, 2:] - self.boxes[:, :2]) / 2
+        angles = np.zeros(len(self), np.float32) if self.angles is None else self.angles
+        cosines, sines = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        # From the left top, in the order of a clock's hand.
+        x, y = (halves[:, axis : axis + 1] * signs for axis, signs in enumerate(([-1, 1, 1, -1], [-1, -1, 1, 1])))
+        offsets = np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
+        turned: np.ndarray = (centres[:, None] + offsets).astype(np.float32)
+        return turned
 
     @property
     def names(self) -> list[str]:
@@ -73,27 +144,78 @@ class Detections:
         size : (int, int)
             Width and height of the picture.
         """
-        corners = geometry.back_points(self.boxes.reshape(-1, 2, 2))
-        # Beyond the picture there is nothing to be seen, but for boxes that are turned, whose corners lie elsewhere.
-        corners = corners if self.angles is not None else np.clip(corners, 0, np.array(size, np.float32))
-        points, masks = self.points, self.masks
+        points, masks, angles = self.points, self.masks, self.angles
+        if angles is None:
+            # Beyond the picture there is nothing to be seen; turned boxes have their corners elsewhere.
+            boxes = np.clip(geometry.back_points(self.boxes.reshape(-1, 2, 2)), 0, np.array(size, np.float32))
+        else:
+            boxes, angles = _upright(geometry.back_points(self.corners()))
         if points is not None:
             points = np.concatenate([geometry.back_points(points[..., :2]), points[..., 2:]], axis=-1)
         if masks is not None:
-            masks = geometry.back_map(masks, size) > self.mask_threshold
-        return replace(self, boxes=corners.reshape(-1, 4), points=points, masks=masks)
+            # One by one: floats of all of them at the picture's size would fill the memory.
+            planes = [geometry.back_map(plane, size) > self.mask_threshold for plane in masks]
+            masks = np.array(planes, bool).reshape(-1, size[1], size[0])
+        return replace(self, boxes=boxes.reshape(-1, 4), points=points, masks=masks, angles=angles)
 
     def facts(self) -> list[dict[str, Any]]:
-        """Return plain values for JSON, one mapping per box."""
-        return [
-            {"label": name, "class": int(number), "score": float(score), "box": [float(value) for value in box]}
-            for name, number, score, box in zip(self.names, self.classes, self.scores, self.boxes, strict=True)
+        """Return plain values for JSON, one mapping per box.
+
+        Angles are in radians, and masks are run lengths as COCO has them: column by column, beginning with the pixels
+        outside.
+        """
+        rows = zip(self.names, self.classes, self.scores, self.boxes, strict=True)
+        facts: list[dict[str, Any]] = [
+            {"label": name, "class": int(number), "score": _rounded(score, 4), "box": _rounded(box, 2)}
+            for name, number, score, box in rows
         ]
+        for number, fact in enumerate(facts):
+            if self.points is not None:
+                # Hundredths of a pixel, and of the score, are more than any network can tell.
+                fact["points"] = _rounded(self.points[number], 2)
+            if self.point_labels:
+                fact["points"] = dict(zip(self.point_labels, fact["points"], strict=True))
+            if self.angles is not None:
+                fact["angle"] = _rounded(self.angles[number], 4)
+            if self.tracks is not None:
+                fact["track"] = int(self.tracks[number])
+            if self.masks is not None:
+                fact["mask"] = run_lengths(self.masks[number])
+        return facts
+
+    @property
+    def point_labels(self) -> Sequence[str]:
+        """Names of the key points; empty if unknown."""
+        count = 0 if self.points is None else self.points.shape[1]
+        names = self.point_names or (COCO_POINTS if count == len(COCO_POINTS) else ())
+        return names if len(names) == count else ()
 
     def summary(self) -> str:
         """Return one line for people."""
         rows = zip(self.names, self.scores, self.boxes, strict=True)
-        return ", ".join(f"{name} {score:.2f} [{' '.join(f'{v:.0f}' for v in box)}]" for name, score, box in rows)
+        texts = (f"{name} {score:.2f} [{' '.join(f'{value:.0f}' for value in box)}]" for name, score, box in rows)
+        return ", ".join(texts) or "nothing"
+
+
+def _upright(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return boxes and angles of corners, of which a stretched picture leaves no right angles."""
+    centres, across, down = corners.mean(1), corners[:, 1] - corners[:, 0], corners[:, 3] - corners[:, 0]
+    halves = np.stack([np.linalg.norm(side, axis=-1) for side in (across, down)], axis=-1) / 2
+    boxes = np.concatenate([centres - halves, centres + halves], axis=-1).astype(np.float32)
+    return boxes, np.arctan2(across[:, 1], across[:, 0]).astype(np.float32)
+
+
+def _rounded(values: Any, digits: int) -> Any:
+    return np.round(np.asarray(values, np.float64), digits).tolist()
+
+
+def run_lengths(mask: np.ndarray) -> dict[str, Any]:
+    """Return a mask's size and run lengths, as COCO has them."""
+    flags = np.pad(mask.T.reshape(-1), 1)
+    ends = np.flatnonzero(flags[1:] != flags[:-1])
+    # Zero pixels outside begin a mask whose first pixel is inside.
+    counts = np.diff(ends, prepend=0, append=mask.size)
+    return {"size": list(mask.shape), "counts": counts[: len(counts) - (counts[-1] == 0)].tolist()}
 
 
 @dataclass(frozen=True)
@@ -125,7 +247,7 @@ class Classes:
     def facts(self) -> list[dict[str, Any]]:
         """Return plain values for JSON, one mapping per class."""
         rows = zip(self.names, self.classes, self.scores, strict=True)
-        return [{"label": name, "class": int(number), "score": float(score)} for name, number, score in rows]
+        return [{"label": name, "class": int(number), "score": _rounded(score, 4)} for name, number, score in rows]
 
     def summary(self) -> str:
         """Return one line for people."""
@@ -139,7 +261,7 @@ class Mask:
     Attributes
     ----------
     classes : array
-        uint8 or int64 [height, width] of the picture; of a decoder, None until `scores` are at the picture's size.
+        uint8 [height, width] of the picture; of a decoder, None until `scores` are at the picture's size.
     scores : array, optional
         float32 [classes, height, width] or [1, height, width] over the model's input; only a decoder's.
     labels : sequence of str
@@ -156,24 +278,41 @@ class Mask:
         """Return the mask at a picture's size."""
         if self.scores is None:
             return self
-        scores = geometry.back_map(self.scores, size)
-        classes = scores.argmax(0) if len(scores) > 1 else scores[0] > self.threshold
-        return replace(self, classes=classes.astype(np.uint8), scores=None)
+        best = geometry.back_map(self.scores[0], size)
+        classes = (best > self.threshold if len(self.scores) == 1 else np.zeros(best.shape)).astype(np.uint8)
+        # Class by class: floats of all of them at the picture's size would fill the memory.
+        for number, scores in enumerate(self.scores[1:], start=1):
+            plane = geometry.back_map(scores, size)
+            classes[plane > best] = number
+            np.maximum(plane, best, out=best)
+        return replace(self, classes=classes, scores=None)
 
     def facts(self) -> list[dict[str, Any]]:
-        """Return plain values for JSON: pixels per class."""
+        """Return plain values for JSON, one mapping per class: its pixels, and their run lengths."""
+        shares = self.shares()
         if self.classes is None:
             return []
-        numbers, counts = np.unique(self.classes, return_counts=True)
         return [
-            {"label": label(self.labels, int(number)), "class": int(number), "pixels": int(count)}
-            for number, count in zip(numbers, counts, strict=True)
+            {
+                "label": label(self.labels, number),
+                "class": number,
+                "pixels": round(share * self.classes.size),
+                "mask": run_lengths(self.classes == number),
+            }
+            for number, share in shares.items()
         ]
+
+    def shares(self) -> dict[int, float]:
+        """Return the share of the picture's pixels of each class, the largest first."""
+        if self.classes is None or not self.classes.size:
+            return {}
+        counts = np.bincount(self.classes.reshape(-1))
+        order = np.argsort(-counts, kind="stable")
+        return {int(number): float(counts[number] / self.classes.size) for number in order if counts[number]}
 
     def summary(self) -> str:
         """Return one line for people."""
-        total = max(1, 0 if self.classes is None else self.classes.size)
-        return ", ".join(f"{fact['label']} {fact['pixels'] / total:.0%}" for fact in self.facts())
+        return ", ".join(f"{label(self.labels, number)} {share:.0%}" for number, share in self.shares().items())
 
 
 @dataclass(frozen=True)
@@ -196,7 +335,7 @@ class Text:
 
     def facts(self) -> list[dict[str, Any]]:
         """Return plain values for JSON."""
-        return [{"text": self.text, "score": float(self.score)}]
+        return [{"text": self.text, "score": _rounded(self.score, 4)}]
 
     def summary(self) -> str:
         """Return one line for people."""

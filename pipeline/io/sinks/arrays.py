@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
-from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
+from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions, UniqueNames
 from pipeline.io.source_frame import FrameResult
 from pipeline.io.uri import Uri, has_suffix
 from pipeline.system import leftovers
@@ -91,19 +90,12 @@ class Folder(Sink):
         # Once for all files, and not with each: the folder may have thousands.
         with contextlib.suppress(OSError):
             leftovers.remove_files(folder, r".+\.npz")
-        self._names_in_use: set[str] = set()
+        self._unique_name = UniqueNames()
 
     def add(self, result: FrameResult) -> None:
         """Write one result."""
         with open_replacement(self._folder / f"{self._unique_name(result.frame.name)}.npz", cleans=False) as stream:
             np.savez(stream, **result.outputs)
-
-    def _unique_name(self, name: str) -> str:
-        """Return a unique name: several folders may have equal file names."""
-        candidates = (f"{name}-{number}" for number in count(2))
-        unique = next(candidate for candidate in chain([name], candidates) if candidate not in self._names_in_use)
-        self._names_in_use.add(unique)
-        return unique
 
 
 def _open_stacked(uri: Uri, options: SinkOptions) -> StackedArrays:

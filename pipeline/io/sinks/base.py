@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,20 @@ class SinkGroup(Sink):
         _call_all([sink.finish_early for sink in self._sinks])
 
 
+class UniqueNames:
+    """Makes names of files unique: several folders may have equal ones."""
+
+    def __init__(self) -> None:
+        self._names_in_use: set[str] = set()
+
+    def __call__(self, name: str) -> str:
+        """Return the name, with a number if it is in use."""
+        candidates = (f"{name}-{number}" for number in count(2))
+        unique = next(candidate for candidate in chain([name], candidates) if candidate not in self._names_in_use)
+        self._names_in_use.add(unique)
+        return unique
+
+
 def _call_all(functions: Sequence[Callable[[], None]]) -> None:
     """Call all functions, then raise the first error."""
     errors: list[BaseException] = []
@@ -109,10 +124,13 @@ class SinkOptions:
         The model's.
     geometry : Geometry or None
         Position of the pictures in the model's input.
+    decoded : bool
+        True if the stream decodes the outputs.
     """
 
     outputs: Sequence[TensorSpec]
     geometry: Geometry | None = None
+    decoded: bool = False
 
 
 @dataclass(frozen=True)

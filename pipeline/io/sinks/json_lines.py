@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 import numpy as np
 
+from pipeline.errors import InputError
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.source_frame import FrameResult
 from pipeline.io.uri import Uri, has_suffix
 
+MOST_VALUES = 4096
+"""Upper bound on the values of outputs beside a result: scores of classes are read, cells of a detector are not."""
+
 
 class JsonLines(Sink):
-    """Writes ``{"frame", "number", "timestamp", "latency_s", "outputs"}`` for each frame.
+    """Writes ``{"frame", "number", "timestamp", "latency_s", "result", "outputs"}`` for each frame.
 
     Lines are there for readers as soon as they are written, and stay whatever happens.  Outputs of integers that stand
-    for other numbers, as quantised models have them, are written as those.
+    for other numbers, as quantised models have them, are written as those.  A model with a decoder has a result, in the
+    pixels of the picture; what it was read from is left out where that is large.
 
     Parameters
     ----------
     path : Path, optional
         File to write; without it, lines go to standard output.
+    all_outputs : bool
+        True for all outputs beside a result.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, all_outputs: bool = False) -> None:
+        self._all_outputs = all_outputs
         # Standard output belongs to the process.
         self._closes = path is not None
         self._stream: TextIO = path.open("w", encoding="utf-8") if path else sys.stdout
@@ -34,13 +42,16 @@ class JsonLines(Sink):
     def add(self, result: FrameResult) -> None:
         """Write one line."""
         frame = result.frame
-        line = {
+        line: dict[str, Any] = {
             "frame": frame.name,
             "number": result.number,
             "timestamp": frame.timestamp,
             "latency_s": result.seconds,
-            "outputs": {name: np.asarray(array).tolist() for name, array in result.numbers.items()},
         }
+        if result.result is not None:
+            line["result"] = result.result.facts()
+        if result.result is None or self._all_outputs or _is_small(result):
+            line["outputs"] = {name: np.asarray(array).tolist() for name, array in result.numbers.items()}
         # JSON has no NaN and no infinities; msgspec writes null for them.
         self._stream.write(msgspec.json.encode(line).decode() + "\n")
         # Whoever follows the file, or reads the pipe, has each line at once.
@@ -52,9 +63,15 @@ class JsonLines(Sink):
             self._stream.close()
 
 
+def _is_small(result: FrameResult) -> bool:
+    return sum(np.size(array) for array in result.outputs.values()) <= MOST_VALUES
+
+
 def _open(uri: Uri, _: SinkOptions) -> JsonLines:
-    uri.check_options()
-    return JsonLines(None if uri.location == "-" else uri.path)
+    outputs = uri.check_options("outputs").get("outputs")
+    if outputs not in (None, "all"):
+        raise InputError(f"outputs is {outputs!r}; it must be 'all', or left out")
+    return JsonLines(None if uri.location == "-" else uri.path, all_outputs=outputs == "all")
 
 
 KINDS = (SinkKind("jsonl", _open, "a .jsonl file", has_suffix(".jsonl", ".ndjson")),)

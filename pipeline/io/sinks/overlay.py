@@ -1,145 +1,159 @@
-"""Overlay: drawings on a picture, derived from a model's outputs."""
+"""Overlay: a result drawn on its picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from pipeline.core.plan.plan import TensorSpec
-from pipeline.errors import InputError
-from pipeline.io.output_forms import BOXES, SCORES
-from pipeline.io.source_frame import FrameResult
-from pipeline.picture.geometry import Geometry
+from pipeline.io.results import Classes, Detections, Mask, Result, Text, label
 from pipeline.system.optional import require
 
 # Bright ones, which stand out from photographs; by class, so that a kind of thing keeps its colour.
 COLOURS = ("#00c8ff", "#ff9f1c", "#7ae582", "#ff4d6d", "#c77dff", "#ffe66d")
 
+BACKGROUNDS = ("", "__background__", "background", "other", "unlabeled", "void")
+"""Names of class 0 for pixels that belong to nothing, which stay as they are."""
 
-@dataclass(frozen=True)
-class Box:
-    """Labelled rectangle in a picture's pixels."""
+MOST_LINES = 8
+"""Lines of a legend; what covers less of the picture is left out."""
 
-    left: float
-    top: float
-    right: float
-    bottom: float
-    label: str = ""
-    kind: int = 0
+LEAST_POINT_SCORE = 0.2
+"""Score of a key point to be drawn with bones; those below are guesses behind something."""
 
-
-@dataclass(frozen=True)
-class Overlay:
-    """Boxes, and lines of text in the corner."""
-
-    boxes: Sequence[Box] = ()
-    lines: Sequence[str] = ()
+SKELETONS = {
+    # Of COCO's key points of a person, by their number.
+    17: (
+        (0, 1), (0, 2), (1, 3), (2, 4), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12), (11, 12), (11, 13),
+        (13, 15), (12, 14), (14, 16),
+    ),
+}  # fmt: skip
+"""Bones, as pairs of points, by the number of points."""
 
 
-Reading = Callable[[FrameResult], Overlay]
-"""Reads from a result what shall be drawn."""
+class _Canvas:
+    """Picture to draw on, with a pen and a font that suit its size."""
+
+    def __init__(self, picture: np.ndarray) -> None:
+        # A thirtieth of the height can be read when the video fills a screen; below 10 pixels nothing can.
+        self.size = max(10, len(picture) // 30)
+        self.width = max(1, self.size // 8)
+        self._font = _font(self.size)
+        self.image = require("PIL.Image", "images", "drawing onto pictures").fromarray(picture)
+        self.pen = require("PIL.ImageDraw", "images", "drawing onto pictures").Draw(self.image)
+        self._lines = 0
+
+    def text(self, corner: tuple[float, float], text: str, colour: str) -> None:
+        """Write on black, since the picture below may have any colour."""
+        self.pen.rectangle(self.pen.textbbox(corner, text, font=self._font), fill="black")
+        self.pen.text(corner, text, font=self._font, fill=colour)
+
+    def line(self, text: str, colour: str = "white") -> None:
+        """Write the next line of the left top."""
+        self.text((self.size / 2, self.size * (0.5 + 1.4 * self._lines)), text, colour)
+        self._lines += 1
 
 
-def draw(picture: np.ndarray, overlay: Overlay) -> np.ndarray:
-    """Draw `overlay` on `picture`, uint8 [height, width, 3], or raise `MissingExtra`."""
-    image = require("PIL.Image", "images", "drawing onto pictures")
-    # A thirtieth of the height can be read when the video fills a screen; below 10 pixels nothing can.
-    font_size = max(10, len(picture) // 30)
-    font = require("PIL.ImageFont", "images", "drawing onto pictures").load_default(font_size)
-    canvas = image.fromarray(picture)
-    pen = require("PIL.ImageDraw", "images", "drawing onto pictures").Draw(canvas)
-    for box in overlay.boxes:
-        colour = COLOURS[box.kind % len(COLOURS)]
-        # Pillow refuses rectangles whose corners are exchanged, as some detectors give them.
-        corners = sorted((box.left, box.right)) + sorted((box.top, box.bottom))
-        pen.rectangle((corners[0], corners[2], corners[1], corners[3]), outline=colour, width=max(1, font_size // 8))
+@cache
+def _font(size: int) -> Any:
+    return require("PIL.ImageFont", "images", "drawing onto pictures").load_default(size)
+
+
+def draw(picture: np.ndarray, result: Result) -> np.ndarray:
+    """Draw a result in its picture's pixels.
+
+    Parameters
+    ----------
+    picture : array
+        uint8 [height, width, 3]; stays as it is.
+    result : Result
+
+    Returns
+    -------
+    array
+        uint8 [height, width, 3].
+
+    Raises
+    ------
+    MissingExtra
+        If Pillow is not installed.
+    """
+    # Masks first, in NumPy, so that nothing of the rest is covered.
+    canvas = _Canvas(_paint(picture, result))
+    _DRAWINGS[type(result)](canvas, result)
+    drawn: np.ndarray = np.asarray(canvas.image)
+    return drawn
+
+
+def _paint(picture: np.ndarray, result: Result) -> np.ndarray:
+    """Return a copy of the picture with half-transparent masks."""
+    painted: np.ndarray = picture.copy()
+    palette = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in COLOURS], np.uint8)
+    if isinstance(result, Detections) and result.masks is not None:
+        # The best last, on top of the others.
+        for mask, number in zip(result.masks[::-1], result.classes[::-1], strict=True):
+            painted[mask] = painted[mask] // 2 + palette[number % len(palette)] // 2
+    if isinstance(result, Mask) and result.classes is not None and result.classes.shape == picture.shape[:2]:
+        inside = result.classes != 0 if _has_background(result) else np.ones(result.classes.shape, bool)
+        painted[inside] = painted[inside] // 2 + palette[result.classes[inside] % len(palette)] // 2
+    return painted
+
+
+def _has_background(mask: Mask) -> bool:
+    # Without names, most networks are trained with class 0 for what is nothing.
+    return not mask.labels or mask.labels[0].strip().lower() in BACKGROUNDS
+
+
+def _draw_detections(canvas: _Canvas, result: Detections) -> None:
+    tracks = [""] * len(result) if result.tracks is None else [f" #{track}" for track in result.tracks]
+    corners, labels = result.corners(), result.names
+    # The best last, on top of the others.
+    for row in reversed(range(len(result))):
+        colour = COLOURS[int(result.classes[row]) % len(COLOURS)]
+        outline = [(float(x), float(y)) for x, y in corners[row]]
+        # A polygon, since rectangles with exchanged corners, as some detectors give them, are refused by Pillow.
+        canvas.pen.line([*outline, outline[0]], fill=colour, width=canvas.width, joint="curve")
+        if result.points is not None:
+            _draw_points(canvas, result.points[row], colour)
+        left, top = np.min(outline, axis=0)
         # Above the box, or at the edge of the picture where the box touches it.
-        _text(pen, (corners[0], max(0.0, corners[2] - 1.3 * font_size)), box.label, font, colour)
-    for number, line in enumerate(overlay.lines):
-        _text(pen, (font_size / 2, font_size * (0.5 + 1.4 * number)), line, font, "white")
-    return np.asarray(canvas)
+        corner = float(left), max(0.0, float(top) - 1.3 * canvas.size)
+        canvas.text(corner, f"{labels[row]}{tracks[row]} {result.scores[row]:.2f}", colour)
 
 
-def _text(pen: Any, corner: tuple[float, float], text: str, font: Any, colour: str) -> None:
-    if text:
-        # On black, since the picture below may have any colour.
-        pen.rectangle(pen.textbbox(corner, text, font=font), fill="black")
-        pen.text(corner, text, font=font, fill=colour)
+def _draw_points(canvas: _Canvas, points: np.ndarray, colour: str) -> None:
+    seen = points[:, 2] >= LEAST_POINT_SCORE
+    for start, end in SKELETONS.get(len(points), ()):
+        if seen[start] and seen[end]:
+            canvas.pen.line([tuple(points[start, :2]), tuple(points[end, :2])], fill=colour, width=canvas.width)
+    radius = canvas.width + 1
+    for (x, y, _), is_seen in zip(points.tolist(), seen, strict=True):
+        # Points that are hardly there are rings.
+        box = (x - radius, y - radius, x + radius, y + radius)
+        canvas.pen.ellipse(box, fill=colour if is_seen else None, outline="white" if is_seen else colour)
 
 
-@dataclass(frozen=True)
-class BestLabel:
-    """Reads the best class of a classifier.
-
-    Attributes
-    ----------
-    labels : sequence of str
-        Names of the classes; numbers without.
-    """
-
-    labels: Sequence[str] = ()
-
-    def check(self, output: TensorSpec) -> None:
-        """Raise `InputError` unless an output has one score per label."""
-        SCORES.check(output.shape, output.name)
-        count = max(output.shape, default=1)
-        if self.labels and len(self.labels) != count:
-            # Of a list that is longer, too, all may be wrong: some begin with a class for the background.
-            raise InputError(f"there are {len(self.labels)} labels for the {count} classes of {output.name!r}")
-
-    def __call__(self, result: FrameResult) -> Overlay:
-        """Return its name and score as a line."""
-        scores = _first(result)
-        SCORES.check(scores.shape)
-        scores = scores.reshape(-1)
-        best = int(scores.argmax())
-        return Overlay(lines=[f"{_label(self.labels, best)} {float(scores[best]):.2f}"])
+def _draw_classes(canvas: _Canvas, result: Classes) -> None:
+    for name, score in zip(result.names, result.scores, strict=True):
+        canvas.line(f"{name} {score:.2f}")
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """Reads a detector's rows: left, top, right, bottom, score, class.
-
-    Attributes
-    ----------
-    geometry : Geometry or None
-        Position of the picture in the model's input.
-    labels : sequence of str
-        Names of the classes; numbers without.
-    minimum_score : float
-        Scores below are left out.
-    """
-
-    geometry: Geometry | None = None
-    labels: Sequence[str] = ()
-    minimum_score: float = 0.5
-
-    @staticmethod
-    def check(output: TensorSpec) -> None:
-        """Raise `InputError` unless an output has rows of boxes."""
-        BOXES.check(output.shape, output.name)
-
-    def __call__(self, result: FrameResult) -> Overlay:
-        """Return the boxes in the picture's pixels."""
-        rows = _first(result)
-        BOXES.check(rows.shape)
-        return Overlay(
-            boxes=[self._box(row) for row in rows.reshape(-1, rows.shape[-1]) if row[4] >= self.minimum_score]
-        )
-
-    def _box(self, row: np.ndarray) -> Box:
-        back = self.geometry.back if self.geometry else lambda x, y: (x, y)
-        left, top = back(float(row[0]), float(row[1]))
-        right, bottom = back(float(row[2]), float(row[3]))
-        return Box(left, top, right, bottom, f"{_label(self.labels, int(row[5]))} {row[4]:.2f}", int(row[5]))
+def _draw_legend(canvas: _Canvas, result: Mask) -> None:
+    hidden = 0 if _has_background(result) else -1
+    shares = [(number, share) for number, share in result.shares().items() if number != hidden]
+    for number, share in shares[:MOST_LINES]:
+        canvas.line(f"{label(result.labels, number)} {share:.0%}", COLOURS[number % len(COLOURS)])
 
 
-def _first(result: FrameResult) -> np.ndarray:
-    return np.asarray(next(iter(result.numbers.values())))
+def _draw_text(canvas: _Canvas, result: Text) -> None:
+    canvas.line(f"{result.text} {result.score:.2f}")
 
 
-def _label(labels: Sequence[str], number: int) -> str:
-    return labels[number] if 0 <= number < len(labels) else f"class {number}"
+_DRAWINGS: dict[type, Callable[[_Canvas, Any], None]] = {
+    Detections: _draw_detections,
+    Classes: _draw_classes,
+    Mask: _draw_legend,
+    Text: _draw_text,
+}

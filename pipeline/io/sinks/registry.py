@@ -16,6 +16,7 @@ from pipeline.picture.geometry import Geometry
 MODULES = (
     "pipeline.io.sinks.arrays",
     "pipeline.io.sinks.json_lines",
+    "pipeline.io.sinks.photo",
     "pipeline.io.sinks.video",
     # By its name, as all are: it is in a room above this one, since it has messages to write.
     "pipeline.ros.bag_sink",
@@ -32,18 +33,22 @@ def load_kinds() -> tuple[SinkKind, ...]:
     return tuple(kind for name in MODULES for kind in importlib.import_module(name).KINDS)
 
 
-def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | None = None) -> Sink:
+def open_sink(
+    text: str, outputs: Sequence[TensorSpec], geometry: Geometry | None = None, *, decoded: bool = False
+) -> Sink:
     """Open the sink of a text.
 
     Parameters
     ----------
     text : str
-        ``FILE.npz``, a folder, ``FILE.jsonl`` (``-`` is standard output), ``bag:PATH?storage=sqlite3``, or
-        ``FILE.mp4?show=label&labels=FILE&codec=ffv1``.
+        ``FILE.npz``, a folder, ``FILE.jsonl`` (``-`` is standard output), ``FILE.jpg``,
+        ``photo:FOLDER``, ``bag:PATH?storage=sqlite3``, or ``FILE.mp4?show=label&labels=FILE&codec=ffv1``.
     outputs : sequence of TensorSpec
         The model's.
     geometry : Geometry, optional
         Position of the pictures in the model's input.
+    decoded : bool
+        True if the stream decodes the outputs.
 
     Raises
     ------
@@ -57,15 +62,17 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
     if uri.location != "-" and not uri.path.absolute().parent.is_dir():
         raise InputError(f"cannot write {text!r}: there is no folder {str(uri.path.parent)!r}")
     kind = names.get(uri.kind) or _recognise(uri)
-    return kind.open(uri, SinkOptions(outputs, geometry))
+    return kind.open(uri, SinkOptions(outputs, geometry, decoded))
 
 
 @contextlib.contextmanager
-def open_sinks(texts: Sequence[str], outputs: Sequence[TensorSpec], geometry: Geometry | None = None) -> Iterator[Sink]:
-    """Open a sink per text, completing all in any case."""
+def open_sinks(
+    texts: Sequence[str], outputs: Sequence[TensorSpec], geometry: Geometry | None = None, *, decoded: bool = False
+) -> Iterator[Sink]:
+    """Open a sink per text as `open_sink` does, completing all in any case."""
     sinks: list[Sink] = []
     try:
-        sinks += (open_sink(text, outputs, geometry) for text in texts)
+        sinks += (open_sink(text, outputs, geometry, decoded=decoded) for text in texts)
     except BaseException:
         # Those that are open already hold nothing, and remove what they have begun.
         SinkGroup(sinks).finish_early()

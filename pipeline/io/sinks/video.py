@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline.errors import InputError
+from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
-from pipeline.io.sinks.overlay import BestLabel, Boxes, Reading, draw
 from pipeline.io.source_frame import SECOND, FrameResult
 from pipeline.io.sources.decoding import reason
 from pipeline.io.sources.video import SUFFIXES
 from pipeline.io.uri import Uri, has_suffix
-from pipeline.picture.geometry import Geometry
 from pipeline.picture.pixels import Pixels, library
-from pipeline.system.files import check_regular, scratch_folder
+from pipeline.system.files import scratch_folder
 
 TICK = Fraction(1, 60_000)
 """Tick of time stamps in seconds: whole numbers of it for usual rates, and no finer than MPEG-4 allows."""
@@ -37,9 +33,8 @@ class Video(Sink):
         File whose suffix says the kind.
     codec : str, optional
         FFmpeg's name of the encoder; ``"ffv1"`` loses nothing.
-    reading : callable, optional
-        Says what is drawn onto the source's picture.  Without it, the model's first output is the picture, or, if
-        that is none, the source's picture stays as it is.
+    annotator : Annotator, optional
+        Draws results; by default those of the model's decoder.
 
     Raises
     ------
@@ -47,9 +42,9 @@ class Video(Sink):
         If there is no such codec or kind of file.
     """
 
-    def __init__(self, path: Path, codec: str | None = None, reading: Reading | None = None) -> None:
+    def __init__(self, path: Path, codec: str | None = None, annotator: Annotator | None = None) -> None:
         av = library()
-        self._path, self._reading = path, reading
+        self._path, self._annotator = path, annotator or Annotator()
         # Builds of FFmpeg differ: x264 is missing where its licence does not fit; mpeg4 is FFmpeg's own.
         self._codec = codec or next(codec_name for codec_name in CODECS if codec_name in av.codecs_available)
         self._stream: Any = None
@@ -68,13 +63,15 @@ class Video(Sink):
 
     def add(self, result: FrameResult) -> None:
         """Encode one picture."""
-        pixels, array = self._picture(result)
+        pixels, array = self._annotator.picture(result)
         with self._plain():
             if self._stream is None:
                 # With the first picture, since the size is not known before.
-                self._begin(pixels, result.frame.stamp)
+                self._begin(pixels, result.frame.stamp, drawn=result.result is not None)
             # One conversion from the camera's format to the codec's, without RGB in between.
-            frame = pixels.wrap(array).reformat(format=self._stream.codec_context.pix_fmt)
+            # Photos differ in size, which a video cannot.
+            context = self._stream.codec_context
+            frame = pixels.wrap(array).reformat(context.width, context.height, context.pix_fmt)
             frame.pts, frame.time_base = self._pts(result.frame.stamp), TICK
             self._container.mux(self._stream.encode(frame))
         self._empty = False
@@ -101,24 +98,15 @@ class Video(Sink):
         with contextlib.suppress(library().FFmpegError):
             self._stack.close()
 
-    def _picture(self, result: FrameResult) -> tuple[Pixels, np.ndarray]:
-        frame = result.frame
-        if self._reading is None:
-            output = as_picture(next(iter(result.outputs.values())))
-            if output is not None:
-                return Pixels("gray" if output.ndim == 2 else "rgb24", output.shape[1], output.shape[0]), output
-        if frame.pixels is None or not isinstance(frame.inputs, np.ndarray):
-            raise InputError(f"{frame.name}: neither the source nor the model gives a picture for {str(self._path)!r}")
-        if self._reading is None:
-            return frame.pixels, frame.inputs
-        overlay = draw(frame.pixels.rgb(frame.inputs), self._reading(result))
-        return Pixels("rgb24", frame.pixels.width, frame.pixels.height), overlay
-
-    def _begin(self, pixels: Pixels, stamp: int) -> None:
+    def _begin(self, pixels: Pixels, stamp: int, *, drawn: bool) -> None:
         self._first, self._last = stamp, -1
-        self._stream = self._container.add_stream(self._codec, width=pixels.width, height=pixels.height)
+        pixel_format = self._format(pixels)
+        # Photos may have any size, and half a chroma sample has no place; what is not drawn on stays exact, or fails.
+        odd = int(drawn and pixel_format.startswith(("yuv420", "yuv422", "yuvj42", "nv12")))
+        width, height = pixels.width - (pixels.width & odd), pixels.height - (pixels.height & odd)
+        self._stream = self._container.add_stream(self._codec, width=max(width, 2), height=max(height, 2))
         self._stream.codec_context.time_base = TICK
-        self._stream.pix_fmt = self._format(pixels)
+        self._stream.pix_fmt = pixel_format
 
     def _format(self, pixels: Pixels) -> str:
         """Return the codec's least lossy format."""
@@ -146,69 +134,9 @@ class Video(Sink):
             ) from None
 
 
-def as_picture(array: Any) -> np.ndarray | None:
-    """Return an output as uint8 [height, width] or [height, width, 3], else None.
-
-    Parameters
-    ----------
-    array : array
-        Picture, channels first or last: bytes, or floats from 0 to 1.
-    """
-    picture: Any = np.asarray(array)
-    picture = picture[0] if picture.ndim == 4 and len(picture) == 1 else picture
-    # Channels first, unless they could be last as well.
-    if picture.ndim == 3 and picture.shape[0] in (1, 3) and picture.shape[2] not in (1, 3):
-        picture = picture.transpose(1, 2, 0)
-    # Below 8 pixels it is rather a feature map than a picture.
-    if picture.ndim != 3 or picture.shape[2] not in (1, 3) or min(picture.shape[:2]) < 8:
-        return None
-    if picture.dtype.kind == "f":
-        # Floats count from 0 to 1, as networks that make pictures give them.
-        picture = (picture.clip(0, 1) * 255).round().astype(np.uint8)
-    return (
-        np.ascontiguousarray(picture[..., 0] if picture.shape[2] == 1 else picture)
-        if picture.dtype == np.uint8
-        else None
-    )
-
-
 def _open(uri: Uri, sink_options: SinkOptions) -> Video:
-    options = uri.check_options("codec", "labels", "least", "show")
-    reading = _choose_reading(options, sink_options.geometry)
-    if reading is not None:
-        for output in sink_options.outputs[:1]:
-            reading.check(output)
-    return Video(uri.path, options.get("codec"), reading)
-
-
-def _choose_reading(options: Mapping[str, str], geometry: Geometry | None) -> BestLabel | Boxes | None:
-    show = options.get("show")
-    if show not in (None, "label", "boxes"):
-        raise InputError(f"show is {show!r}; it must be 'label' or 'boxes'")
-    if show is None and options.keys() & {"labels", "least"}:
-        raise InputError("labels and least belong to show=label or show=boxes")
-    labels = _read_labels(options.get("labels"))
-    if show == "boxes":
-        return Boxes(geometry, labels, _parse_score(options.get("least", "0.5")))
-    return BestLabel(labels) if show else None
-
-
-def _read_labels(path: str | None) -> list[str]:
-    if path is None:
-        return []
-    try:
-        check_regular(Path(path))
-        # An editor may have left blank lines at the end.
-        return Path(path).read_text(encoding="utf-8").rstrip().splitlines()
-    except (OSError, ValueError) as error:
-        raise InputError(f"no labels, one per line, in {path!r}: {error}") from None
-
-
-def _parse_score(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"least is {text!r}; it must be a score") from None
+    options = uri.check_options("codec", *OPTIONS)
+    return Video(uri.path, options.get("codec"), make_annotator(options, sink_options))
 
 
 KINDS = (SinkKind("video", _open, f"a video file ({' '.join(SUFFIXES)})", has_suffix(*SUFFIXES)),)

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from pipeline.core.model_card import Preparation
+from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.prepared_bundle import prepare_bundle
-from pipeline.io.sinks.overlay import BestLabel
+from pipeline.io.sinks.annotation import Annotator, as_picture
+from pipeline.io.sinks.base import SinkOptions
 from pipeline.io.sinks.registry import open_sink
-from pipeline.io.sinks.video import Video, as_picture
+from pipeline.io.sinks.video import Video
 from pipeline.io.source_frame import SECOND, FrameResult
 from pipeline.io.sources.video import VideoFile
 from pipeline.io.stream import FrameStream
@@ -138,7 +140,8 @@ def test_damaged_files_end_cleanly(tmp_path: Path, name: str, codec: str, pixels
 
 def test_labels_are_drawn_and_the_rest_of_the_picture_stays(tmp_path: Path) -> None:
     picture = np.full((120, 160, 3), 90, np.uint8)
-    with Video(tmp_path / "a.mkv", "ffv1", BestLabel(["cat", "dog"])) as video:
+    labels = Annotator("label", ["cat", "dog"], sink_options=SinkOptions([TensorSpec("y", (2,))]))
+    with Video(tmp_path / "a.mkv", "ffv1", labels) as video:
         video.add(media.frame_result(np.array([0.1, 0.9]), picture))
     result = media.read(tmp_path / "a.mkv")[0][0]
     assert (result[:30, :60] != 90).any()

@@ -1,0 +1,191 @@
+"""Annotation: the picture of a frame with its result, for sinks of pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.model_card import ModelCard
+from pipeline.errors import InputError
+from pipeline.io.decoders.base import ModelInterface
+from pipeline.io.decoders.registry import make_decoder
+from pipeline.io.output_forms import BOXES
+from pipeline.io.results import Classes, Detections, Mask, Result
+from pipeline.io.sinks.base import SinkOptions
+from pipeline.io.sinks.overlay import draw
+from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.picture.pixels import Pixels
+from pipeline.system.files import check_regular
+
+OPTIONS = ("labels", "least", "show")
+"""Options of a sink about what is drawn."""
+
+_DECODERS: dict[str, dict[str, Any]] = {
+    "label": {"decoder": "classes", "parameters": {"top": 1}},
+    "boxes": {"decoder": "rows"},
+}
+"""Decoders of ``show``, for models without one of their own."""
+
+
+class Annotator:
+    """Draws results on the pictures of their frames.
+
+    Parameters
+    ----------
+    show : str, optional
+        ``"label"`` or ``"boxes"``: decoder of the outputs of a model without one of its own.
+    labels : sequence of str
+        Names of the classes, instead of the model's.
+    least : float
+        Boxes of lower scores are left out.
+    sink_options : SinkOptions, optional
+        The model's outputs, for `show`.
+
+    Raises
+    ------
+    InputError
+        If the outputs do not fit `show`.
+    """
+
+    def __init__(
+        self,
+        show: str | None = None,
+        labels: list[str] | None = None,
+        least: float | None = None,
+        sink_options: SinkOptions | None = None,
+    ) -> None:
+        self._labels, self._least = labels, least
+        self._sink_options = sink_options or SinkOptions(())
+        self._decode: Callable[[Mapping[str, np.ndarray]], Result] | None = None
+        # What a model with a decoder gives is known better.
+        if show is not None and not self._sink_options.decoded:
+            card = ModelCard(labels=labels or (), **_DECODERS[show])
+            geometry = self._sink_options.geometry
+            size = geometry.room if geometry else (0, 0)
+            interface = ModelInterface(size, self._sink_options.outputs, card.labels)
+            self._decode = _make_rows(interface) if show == "boxes" else make_decoder(card, interface)
+
+    def result(self, result: FrameResult) -> Result | None:
+        """Return the result as it is drawn; None without a decoder."""
+        decoded = result.result
+        if decoded is None and self._decode is not None:
+            decoded, geometry = self._decode(result.numbers), self._sink_options.geometry
+            if geometry is not None and result.frame.pixels is not None:
+                size = result.frame.pixels.width, result.frame.pixels.height
+                decoded = decoded.to_picture(geometry, size)
+        if self._labels and isinstance(decoded, Detections | Classes | Mask):
+            decoded = replace(decoded, labels=self._labels)
+        if self._least is not None and isinstance(decoded, Detections):
+            decoded = decoded[decoded.scores >= self._least]
+        return decoded
+
+    def picture(self, result: FrameResult) -> tuple[Pixels, np.ndarray]:
+        """Return the picture and its format.
+
+        This is the source's picture with the result drawn on it.  Without a result it is the picture that the model
+        made, else the source's as it is.
+
+        Raises
+        ------
+        InputError
+            If neither the source nor the model gives a picture.
+        MissingExtra
+            If something is drawn, and Pillow is not installed.
+        """
+        decoded = self.result(result)
+        if decoded is None:
+            output = as_picture(next(iter(result.outputs.values())))
+            if output is not None:
+                return Pixels("gray" if output.ndim == 2 else "rgb24", output.shape[1], output.shape[0]), output
+        pixels, array = source_picture(result.frame)
+        if decoded is None:
+            return pixels, array
+        return Pixels("rgb24", pixels.width, pixels.height), draw(pixels.rgb(array), decoded)
+
+    def rgb(self, result: FrameResult) -> np.ndarray:
+        """Return the same picture as uint8 [height, width, 3]."""
+        pixels, array = self.picture(result)
+        return np.repeat(array[..., None], 3, axis=2) if pixels.format == "gray" else pixels.rgb(array)
+
+
+def _make_rows(interface: ModelInterface) -> Callable[[Mapping[str, np.ndarray]], Result]:
+    for output in interface.outputs[:1]:
+        BOXES.check(output.shape, output.name)
+
+    def decode(outputs: Mapping[str, np.ndarray]) -> Detections:
+        rows = np.asarray(next(iter(outputs.values())), np.float32)
+        BOXES.check(rows.shape)
+        rows = rows.reshape(-1, rows.shape[-1])
+        return Detections(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), interface.labels)
+
+    return decode
+
+
+def source_picture(frame: SourceFrame) -> tuple[Pixels, np.ndarray]:
+    """Return the source's picture and its format, or raise `InputError`."""
+    if frame.picture is not None:
+        return Pixels("rgb24", frame.picture.shape[1], frame.picture.shape[0]), frame.picture
+    if frame.pixels is None or not isinstance(frame.inputs, np.ndarray):
+        raise InputError(f"{frame.name}: neither the source nor the model gives a picture")
+    return frame.pixels, frame.inputs
+
+
+def as_picture(array: Any) -> np.ndarray | None:
+    """Return an output as uint8 [height, width] or [height, width, 3], else None.
+
+    Parameters
+    ----------
+    array : array
+        Picture, channels first or last: bytes, or floats from 0 to 1.
+    """
+    picture: Any = np.asarray(array)
+    picture = picture[0] if picture.ndim == 4 and len(picture) == 1 else picture
+    # Channels first, unless they could be last as well.
+    if picture.ndim == 3 and picture.shape[0] in (1, 3) and picture.shape[2] not in (1, 3):
+        picture = picture.transpose(1, 2, 0)
+    # Below 8 pixels it is rather a feature map than a picture.
+    if picture.ndim != 3 or picture.shape[2] not in (1, 3) or min(picture.shape[:2]) < 8:
+        return None
+    if picture.dtype.kind == "f":
+        # Floats count from 0 to 1, as networks that make pictures give them.
+        picture = (picture.clip(0, 1) * 255).round().astype(np.uint8)
+    return (
+        np.ascontiguousarray(picture[..., 0] if picture.shape[2] == 1 else picture)
+        if picture.dtype == np.uint8
+        else None
+    )
+
+
+def make_annotator(options: Mapping[str, str], sink_options: SinkOptions) -> Annotator:
+    """Return the annotator of a sink's options, or raise `InputError`."""
+    show = options.get("show")
+    if show not in (None, *_DECODERS):
+        raise InputError(f"show is {show!r}; it must be 'label' or 'boxes'")
+    if show is None and options.keys() & {"labels", "least"} and not sink_options.decoded:
+        raise InputError("labels and least belong to show=label or show=boxes, or to a model with a decoder")
+    least = _parse_score(options["least"]) if "least" in options else None
+    # A row below is hardly a thing; decoders have a score of their own.
+    least = 0.5 if least is None and show == "boxes" and not sink_options.decoded else least
+    return Annotator(show, _read_labels(options.get("labels")), least, sink_options)
+
+
+def _read_labels(path: str | None) -> list[str] | None:
+    if path is None:
+        return None
+    try:
+        check_regular(Path(path))
+        # An editor may have left blank lines at the end.
+        return Path(path).read_text(encoding="utf-8").rstrip().splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"no labels, one per line, in {path!r}: {error}") from None
+
+
+def _parse_score(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"least is {text!r}; it must be a score") from None

@@ -1,0 +1,76 @@
+"""Photo sink: the picture of each frame with its result, as JPEG, PNG or WebP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.errors import InputError
+from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
+from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions, UniqueNames
+from pipeline.io.source_frame import FrameResult
+from pipeline.io.uri import Uri, has_suffix
+from pipeline.system.files import open_replacement
+from pipeline.system.optional import require
+
+FORMATS = {".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
+"""Names of formats by suffix."""
+
+QUALITY = 90
+"""Quality of JPEG and WebP, from 0 to 100: labels have sharp edges, around which less shows."""
+
+
+class Photos(Sink):
+    """Writes a picture for each frame.
+
+    Parameters
+    ----------
+    path : Path
+        File for the first frame, ``out.jpg``; the next ones are ``out-2.jpg``, ``out-3.jpg``.  Or a folder, made if it
+        is not there, for JPEG files with the names of the frames.
+    annotator : Annotator, optional
+        Draws results; by default those of the model's decoder.
+
+    Raises
+    ------
+    MissingExtra
+        If Pillow is not installed.
+    """
+
+    def __init__(self, path: Path, annotator: Annotator | None = None) -> None:
+        self._image = require("PIL.Image", "images", "writing photos")
+        self._path, self._annotator, self._unique_name = path, annotator or Annotator(), UniqueNames()
+        self._is_folder = path.is_dir() or not path.suffix
+        if self._is_folder:
+            path.mkdir(exist_ok=True)
+        self._empty = True
+
+    def add(self, result: FrameResult) -> None:
+        """Write one picture."""
+        suffix = ".jpg" if self._is_folder else self._path.suffix
+        folder, name = (self._path, result.frame.name) if self._is_folder else (self._path.parent, self._path.stem)
+        image = self._image.fromarray(self._annotator.rgb(result))
+        with open_replacement(folder / f"{self._unique_name(name)}{suffix}", cleans=False) as stream:
+            # Colours of each pixel, since lines are narrow; other formats ignore it.
+            image.save(stream, FORMATS[suffix.lower()], quality=QUALITY, subsampling=0)
+        self._empty = False
+
+    def finish(self) -> None:
+        """Raise `InputError` without a picture."""
+        if self._empty:
+            raise InputError(f"no picture for {str(self._path)!r}: no frame was delivered")
+
+    def finish_early(self) -> None:
+        """Leave the pictures as they are."""
+
+
+def _open(uri: Uri, sink_options: SinkOptions) -> Photos:
+    options = uri.check_options(*OPTIONS)
+    suffix = uri.path.suffix.lower()
+    if suffix not in FORMATS and (uri.path.is_file() or (suffix and not uri.path.is_dir())):
+        raise InputError(f"cannot write {uri.text!r}; photos are {' '.join(FORMATS)} files, or photo:FOLDER")
+    return Photos(uri.path, make_annotator(options, sink_options))
+
+
+KINDS = (
+    SinkKind("photo", _open, f"a photo ({' '.join(FORMATS)}), photo:FOLDER for one per frame", has_suffix(*FORMATS)),
+)
