@@ -38,9 +38,10 @@ def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparati
         raise InputError(f"a picture is one input, but the model has {names}; give a .npz with these names")
     spec = bundle.plan.inputs[0]
     # The model takes these very bytes: there is nothing to prepare.
-    if pixels.format in ("gray", "rgb24") and (spec.shape, spec.dtype) == (pixels.shape, "uint8"):
+    same_bytes = (spec.shape, spec.dtype) == (pixels.shape, "uint8") and not preparation.normalises
+    if same_bytes and pixels.format in ("gray", f"{preparation.channels}24"):
         return bundle, None
-    stage = PreparationStage(pixels, spec, preparation)
+    stage = PreparationStage(pixels, spec, preparation, bundle.plan.quantization)
     # The model may have stages and tensors of these names.
     name = _unique_name("prepare", {stage.name for stage in bundle.plan.stages})
     tensors = {spec.name for spec in (*bundle.plan.inputs, *bundle.plan.outputs)}

@@ -22,7 +22,8 @@ class Geometry:
     left, top : int
         Position of its corner; below zero if it stands out.
     scale_x, scale_y : float
-        The model's pixels for one of the picture's.
+        The model's pixels for one of the picture's.  In a letterbox they are the same number, as in training, although
+        its sides are rounded to pixels.
     room : (int, int)
         Width and height of the model's input.
     """
@@ -57,9 +58,9 @@ class Geometry:
         """
         columns, rows = (
             # Centres of pixels lie half a pixel behind their beginnings, in both.
-            ((np.arange(extent) + 0.5) * scale + begin) * cells / room - 0.5
-            for extent, scale, begin, cells, room in zip(
-                size, (self.scale_x, self.scale_y), (self.left, self.top), array.shape[:-3:-1], self.room, strict=True
+            ((np.arange(extent) + 0.5) * resized / extent + begin) * cells / room - 0.5
+            for extent, resized, begin, cells, room in zip(
+                size, (self.width, self.height), (self.left, self.top), array.shape[:-3:-1], self.room, strict=True
             )
         )
         return interpolate(array, rows, columns)
@@ -67,19 +68,30 @@ class Geometry:
     @property
     def margins(self) -> bool:
         """True if part of the input stays free."""
-        return self.left > 0 or self.top > 0
+        right, bottom = self.left + self.width, self.top + self.height
+        return self.left > 0 or self.top > 0 or right < self.room[0] or bottom < self.room[1]
 
 
-def fit(resize: str, picture: tuple[int, int], room: tuple[int, int]) -> Geometry:
+def fit(  # noqa: PLR0913 - all but the first three by keyword
+    resize: str,
+    picture: tuple[int, int],
+    room: tuple[int, int],
+    *,
+    margin: str = "centre",
+    rounding: str = "nearest",
+    fraction: float = 1.0,
+) -> Geometry:
     """Fit a picture into `room`.
 
     Parameters
     ----------
     resize : str
-        ``"stretch"``: all of both, proportions change.  ``"letterbox"``: all of the picture, in the middle, with
-        margins.  ``"crop"``: all of the room, and what stands out is cut off.
+        ``"stretch"``: all of both, proportions change.  ``"letterbox"``: all of the picture, with margins.  ``"crop"``:
+        all of the room, and what stands out is cut off.
     picture, room : (int, int)
         Widths and heights.
+    margin, rounding, fraction
+        See `Preparation`.
 
     Raises
     ------
@@ -89,11 +101,30 @@ def fit(resize: str, picture: tuple[int, int], room: tuple[int, int]) -> Geometr
     if resize not in RESIZE:
         raise InputError(f"resize is {resize!r}; it must be {', '.join(map(repr, RESIZE))}")
     (width, height), (room_width, room_height) = picture, room
+    # The expressions below are those of the exporting projects, so that their floats round alike.
     scale_x, scale_y = room_width / width, room_height / height
-    if resize != "stretch":
-        # One factor for both directions: the smaller keeps all of the picture, the larger fills all of the room.
-        scale_x = scale_y = min(scale_x, scale_y) if resize == "letterbox" else max(scale_x, scale_y)
+    if resize == "stretch":
+        return Geometry(*room, 0, 0, scale_x, scale_y, room)
+    if resize == "crop" and rounding == "down":
+        return _crop_down(picture, room, fraction)
+    # One factor for both directions: the smaller keeps all of the picture, the larger fills all of the room.
+    scale = min(scale_x, scale_y) if resize == "letterbox" else max(scale_x, scale_y) / fraction
+    to_pixels = round if rounding == "nearest" else int
     # A picture that is much wider than high would otherwise lose its last row.
-    size = max(1, round(width * scale_x)), max(1, round(height * scale_y))
+    size = max(1, to_pixels(width * scale)), max(1, to_pixels(height * scale))
+    if resize == "letterbox" and margin == "corner":
+        return Geometry(*size, 0, 0, scale, scale, room)
     # In the middle; negative where the picture is larger than the room, as for `crop`.
-    return Geometry(*size, (room_width - size[0]) // 2, (room_height - size[1]) // 2, scale_x, scale_y, room)
+    return Geometry(*size, (room_width - size[0]) // 2, (room_height - size[1]) // 2, scale, scale, room)
+
+
+def _crop_down(picture: tuple[int, int], room: tuple[int, int], fraction: float) -> Geometry:
+    """Fit as torchvision and timm: ``Resize(256)``, then ``CenterCrop(224)``."""
+    # The side with less to spare is resized first, and the other one after it.
+    axis = 0 if room[0] * picture[1] >= room[1] * picture[0] else 1
+    # A fraction such as 224 / 232 must come out at 232 and not below.
+    short = int(room[axis] / fraction + 1e-6)
+    long = max(room[1 - axis], int(short * picture[1 - axis] / picture[axis]))
+    size = (short, long) if axis == 0 else (long, short)
+    left, top = (-round((extent - inside) / 2) for extent, inside in zip(size, room, strict=True))
+    return Geometry(*size, left, top, size[0] / picture[0], size[1] / picture[1], room)

@@ -17,6 +17,9 @@ from pipeline.system.optional import require
 SHARED = ("bgr24", "bgra", "gray", "nv12", "rgb24", "rgba", "yuv420p", "yuvj420p")
 """Formats that PyAV reads from an array in place."""
 
+_COLOURS = {"rgb24": slice(None), "bgr24": slice(None, None, -1), "rgba": slice(3), "bgra": slice(2, None, -1)}
+"""Positions of red, green and blue in formats that NumPy reads."""
+
 FORMATS = (*SHARED, "yuyv422")
 """Formats of pictures on their way; others are converted to RGB where they are read."""
 
@@ -83,8 +86,8 @@ class Pixels:
 
     def rgb(self, array: np.ndarray) -> np.ndarray:
         """Return the picture as uint8 [height, width, 3]."""
-        if self.format == "rgb24":
-            return array
+        if self.format in _COLOURS:
+            return array[..., _COLOURS[self.format]]
         picture: np.ndarray = self.wrap(array).to_ndarray(format="rgb24")
         return picture
 

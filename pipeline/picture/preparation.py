@@ -1,26 +1,32 @@
 """Preparation: from picture to model input: resized, normalised, laid out.
 
 Preparation is a stage in front of the model's own, so that it works on the next picture while they work on this one.
-FFmpeg converts and resizes in one pass, without the interpreter's lock, as NumPy does the rest.
+FFmpeg converts and resizes in one pass, without the interpreter's lock, as NumPy does the rest.  Other rules of
+resizing, for models that were trained with them, take one more pass for the conversion.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
 from pipeline.picture.geometry import Geometry, fit
 from pipeline.picture.pixels import Pixels, library
+from pipeline.picture.resampling import resize_picture
 
 # Number of channels -> FFmpeg's format with each of them in a plane of its own.
 PLANES = {1: "gray", 3: "gbrp"}
+
+_BYTES = ("int8", "uint8")
+_POSITIONS = {"": "first or last", "nchw": "first", "nhwc": "last"}
 
 
 @dataclass(frozen=True)
@@ -45,77 +51,142 @@ class PictureLayout:
         return view.transpose(2, 0, 1) if self.last else view.reshape(self.channels, self.height, self.width)
 
 
-def layout(spec: TensorSpec) -> PictureLayout:
-    """Return the layout of a model's input, or raise `InputError`."""
+def layout(spec: TensorSpec, order: str = "") -> PictureLayout:
+    """Return the layout of a model's input, or raise `InputError`.
+
+    Parameters
+    ----------
+    spec : TensorSpec
+    order : str
+        ``"nchw"`` or ``"nhwc"``; empty to go by the shape.
+    """
     # A batch of one picture; several pictures per frame would need a source of several.
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
-    if len(shape) == 3 and spec.dtype in ("float16", "float32", "int8", "uint8"):
+    if len(shape) == 3 and spec.dtype in (*_BYTES, "float16", "float32"):
         # Where both ends could be channels, the first one is: a picture is hardly 1 or 3 pixels wide.
-        if shape[0] in PLANES:
+        if shape[0] in PLANES and order != "nhwc":
             return PictureLayout(*shape, last=False)
-        if shape[2] in PLANES:
+        if shape[2] in PLANES and order != "nchw":
             return PictureLayout(shape[2], *shape[:2], last=True)
     raise InputError(
-        f"images do not fit the model's input {spec}; it takes one picture with 1 or 3 channels, first or last, as "
-        "float32, float16, uint8 or int8; give .npy files"
+        f"images do not fit the model's input {spec}; it takes one picture with 1 or 3 channels, "
+        f"{_POSITIONS[order]}, as float32, float16, uint8 or int8; give .npy files"
     )
 
 
-def prepared_layout(preparation: Preparation, spec: TensorSpec) -> PictureLayout:
-    """Return the layout of a model's input.
+class PictureInput:
+    """A model's input, filled with pictures by the rules of a preparation.
+
+    Parameters
+    ----------
+    spec : TensorSpec
+        The input.
+    preparation : Preparation
+    quantizations : sequence of Quantization
+        Scales of quantised tensors by name, among them the input's if it has one.
+
+    Attributes
+    ----------
+    layout : PictureLayout
 
     Raises
     ------
     InputError
-        If it takes no pictures, or bytes that shall be normalised.
+        If it takes no pictures, or bytes that shall be normalised without a scale.
     """
-    if spec.dtype in ("int8", "uint8") and (
-        any(preparation.mean) or any(deviation != 1 for deviation in preparation.std)
-    ):
-        raise InputError(f"the model's input {spec} takes bytes, which have no mean and std to be normalised by")
-    return layout(spec)
 
+    def __init__(self, spec: TensorSpec, preparation: Preparation, quantizations: Iterable[Quantization] = ()) -> None:
+        self.layout = layout(spec, preparation.layout)
+        self._spec, self._preparation = spec, preparation
+        # One scale for each channel at most; those of rows or columns stand for no picture.
+        quantization = next((scales for scales in quantizations if scales.tensor == spec.name), None)
+        self._tables = self._byte_tables(quantization) if spec.dtype in _BYTES else None
 
-def fill_input(
-    preparation: Preparation, planes: Sequence[np.ndarray], spec: TensorSpec, geometry: Geometry
-) -> np.ndarray:
-    """Return the input for `spec`.
+    def fit(self, width: int, height: int) -> Geometry:
+        """Return the position of pictures of a size."""
+        rules, room = self._preparation, (self.layout.width, self.layout.height)
+        return fit(
+            rules.resize,
+            (width, height),
+            room,
+            margin=rules.margin,
+            rounding=rules.rounding,
+            fraction=rules.fraction,
+        )
 
-    Parameters
-    ----------
-    planes : sequence of array
-        Grey, or red, green and blue: uint8 of `geometry`'s height and width.
-    spec : TensorSpec
-    geometry : Geometry
-    """
-    if spec.dtype == "int8":
-        # Quantised models take -128 for black and 127 for white: a byte less 128, which flips its highest bit.
-        pixels = fill_input(preparation, planes, replace(spec, dtype="uint8"), geometry)
-        signed: np.ndarray = (pixels ^ np.uint8(128)).view(np.int8)
-        return signed
-    arrangement = layout(spec)
-    # Filled only where part of it stays free, since filling takes as long as a copy.
-    array = np.full(spec.shape, preparation.fill, spec.dtype) if geometry.margins else np.empty(spec.shape, spec.dtype)
-    views = arrangement.planes(array)
-    columns, rows = (
-        _overlap(geometry.left, geometry.width, arrangement.width),
-        _overlap(geometry.top, geometry.height, arrangement.height),
-    )
-    for view, plane in zip(views, planes if preparation.channels == "rgb" else planes[::-1], strict=True):
-        view[rows[0], columns[0]] = plane[rows[1], columns[1]]
-    if spec.dtype != "uint8":
-        _normalise(preparation, views)
-    return array
+    def prepare(self, picture: np.ndarray) -> tuple[np.ndarray, Geometry]:
+        """Return the input for a picture, uint8 [height, width, 3], and its position."""
+        geometry = self.fit(picture.shape[1], picture.shape[0])
+        size = geometry.width, geometry.height
+        planes = resize_picture(picture, size, self.layout.channels, self._preparation.sampling)
+        return self.fill(planes, geometry), geometry
+
+    def fill(self, planes: Sequence[np.ndarray] | np.ndarray, geometry: Geometry) -> np.ndarray:
+        """Return the input for a picture that has been resized.
+
+        Parameters
+        ----------
+        planes : sequence of array
+            Grey, or red, green and blue: uint8 of `geometry`'s height and width.
+        geometry : Geometry
+        """
+        spec, rules, arrangement = self._spec, self._preparation, self.layout
+        dtype = "uint8" if spec.dtype in _BYTES else spec.dtype
+        # Filled only where part of it stays free, since filling takes as long as a copy.
+        array = np.full(spec.shape, rules.fill, dtype) if geometry.margins else np.empty(spec.shape, dtype)
+        views = arrangement.planes(array)
+        columns, rows = (
+            _overlap(geometry.left, geometry.width, arrangement.width),
+            _overlap(geometry.top, geometry.height, arrangement.height),
+        )
+        for view, plane in zip(views, planes if rules.channels == "rgb" else planes[::-1], strict=True):
+            view[rows[0], columns[0]] = plane[rows[1], columns[1]]
+        if dtype != "uint8":
+            _normalise(rules, views)
+        elif self._tables is not None:
+            for view, table in zip(views, self._tables, strict=True):
+                view[...] = table[view]
+        # -128 for black and 127 for white: a byte less 128, which flips its highest bit.
+        return (array ^ np.uint8(128)).view(np.int8) if spec.dtype == "int8" else array
+
+    def _byte_tables(self, quantization: Quantization | None) -> Sequence[np.ndarray] | None:
+        """Return each channel's bytes for a picture's, of int8 plus 128; None for the same bytes."""
+        rules, spec = self._preparation, self._spec
+        if quantization is None or len(quantization.scale) != 1 or not rules.normalises:
+            if any(rules.mean) or any(deviation != 1 for deviation in rules.std):
+                raise InputError(
+                    f"the model's input {spec} takes bytes without a scale, which have no mean and std to be "
+                    "normalised by"
+                )
+            return None
+        (scale,), (zero_point,) = quantization.scale, quantization.zero_point
+        lowest = -128 if spec.dtype == "int8" else 0
+        values = np.arange(256) * (rules.white / 255)
+        tables = [
+            (((values - mean) / std / scale + zero_point).round() - lowest).clip(0, 255).astype(np.uint8)
+            for mean, std in zip(*_normalisation(rules, self.layout.channels), strict=True)
+        ]
+        # Most quantised models take a byte's own value.
+        return None if all((table == np.arange(256)).all() for table in tables) else tables
 
 
 def _normalise(preparation: Preparation, views: np.ndarray) -> None:
-    for number, view in enumerate(views):
-        mean, std = (values[number % len(values)] for values in (preparation.mean, preparation.std))
-        # (value / 255 - mean) / std, as one division and one subtraction in place, and in the type of the input.
-        np.divide(view, view.dtype.type(255 * std), out=view)
+    for view, mean, std in zip(views, *_normalisation(preparation, len(views)), strict=True):
+        # (value * white / 255 - mean) / std, as one division and one subtraction in place, and in the input's type.
+        divisor = 255 / preparation.white * std
+        if divisor != 1:
+            np.divide(view, view.dtype.type(divisor), out=view)
         # Most often there is none, and the pass over the picture is saved.
         if mean:
             np.subtract(view, view.dtype.type(mean / std), out=view)
+
+
+def _normalisation(preparation: Preparation, channels: int) -> tuple[Sequence[float], Sequence[float]]:
+    """Return mean and deviation of each channel."""
+    mean, std = (
+        [values[number % len(values)] for number in range(channels)] for values in (preparation.mean, preparation.std)
+    )
+    return mean, std
 
 
 def _overlap(begin: int, extent: int, room: int) -> tuple[slice, slice]:
@@ -127,23 +198,34 @@ def _overlap(begin: int, extent: int, room: int) -> tuple[slice, slice]:
 class PreparationStage:
     """Stage function from a picture's bytes to the model's input.
 
-    Raises
-    ------
-    InputError
-        If the input takes no pictures, or bytes that shall be normalised.
+    Parameters
+    ----------
+    pixels : Pixels
+        Format of the pictures.
+    spec, preparation, quantizations
+        See `PictureInput`.
     """
 
-    def __init__(self, pixels: Pixels, spec: TensorSpec, preparation: Preparation) -> None:
-        arrangement = prepared_layout(preparation, spec)
-        self._pixels, self._spec, self._preparation = pixels, spec, preparation
-        self.geometry = fit(preparation.resize, (pixels.width, pixels.height), (arrangement.width, arrangement.height))
-        self._planes = PLANES[arrangement.channels]
+    def __init__(
+        self,
+        pixels: Pixels,
+        spec: TensorSpec,
+        preparation: Preparation,
+        quantizations: Iterable[Quantization] = (),
+    ) -> None:
+        self._input = PictureInput(spec, preparation, quantizations)
+        self._pixels, self._exact = pixels, preparation.sampling != "average"
+        self.geometry = self._input.fit(pixels.width, pixels.height)
+        self._planes = PLANES[self._input.layout.channels]
         # Of FFmpeg's scalers, each serves one thread at a time; replicas of the stage have several.
         self._local = threading.local()
-        library()
+        if not self._exact:
+            library()
 
     def __call__(self, array: np.ndarray) -> np.ndarray:
         """Return the model's input."""
+        if self._exact:
+            return self._input.prepare(self._pixels.rgb(array))[0]
         scaled_picture = self._scaler().reformat(
             self._pixels.wrap(array),
             self.geometry.width,
@@ -156,7 +238,7 @@ class PreparationStage:
         planes = [_bytes(plane) for plane in scaled_picture.planes]
         # FFmpeg's planes are green, blue and red.
         colours = planes if len(planes) == 1 else [planes[2], planes[0], planes[1]]
-        return fill_input(self._preparation, colours, self._spec, self.geometry)
+        return self._input.fill(colours, self.geometry)
 
     def _scaler(self) -> Any:
         if not hasattr(self._local, "scaler"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization
 from pipeline.io.uri import Uri
 from pipeline.system.closable import Closable
 
@@ -66,6 +67,8 @@ class SourceOptions:
         Seconds for which a camera or stream that was lost is tried again.
     notice : callable
         Function to call with losses.
+    quantizations : sequence of Quantization
+        Scales of the model's quantised tensors.
     """
 
     specs: Sequence[TensorSpec] = ()
@@ -74,6 +77,7 @@ class SourceOptions:
     speed: float | None = None
     reconnect: float = 0.0
     notice: Callable[[str], None] = _ignore
+    quantizations: Sequence[Quantization] = ()
 
 
 @dataclass(frozen=True)

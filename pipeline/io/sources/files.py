@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +11,12 @@ from numpy.lib.npyio import NpzFile
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.uri import Uri
-from pipeline.picture.geometry import fit
-from pipeline.picture.preparation import fill_input, prepared_layout
+from pipeline.picture.preparation import PictureInput
 from pipeline.system.files import check_regular
 from pipeline.system.optional import require
 
@@ -66,8 +66,10 @@ class Files(FrameSource):
         Files, or folders of them; see `find`.
     specs : sequence of TensorSpec
         The model's inputs.
-    preparation : Preparation
+    preparation : Preparation, optional
         Preparation of images.
+    quantizations : sequence of Quantization
+        Scales of the model's quantised tensors, for images that go into one.
 
     Raises
     ------
@@ -76,32 +78,72 @@ class Files(FrameSource):
     """
 
     def __init__(
-        self, paths: Sequence[Path], specs: Sequence[TensorSpec], preparation: Preparation | None = None
+        self,
+        paths: Sequence[Path],
+        specs: Sequence[TensorSpec],
+        preparation: Preparation | None = None,
+        quantizations: Iterable[Quantization] = (),
     ) -> None:
-        self._files, self._specs, self._preparation = find(paths), specs, preparation or Preparation()
+        self._files, self._specs = find(paths), specs
+        self._preparation, self._quantizations = preparation or Preparation(), quantizations
 
     def __iter__(self) -> Iterator[SourceFrame]:
-        """Yield the frames, captured at their files' writing times."""
+        """Yield the frames, captured at their files' writing times; those of images with their pictures."""
         for path in self._files:
             # Recordings have no other time; several frames of one file share it.
             stamp = path.stat().st_mtime_ns
-            for name, inputs in _frames(path, self._specs, self._preparation):
+            if path.suffix.lower() in IMAGES:
+                yield self._read_image(path, stamp)
+                continue
+            for name, inputs in _arrays(path, self._specs):
                 yield SourceFrame(name, inputs, stamp)
 
+    def _read_image(self, path: Path, stamp: int) -> SourceFrame:
+        spec = _one_input(path, self._specs)
+        picture_input = PictureInput(spec, self._preparation, self._quantizations)
+        picture = read_picture(path)
+        array, geometry = picture_input.prepare(picture)
+        return SourceFrame(path.stem, {spec.name: array}, stamp, geometry=geometry, picture=picture)
 
-def _frames(path: Path, specs: Sequence[TensorSpec], preparation: Preparation) -> Iterator[Named]:
-    if path.suffix.lower() == ".npz":
-        yield path.stem, _named_arrays(path)
-        return
+
+def read_picture(path: Path) -> np.ndarray:
+    """Read an image as uint8 [height, width, 3], upright as viewers show it.
+
+    Raises
+    ------
+    InputError
+        If it is damaged, or no image.
+    MissingExtra
+        If Pillow is not installed.
+    """
+    image = require("PIL.Image", "images", "reading images")
+    operations = require("PIL.ImageOps", "images", "reading images")
+    try:
+        with image.open(path) as stored:
+            upright = stored
+            # Cameras store pictures as their sensor lies, and note which side was up.  Viewers show pictures with a
+            # damaged note all the same.
+            with contextlib.suppress(Exception):
+                upright = operations.exif_transpose(stored)
+            return np.asarray(upright.convert("RGB"))
+    except Exception as error:  # noqa: BLE001 - damaged files make Pillow stumble in many ways
+        raise InputError(f"{str(path)!r} is not a readable image: {error}") from None
+
+
+def _one_input(path: Path, specs: Sequence[TensorSpec]) -> TensorSpec:
     if len(specs) != 1:
         names = ", ".join(spec.name for spec in specs)
         raise InputError(
             f"{str(path)!r} holds one array, but the model has the inputs {names}; give a .npz with these names"
         )
-    spec = specs[0]
-    if path.suffix.lower() in IMAGES:
-        yield path.stem, {spec.name: _image(path, spec, preparation)}
+    return specs[0]
+
+
+def _arrays(path: Path, specs: Sequence[TensorSpec]) -> Iterator[Named]:
+    if path.suffix.lower() == ".npz":
+        yield path.stem, _named_arrays(path)
         return
+    spec = _one_input(path, specs)
     with _plain(path):
         # Stacked frames are read one by one as they are needed.
         array = np.lib.format.open_memmap(path, mode="r")
@@ -128,25 +170,9 @@ def _plain(path: Path) -> Iterator[None]:
         raise InputError(f"{str(path)!r} is not a valid {path.suffix} file of plain arrays") from None
 
 
-def _image(path: Path, spec: TensorSpec, preparation: Preparation) -> np.ndarray:
-    """Read an image as the input for `spec`."""
-    layout = prepared_layout(preparation, spec)
-    image = require("PIL.Image", "images", "reading images")
-    try:
-        with image.open(path) as picture:
-            geometry = fit(preparation.resize, picture.size, (layout.width, layout.height))
-            mode = "L" if layout.channels == 1 else "RGB"
-            # Converted before it is resized: palettes cannot be interpolated.
-            pixels = np.asarray(picture.convert(mode).resize((geometry.width, geometry.height)))
-    except Exception as error:  # noqa: BLE001 - as above, of Pillow
-        raise InputError(f"{str(path)!r} is not a readable image: {error}") from None
-    planes = pixels.reshape(geometry.height, geometry.width, layout.channels).transpose(2, 0, 1)
-    return fill_input(preparation, list(planes), spec, geometry)
-
-
 def _open(uri: Uri, options: SourceOptions) -> Files:
     uri.check_options()
-    return Files([uri.path], options.specs, options.preparation)
+    return Files([uri.path], options.specs, options.preparation, options.quantizations)
 
 
 def _recognise(path: Path) -> bool:

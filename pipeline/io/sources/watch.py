@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError, SourceLost
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
@@ -35,6 +36,8 @@ class WatchedFolder(FrameSource):
         The model's inputs.
     preparation : Preparation, optional
         Preparation of images, which may differ in size.
+    quantizations : sequence of Quantization
+        Scales of the model's quantised tensors.
     damaged : str
         Treatment of files that cannot be read: ``"refuse"`` ends in an error, ``"skip"`` leaves them out.
     pause : callable
@@ -48,11 +51,13 @@ class WatchedFolder(FrameSource):
 
     live = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first three by keyword
         self,
         folder: Path,
         specs: Sequence[TensorSpec],
         preparation: Preparation | None = None,
+        *,
+        quantizations: Sequence[Quantization] = (),
         damaged: str = "refuse",
         pause: Callable[[], object] = lambda: time.sleep(INTERVAL_S),
     ) -> None:
@@ -61,6 +66,7 @@ class WatchedFolder(FrameSource):
         if not folder.is_dir():
             raise InputError(f"no folder to watch at {str(folder)!r}")
         self._folder, self._specs, self._preparation = folder, specs, preparation
+        self._quantizations = quantizations
         self._skip, self._pause = damaged == "skip", pause
         # What lies there already is none of the new frames.
         self._past_states = self._previous = self._look()
@@ -100,7 +106,7 @@ class WatchedFolder(FrameSource):
 
     def _read(self, path: Path) -> Iterator[SourceFrame]:
         try:
-            yield from Files([path], self._specs, self._preparation)
+            yield from Files([path], self._specs, self._preparation, self._quantizations)
         except InputError:
             # Whoever empties the folder may have been quicker.
             if not self._skip and path.exists():
@@ -118,7 +124,8 @@ def _state(entry: os.DirEntry[str]) -> State:
 
 def _open(uri: Uri, options: SourceOptions) -> WatchedFolder:
     policy = uri.check_options("damaged").get("damaged", "refuse")
-    return WatchedFolder(uri.path, options.specs, options.preparation, policy)
+    quantizations = options.quantizations
+    return WatchedFolder(uri.path, options.specs, options.preparation, quantizations=quantizations, damaged=policy)
 
 
 KINDS = (SourceKind(("watch",), _open, "watch:FOLDER", live=True),)
