@@ -40,13 +40,14 @@ def resize_picture(picture: np.ndarray, size: tuple[int, int], channels: int, sa
         If Pillow is not installed, for rules other than ``"opencv"``.
     """
     if sampling == "opencv":
-        planes = picture.transpose(2, 0, 1) if channels == 3 else [_opencv_grey(picture)]
-        return np.stack([resize_opencv(plane, size) for plane in planes])
+        colours = picture.transpose(2, 0, 1) if channels == 3 else [_opencv_grey(picture)]
+        return np.stack([resize_opencv(colour, size) for colour in colours])
     image: Any = require("PIL.Image", "images", "resizing pictures")
     # Averages of photos have always been bicubic ones; FFmpeg has no part in them.
     rule = image.Resampling.BILINEAR if sampling == "bilinear" else image.Resampling.BICUBIC
     resized = image.fromarray(picture).convert("RGB" if channels == 3 else "L").resize(size, rule)
-    return np.asarray(resized).reshape(size[1], size[0], channels).transpose(2, 0, 1)
+    planes: np.ndarray = np.asarray(resized).reshape(size[1], size[0], channels).transpose(2, 0, 1)
+    return planes
 
 
 def resize_opencv(plane: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError, MissingExtra
 from pipeline.io.sources import files
 from pipeline.io.sources.base import SourceOptions
 from pipeline.io.sources.registry import open_source
+from pipeline.picture.geometry import fit
+from pipeline.picture.resampling import resize_opencv
 
 GREY, COLOUR = TensorSpec("image", (1, 1, 2, 3)), TensorSpec("image", (1, 3, 2, 3))
 BYTES = TensorSpec("image", (1, 1, 2, 3), "uint8")
@@ -148,3 +152,43 @@ def test_options_of_files_are_refused(tmp_path: Path) -> None:
     for text in (f"files:{tmp_path}/?speed=2", f"{tmp_path / 'a.npy'}?speed=2"):
         with pytest.raises(InputError, match=r"has the option 'speed'; it takes no options"):
             open_source(text, SourceOptions())
+
+
+def test_photos_keep_their_picture_and_its_position(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    image.fromarray(pixels).save(tmp_path / "a.png")
+    rules = Preparation(resize="letterbox", sampling="opencv", margin="corner")
+    (frame,) = files.Files([tmp_path / "a.png"], [TensorSpec("x", (1, 3, 12, 12))], rules)
+    assert frame.picture is not None
+    np.testing.assert_array_equal(frame.picture, pixels)
+    assert frame.geometry == fit("letterbox", (30, 20), (12, 12), margin="corner")
+    assert isinstance(frame.inputs, dict)
+    planes = [resize_opencv(pixels[..., number], (12, 8)) / np.float32(255) for number in range(3)]
+    np.testing.assert_allclose(frame.inputs["x"][0, :, :8], planes, atol=1e-6)
+
+
+def test_photos_are_upright(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    note = image.Exif()
+    # The orientation of a camera that was turned by 90 degrees.
+    note[0x0112] = 6
+    image.fromarray(pixels).save(tmp_path / "a.png", exif=note)
+    (frame,) = files.Files([tmp_path / "a.png"], [TensorSpec("x", (30, 20, 3), "uint8")])
+    assert frame.picture is not None
+    np.testing.assert_array_equal(frame.picture, np.rot90(pixels, -1))
+    assert isinstance(frame.inputs, dict)
+    np.testing.assert_array_equal(frame.inputs["x"], frame.picture)
+    # A damaged note is none.
+    image.fromarray(pixels).save(tmp_path / "a.png", exif=b"Exif\x00\x00damaged")
+    np.testing.assert_array_equal(files.read_picture(tmp_path / "a.png"), pixels)
+
+
+def test_photos_are_put_on_the_scale_of_a_quantised_input(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.full((4, 4, 3), 255, np.uint8)).save(tmp_path / "a.png")
+    spec, scales = TensorSpec("x", (1, 4, 4, 3), "int8"), Quantization("x", (1 / 64,), (3,))
+    (frame,) = files.Files([tmp_path], [spec], Preparation(scale=1), [scales])
+    assert isinstance(frame.inputs, dict)
+    assert (frame.inputs["x"] == 67).all()
