@@ -8,7 +8,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pipeline
 from pipeline.commands.shared import (
@@ -44,9 +44,12 @@ EXAMPLE = "soc-pipeline run model.bundle --source camera:/dev/video0 --fps 30 --
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, stream, save and report."""
+    from pipeline.core.model_card import Preparation
     from pipeline.executor.bundle import Bundle
     from pipeline.io.prepared_bundle import prepare_bundle
+    from pipeline.io.result_reader import make_reader
     from pipeline.io.sinks import registry
+    from pipeline.io.sinks.summary_lines import SummaryLines
 
     # 1. Check what can be checked before anything is opened.
     check_folder(options)
@@ -67,9 +70,13 @@ def run(options: argparse.Namespace) -> int:
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
 
     # 2. Load the bundle, which a model may have to become first, and open what frames come from and go to.
-    options.bundle = model_options.bundle_path(options)
+    model, options.bundle = options.bundle, model_options.bundle_path(options)
     bundle = Updates(options, load).load_first(Path(options.bundle))
-    preparation = card_options.preparation(options, bundle.plan, bundle.card)
+    card = card_options.complete_card(options, bundle.plan, bundle.card)
+    reader, preparation = make_reader(bundle.plan, card), card.preparation or Preparation()
+    if not card.decoder and bundle.card is not None:
+        model_options.name_decoders(bundle.plan, card, saves=bool(options.sink) or model == options.bundle)
+    prints = reader is not None and not (options.sink or options.json)
     with (
         view.serve_view(options.view) as (server, always),
         run_options.source(options, bundle.plan.inputs, preparation) as source,
@@ -89,15 +96,19 @@ def run(options: argparse.Namespace) -> int:
             statistics, summary, replicas = _stream(
                 bundle,
                 source,
-                sink,
+                SummaryLines() if prints else sink,
                 updates,
                 options,
                 server=server,
                 replicas=cluster_options,
                 loading=loading,
+                reading={"reader": reader, "geometry": geometry},
+                prints=prints,
             )
     # 4. Report.
-    _report(statistics, summary, updates, replicas, options)
+    # Lines that went to standard output are results; this is about them.
+    out = sys.stderr if prints or set(registry.STANDARD_OUTPUT) & set(options.sink) else sys.stdout
+    _report(statistics, summary, updates, replicas, options, out=out)
     # What was skipped is no failure, unless nothing else was there.
     return 1 if statistics.failed and not statistics.delivered else 0
 
@@ -112,11 +123,14 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
     server: ViewServer | None,
     replicas: Mapping[str, Any],
     loading: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    prints: bool,
 ) -> tuple[Statistics, StreamSummary, Sequence[ReplicaStatistics]]:
     from pipeline.io.stream import FrameStream
 
     with (
-        live.Display("streaming") as display,
+        # A table that is drawn again and again would tear lines on the same terminal.
+        live.Display("streaming", hidden=prints and sys.stdout.isatty()) as display,
         _load(bundle, replicas, loading) as running,
         _metrics(running, options.metrics),
     ):
@@ -127,7 +141,7 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
         # The pipeline goes on after a frame that failed; the stream has to know it, too.
         skip = loading["supervision"].on_error == "skip"
         with ready_service(), updates.watch(running, bundle):
-            summary = FrameStream(running, source, sink, skip_failed=skip, limit=options.frames).run()
+            summary = FrameStream(running, source, sink, skip_failed=skip, limit=options.frames, **reading).run()
         counts = getattr(running, "replicas", ())
     return running.statistics(), summary, counts
 
@@ -150,18 +164,16 @@ def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextM
     return server
 
 
-def _report(
+def _report(  # noqa: PLR0913 - each is one part of what happened
     statistics: Statistics,
     summary: StreamSummary,
     updates: Updates,
     replicas: Sequence[ReplicaStatistics],
     options: argparse.Namespace,
+    *,
+    out: TextIO,
 ) -> None:
-    from pipeline.io.sinks.registry import STANDARD_OUTPUT
-
     counts = None if updates.counts is None else dataclasses.asdict(updates.counts)
-    # Lines that went to standard output are results; this is about them.
-    out = sys.stderr if set(STANDARD_OUTPUT) & set(options.sink) else sys.stdout
     if options.json:
         facts = {field.name: getattr(statistics, field.name) for field in dataclasses.fields(statistics)}
         capture = {"capture_latency_s": summary.latency_s, "passed_over": summary.passed_over}

@@ -79,6 +79,11 @@ class ResultReader:
         return self.read(outputs, geometry, size)
 
 
+def make_reader(plan: Plan, card: ModelCard) -> ResultReader | None:
+    """Return the reader of a card's decoder; None without one."""
+    return ResultReader(plan, card) if card.decodes else None
+
+
 def model_interface(ends: ModelEnds, card: ModelCard) -> ModelInterface:
     """Return the interface of a model; its size is (0, 0) unless it takes one picture."""
     try:

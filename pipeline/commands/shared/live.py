@@ -33,15 +33,25 @@ class Display:
         Default: standard error, so that results can be piped.
     per_second : float
         Redraws per second; each takes the interpreter from the workers.
+    hidden : bool
+        True if nothing is drawn.
     """
 
     def __init__(
-        self, text: str, *, keep: bool = True, console: Console | None = None, per_second: float = PER_SECOND
+        self,
+        text: str,
+        *,
+        keep: bool = True,
+        console: Console | None = None,
+        per_second: float = PER_SECOND,
+        hidden: bool = False,
     ) -> None:
         self._keep = keep
         self._spinner: RenderableType = text
         self._read: Callable[[], Statistics] | None = None
-        self._live = self._make_live(console, per_second) if console is not None or can_draw() else None
+        self._live = (
+            self._make_live(console, per_second) if console is not None or (can_draw() and not hidden) else None
+        )
         self.step(text)
 
     def _make_live(self, console: Console | None, per_second: float) -> Live:

@@ -10,6 +10,8 @@ from pipeline.commands.shared import console, models, plan_options
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
+    from pipeline.core.model_card import ModelCard
+    from pipeline.core.plan.plan import Plan
     from pipeline.executor.bundle import Bundle
 
 
@@ -45,6 +47,31 @@ def bundle_path(options: argparse.Namespace) -> Path:
     if is_new:
         console.notice(f"built {path.name}; its bundle is kept in {folder.parent}")
     return folder
+
+
+def name_decoders(plan: Plan, card: ModelCard, *, saves: bool) -> None:
+    """Name the decoders that a model without one may have.
+
+    Parameters
+    ----------
+    plan : Plan
+    card : ModelCard
+        Card without a decoder.
+    saves : bool
+        True if outputs have another use.
+    """
+    from pipeline.io.decoders.registry import candidates, load_families
+    from pipeline.io.result_reader import model_interface
+
+    if guesses := candidates(model_interface(plan, card)):
+        choices = ", or ".join(f"--decode {name} ({guess.reason})" for name, guess in guesses.items())
+        console.notice(f"outputs stay as they are, since they fit several decoders; choose one: {choices}")
+    elif not saves:
+        shapes = ", ".join(str(list(spec.shape)) for spec in plan.outputs)
+        console.notice(
+            f"outputs {shapes} fit no decoder; save them as they are by --sink FILE.npz, or choose one by --decode: "
+            f"{', '.join(sorted(load_families()))}"
+        )
 
 
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
