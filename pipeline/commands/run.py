@@ -44,7 +44,7 @@ EXAMPLE = "soc-pipeline run model.bundle --source camera:/dev/video0 --fps 30 --
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, stream, save and report."""
-    from pipeline.core.model_card import Preparation
+    from pipeline.core.model_card import ModelCard, Preparation
     from pipeline.executor.bundle import Bundle
     from pipeline.io.prepared_bundle import prepare_bundle
     from pipeline.io.result_reader import make_reader
@@ -71,11 +71,14 @@ def run(options: argparse.Namespace) -> int:
 
     # 2. Load the bundle, which a model may have to become first, and open what frames come from and go to.
     model, options.bundle = options.bundle, model_options.bundle_path(options)
+    is_model = Path(model) != options.bundle
     bundle = Updates(options, load).load_first(Path(options.bundle))
-    card = card_options.complete_card(options, bundle.plan, bundle.card)
+    # Bundles of earlier versions have no card, and go on without a decoder.
+    base = bundle.card or (ModelCard() if is_model else None)
+    card = card_options.complete_card(options, bundle.plan, base)
     reader, preparation = make_reader(bundle.plan, card), card.preparation or Preparation()
-    if not card.decoder and bundle.card is not None:
-        model_options.name_decoders(bundle.plan, card, saves=bool(options.sink) or model == options.bundle)
+    if base is not None and not card.decoder:
+        model_options.name_decoders(bundle.plan, card, saves=bool(options.sink) or options.json or not is_model)
     prints = reader is not None and not (options.sink or options.json)
     with (
         view.serve_view(options.view) as (server, always),
@@ -87,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             loading |= {"on_new_shape": "compile", "model": options.compile}
         with (
             trace_option.tracing(options.trace, bundle.plan) as trace,
-            registry.open_sinks(options.sink, bundle.plan.outputs, geometry) as sink,
+            registry.open_sinks(options.sink, bundle.plan.outputs, geometry, decoded=reader is not None) as sink,
         ):
             # 3. Stream.
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.

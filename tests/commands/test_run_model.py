@@ -48,3 +48,54 @@ def test_a_plan_of_one_s_own(command: Run, small_onnx: Path, frame: Path, cache:
     result = command("run", small_onnx, "--input", frame, "--plan", plan, "--stages", 2)
     assert (result.status, result.out) == (2, "")
     assert "--plan already says where to cut and what runs where; leave out --stages" in result.err
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "photo.png"
+    image.fromarray(np.random.default_rng(0).integers(0, 255, (48, 64), np.uint8)).save(path)
+    return path
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.txt"
+    path.write_text("".join(f"digit {number}\n" for number in range(10)))
+    return path
+
+
+def test_results_are_printed_unless_they_go_elsewhere(
+    command: Run, digits_onnx: Path, photo: Path, labels: Path, tmp_path: Path
+) -> None:
+    line = ("run", digits_onnx, "--source", photo, "--labels", labels)
+    result = command(*line)
+    assert result.status == 0, result.err
+    assert result.out.startswith("photo: digit ")
+    assert result.out.count("\n") == 1
+    result = command(*line, "--decode", "classes:top=1")
+    assert result.out.count("digit") == 1
+    assert result.err.startswith("1 frames, ")
+    result = command(*line, "--sink", tmp_path / "out.npz")
+    assert (result.err, result.out[:9]) == ("", "1 frames,")
+    assert '"delivered": 1' in command(*line, "--json").out
+
+
+def test_bundles_of_earlier_versions_say_what_they_said(command: Run, bundle: Path, frames: Path) -> None:
+    manifest = (bundle / "manifest.json").read_text()
+    assert '"card":{' not in manifest or '"decoder"' not in manifest
+    result = command("run", bundle, "--input", frames, "--decode", "none")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("6 frames, ")
+
+
+def test_outputs_without_a_decoder(command: Run, photo: Path, tmp_path: Path) -> None:
+    from tests.support.onnx_models import node, save
+
+    shape = {"shape": np.array([1, 2, 3, 4, 8])}
+    path = save(tmp_path / "odd.onnx", [node("Reshape", "x shape", "y")], {"x": (1, 3, 8, 8)}, ["y"], shape)
+    result = command("run", path, "--source", photo)
+    assert result.status == 0, result.err
+    remedy = "fit no decoder; save them as they are by --sink FILE.npz, or choose one by --decode: "
+    assert f"outputs [1, 2, 3, 4, 8] {remedy}" in result.err
+    assert command("run", path, "--source", photo, "--sink", tmp_path / "out.npz").err == ""

@@ -63,10 +63,11 @@ def name_decoders(plan: Plan, card: ModelCard, *, saves: bool) -> None:
     from pipeline.io.decoders.registry import candidates, load_families
     from pipeline.io.result_reader import model_interface
 
-    if guesses := candidates(model_interface(plan, card)):
+    interface = model_interface(plan, card)
+    if guesses := candidates(interface):
         choices = ", or ".join(f"--decode {name} ({guess.reason})" for name, guess in guesses.items())
         console.notice(f"outputs stay as they are, since they fit several decoders; choose one: {choices}")
-    elif not saves:
+    elif all(interface.size) and not saves:
         shapes = ", ".join(str(list(spec.shape)) for spec in plan.outputs)
         console.notice(
             f"outputs {shapes} fit no decoder; save them as they are by --sink FILE.npz, or choose one by --decode: "
