@@ -51,7 +51,7 @@ INNER_ROOMS: dict[str, tuple[str, ...]] = {
     "boards.vta": ("compiler", "driver", "isa", "lowering", "simulator"),
     "pipeline.executor": ("devices", "kernels", "tuning"),
     "pipeline.executor.kernels": ("layout", "quantized", "rows", "tiles", "tir", "winograd"),
-    "pipeline.frontends": ("onnx", "operators", "relax", "relay", "tflite", "torch"),
+    "pipeline.frontends": ("cards", "onnx", "operators", "relax", "relay", "tflite", "torch"),
     "pipeline.split": ("planning",),
     "pipeline.split.planning": ("advice", "borrowing", "orders", "problem", "solver"),
 }

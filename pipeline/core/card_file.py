@@ -38,8 +38,9 @@ def read_card(path: str | Path) -> ModelCard:
         If it is missing, no TOML, or has an unknown key or an impossible value.
     """
     path = Path(path)
+    text = read_text(path, "card")
     try:
-        table = msgspec.toml.decode(_read_text(path, "card"))
+        table = msgspec.toml.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:  # a number of thousands of digits, too
         raise InputError(f"the card {str(path)!r} is no TOML: {reason(error)}") from None
     return convert_card(table, f"the card {str(path)!r}", path.name, path.parent)
@@ -48,10 +49,25 @@ def read_card(path: str | Path) -> ModelCard:
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """Read names of classes, one per line; `InputError` without any."""
     # An editor may have left blank lines at the end.
-    labels = tuple(line.strip() for line in _read_text(Path(path), "labels").rstrip().splitlines())
+    labels = tuple(line.strip() for line in read_text(Path(path), "labels").rstrip().splitlines())
     if not labels:
         raise InputError(f"the labels {str(path)!r} are empty; write one name per line")
     return labels
+
+
+def read_text(path: Path, noun: str) -> str:
+    """Read a small text file; `InputError` if it is none."""
+    try:
+        check_regular(path)
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise InputError(f"the {noun} {str(path)!r} are more than {LARGEST >> 20} MiB, and hardly {noun}")
+        return data.decode()
+    except OSError as error:
+        raise InputError(f"cannot read the {noun} {str(path)!r}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"the {noun} {str(path)!r} is no text in UTF-8") from None
 
 
 def decode_card(text: str, origin: str) -> ModelCard:
@@ -144,17 +160,3 @@ def _convert(table: Any, kind: type[Table], prefix: str) -> Table:
         problem, _, place = str(error).replace("`", "").partition(" - at $")
         key = f"{prefix}{place.lstrip('.')}" or "the card"
         raise InputError(f"{key}: {problem[:1].lower()}{problem[1:]}") from None
-
-
-def _read_text(path: Path, noun: str) -> str:
-    try:
-        check_regular(path)
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise InputError(f"the {noun} {str(path)!r} are more than {LARGEST >> 20} MiB, and hardly {noun}")
-        return data.decode()
-    except OSError as error:
-        raise InputError(f"cannot read the {noun} {str(path)!r}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"the {noun} {str(path)!r} is no text in UTF-8") from None

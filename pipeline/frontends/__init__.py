@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError
+from pipeline.frontends.cards import find_card
 from pipeline.frontends.formats import FORMATS, Format, recognise, supported_formats
 from pipeline.model.imported_model import ImportedModel
 
@@ -53,7 +54,9 @@ def load(
         if is_file
         else package.from_object(model, shapes or {}, **options)
     )
-    return imported_model if entry.library is None else replace(imported_model, original=model)
+    card, notes = find_card(model, imported_model.metadata, imported_model.input_dtypes)
+    original = None if entry.library is None else model
+    return replace(imported_model, original=original, card=card, notes=(*imported_model.notes, *notes))
 
 
 def kind(model: Any) -> Format:

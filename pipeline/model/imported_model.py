@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.model_card import ModelCard
 from pipeline.core.tensor_quantization import Quantization
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ class ImportedModel:
         The temporary file in which large constants lie after it.
     original : object, optional
         File or object that was read, if its format has a library that runs it.
+    metadata : mapping of str to object
+        Properties and appended files of the model, in which `pipeline.frontends.cards` looks for its card.
+    card : ModelCard, optional
+        Inputs wanted and outputs given by the model.
     """
 
     name: str
@@ -100,7 +105,14 @@ class ImportedModel:
     parameters: Parameters | None = field(default=None, repr=False)
     constant_file: ConstantFile | None = field(default=None, repr=False)
     original: Any = field(default=None, repr=False)
+    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    card: ModelCard | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         # Often a file's name, which need not be UTF-8, as plans and bundles are.
         object.__setattr__(self, "name", self.name.encode("utf-8", "backslashreplace").decode())
+
+    @property
+    def input_dtypes(self) -> dict[str, str]:
+        """Dtypes of the inputs, by the model's names."""
+        return {self.names.get(var, str(var.name)): str(var.ty.dtype) for var in self.module["main"].params}

@@ -7,9 +7,11 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, TypeVar
 
+import msgspec
 from tvm import relax
 from tvm.ir import GlobalVar
 
+from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
@@ -71,7 +73,18 @@ def join(
         notes=tuple(note for model in models.values() for note in model.notes),
         quantizations=tuple(quantization for part in parts for quantization in part.quantizations),
         sources=tuple(_sources(models, wiring)),
+        card=_card(list(models.values())),
     )
+
+
+def _card(models: Sequence[Graph]) -> ModelCard | None:
+    """Return the first model's preparation with the last one's results."""
+    first, last = models[0].card, models[-1].card
+    if first is None or last is None:
+        return None
+    origins = {name: text for name, text in last.origins.items() if not name.startswith("preparation")}
+    origins |= {name: text for name, text in first.origins.items() if name.startswith("preparation")}
+    return msgspec.structs.replace(last, preparation=first.preparation, origins=origins)
 
 
 def _sources(models: Mapping[str, Graph], wiring: ChainWiring) -> Iterable[ModelSource]:

@@ -166,6 +166,7 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
         notes=source.notes,
         quantizations=source.quantizations,
         sources=() if source.original is None else (ModelSource.of(source.original, inputs, outputs),),
+        card=source.card,
     )
 
 

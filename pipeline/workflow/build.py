@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pipeline.core.board.board import Board
+    from pipeline.core.model_card import ModelCard
     from pipeline.core.plan.plan import Plan
     from pipeline.core.shapes import SizeRange
     from pipeline.executor.bundle import Bundle
@@ -45,6 +46,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     devices: Sequence[str] | None = None,
     sizes: Sequence[SizeRange] = (),
     other_sizes: str = "refuse",
+    card: ModelCard | None = None,
     **options: Unpack[BuildKeywords],
 ) -> Bundle:
     """Compile each stage of a plan for its device.
@@ -71,6 +73,8 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         Treatment of frames of other sizes.  ``"refuse"``: an error lists the sizes there are.  ``"pad"``: they are
         filled up with zeros to the next larger size, and the result is cropped; tried out on a random frame.
         ``"symbolic"``: they run in a build for any size, which is slower.
+    card : ModelCard, optional
+        Inputs wanted and outputs given by the model, for the bundle; by default the graph's.
 
     Other Parameters
     ----------------
@@ -145,8 +149,12 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     # 3. Its stages.
     build_options = _pack(plan, options)
     if isinstance(graph, Graph):
-        return bundle_builder.build(graph, update_plan(plan, graph), build_options)
-    return bundle_builder.build_open(graph, plan, sizes, other_sizes, build_options)
+        bundle = bundle_builder.build(graph, update_plan(plan, graph), build_options)
+    else:
+        bundle = bundle_builder.build_open(graph, plan, sizes, other_sizes, build_options)
+    if card is not None:
+        bundle.card = card
+    return bundle
 
 
 def _pack(plan: Plan, keywords: BuildKeywords) -> BuildOptions:

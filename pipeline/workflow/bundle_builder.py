@@ -88,7 +88,7 @@ def build(graph: Graph, plan: Plan, options: BuildOptions) -> Bundle:
     general = _general(plan, built, options)
     # Only the graph knows it, and whoever loads the bundle has no graph.
     plan = replace(plan, quantization=output_quantization(graph))
-    bundle = Bundle(plan, built.codes, built.parity, general, numerics=options.numerics)
+    bundle = Bundle(plan, built.codes, built.parity, general, numerics=options.numerics, card=graph.card)
     bundle.verification, bundle.unverified = built.checked.verification, built.checked.unverified
     return bundle
 

@@ -101,7 +101,8 @@ def _convert(
         fixed = not is_open(shapes)
         fallback = fallback and fixed and ONNX_RUNTIME.is_installed
         imported_model = quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback))
-    return replace(imported_model, notes=(*notes, *imported_model.notes))
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    return replace(imported_model, notes=(*notes, *imported_model.notes), metadata=properties)
 
 
 def _parse(

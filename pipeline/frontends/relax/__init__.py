@@ -15,6 +15,7 @@ import msgspec
 import tvm
 from tvm import relax
 
+from pipeline.core.card_file import CARD_KEY, encode_card
 from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError, reason
 from pipeline.frontends.relax import entry, json_form
@@ -35,13 +36,14 @@ _ATTRIBUTE = "soc_pipeline"
 
 
 class _StoredNames(msgspec.Struct, forbid_unknown_fields=True):
-    """Names as in `ImportedModel`; `tensors` are variables named after the model's."""
+    """Names as in `ImportedModel`, and its card; `tensors` are variables named after the model's."""
 
     model: str
     tensors: list[str]
     outputs: list[str]
     operators: dict[str, str]
     aliases: dict[str, str]
+    card: str = ""
 
 
 def save(model: ImportedModel, path: Path) -> None:
@@ -51,6 +53,7 @@ def save(model: ImportedModel, path: Path) -> None:
         tensors = sorted(tensor_names(model))
         model = clean(model)
         names = _StoredNames(model.name, tensors, list(model.outputs), dict(model.operators), dict(model.aliases))
+        names.card = encode_card(model.card) if model.card else ""
         # An attribute of the module: TVM's own tools keep it, and show it.
         module = model.module.with_attr(_ATTRIBUTE, msgspec.json.encode(names).decode())
         text = tvm.ir.save_json(module)
@@ -151,7 +154,10 @@ def _rewrite(module: Any, main: Any, values: Mapping[Any, Any], name: str, file:
     new_module = bindings.module(function, bindings.kernels(module))
     if original is None:
         return ImportedModel(name, new_module, tuple(outputs), names)
-    return ImportedModel(original.model, new_module, tuple(outputs), names, original.operators, original.aliases)
+    metadata = {CARD_KEY: original.card} if original.card else {}
+    return ImportedModel(
+        original.model, new_module, tuple(outputs), names, original.operators, original.aliases, metadata=metadata
+    )
 
 
 def _results(main: Any, new_bindings: list[bindings.Binding], used_names: set[str], file: str) -> list[Any]:

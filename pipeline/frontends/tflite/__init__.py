@@ -27,6 +27,7 @@ from pipeline.frontends.tflite import tensor_shapes
 from pipeline.frontends.tflite.conversion import convert
 from pipeline.frontends.tflite.flatbuffer import TfliteGraph, TfliteTensor
 from pipeline.frontends.tflite.folding import fold
+from pipeline.frontends.tflite.metadata import read_metadata
 
 _BLOCKWISE = 2
 """Kind of quantisation with a scale for each block, in LiteRT's schema; the package knows an older one."""
@@ -42,7 +43,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         imported_model = quietly(lambda: convert(path, graph, fallback=fallback and LITERT.is_installed))
-    return replace(imported_model, notes=(*notes, *imported_model.notes))
+    return replace(imported_model, notes=(*notes, *imported_model.notes), metadata=read_metadata(path))
 
 
 def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]]:

@@ -21,7 +21,7 @@ except ImportError as error:
     raise MissingExtra(message) from error
 
 from pipeline.frontends.torch import names, signature
-from pipeline.frontends.torch.archive import open_program
+from pipeline.frontends.torch.archive import open_program, read_extra_files
 from pipeline.frontends.torch.conversion import TorchConversion
 from pipeline.frontends.torch.decompose import decompose
 from pipeline.frontends.torch.importer import find_unsupported
@@ -32,7 +32,8 @@ def load(path: Path, shapes: Mapping[str, Sequence[int]], *, fallback: bool = Tr
 
     Raises `ModelError` if this PyTorch cannot read it, or it uses what is not supported; all such operators are named.
     """
-    return from_object(open_program(path), shapes, path.stem, fallback=fallback)
+    imported_model = from_object(open_program(path), shapes, path.stem, fallback=fallback)
+    return replace(imported_model, metadata=read_extra_files(path))
 
 
 def from_object(

@@ -7,6 +7,7 @@ raw tensors, pickles that its restricted reader accepts, and a description that 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -21,6 +22,7 @@ from typing import IO, Any
 
 import torch
 
+from pipeline.core.card_file import LARGEST
 from pipeline.errors import ModelError, reason
 from pipeline.frontends.torch.description import check_description
 
@@ -37,6 +39,21 @@ _EXAMPLES = "data/sample_inputs/model.pt"
 _OLD_PROGRAM = "serialized_exported_program.json"
 _OLD_TENSORS = ("serialized_state_dict.pt", "serialized_constants.pt")
 _OLD_EXAMPLES = "serialized_example_inputs.pt"
+_EXTRA = ("/extra/", "extra_files/")
+"""Folder of extra files in the archive's own one; up to PyTorch 2.7 at the top."""
+
+
+def read_extra_files(path: Path) -> dict[str, str]:
+    """Return small extra files of a valid archive as text, by name without ``.json``."""
+    texts = {}
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            name = next((info.filename.partition(folder)[2] for folder in _EXTRA if folder in info.filename), "")
+            # A few bytes may claim to be gigabytes.
+            if name and info.file_size <= LARGEST:
+                with contextlib.suppress(zipfile.BadZipFile):
+                    texts[name.removesuffix(".json")] = archive.read(info).decode(errors="replace")
+    return texts
 
 
 def open_program(path: Path) -> Any:
