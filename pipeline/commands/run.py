@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     prints = reader is not None and not (options.sink or options.json)
     with (
         view.serve_view(options.view) as (server, always),
-        run_options.source(options, bundle.plan.inputs, preparation) as source,
+        run_options.source(options, bundle.plan, preparation) as source,
     ):
         bundle, geometry = prepare_bundle(bundle, source.pixels, preparation)
         loading: dict[str, Any] = {**run_options.pipeline_options(options, source, bundle.plan)}

@@ -78,7 +78,7 @@ class ImportedModel:
     notes : tuple of str
         Assumptions made while the model was read, one line each.
     quantizations : tuple of Quantization
-        The numbers that outputs stand for, where the model states them.
+        The numbers that inputs and outputs stand for, where the model states them.
     parameters : Parameters, optional
         The model's files in which constants of the module lie, until the clean-up.
     constant_file : ConstantFile, optional

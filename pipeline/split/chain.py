@@ -140,7 +140,7 @@ class _RenamedModel:
 
     @property
     def quantizations(self) -> list[Quantization]:
-        """Quantisation of the outputs."""
+        """Quantisation of inputs and outputs."""
         return self._rename(self._model.quantizations)
 
     def _rename(self, notes: Iterable[Note]) -> list[Note]:

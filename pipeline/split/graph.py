@@ -51,7 +51,7 @@ class Graph:
     notes : tuple of str
         Assumptions made while the model was read, one line each.
     quantizations : tuple of Quantization
-        The numbers that outputs stand for, where the model states them.
+        The numbers that inputs and outputs stand for, where the model states them.
     unfused : tuple of int
         Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for.
     sources : tuple of ModelSource

@@ -1,4 +1,4 @@
-"""Quantisation of outputs: stated by the model or its last operators."""
+"""Quantisation of inputs and outputs: stated by the model or its operators at the ends."""
 
 from __future__ import annotations
 
@@ -28,6 +28,18 @@ def output_quantization(graph: Graph) -> tuple[Quantization, ...]:
     stated = {quantization.tensor: quantization for quantization in graph.quantizations}
     quantizations = [(name, stated.get(name) or _quantization(name, values)) for name in integers]
     return tuple(replace(quantization, tensor=name) for name, quantization in quantizations if quantization is not None)
+
+
+def input_quantization(graph: Graph) -> tuple[Quantization, ...]:
+    """Return the quantisation of integer inputs of real numbers."""
+    names = {spec.name for spec in graph.inputs if spec.dtype in ("int8", "uint8")}
+    stated = [quantization for quantization in graph.quantizations if quantization.tensor in names]
+    for value in (line.value for operator in graph.operators for line in operator.lines):
+        if calls(value, "dequantize") and isinstance(value.args[0], relax.Var) and str(value.args[0].name) in names:
+            quantization = _read_quantize(value)
+            stated += [] if quantization is None else [replace(quantization, tensor=str(value.args[0].name))]
+    # Of several readers the first one: they read the same numbers.
+    return tuple({quantization.tensor: quantization for quantization in reversed(stated)}.values())
 
 
 def output_steps(graph: Graph) -> dict[str, float]:

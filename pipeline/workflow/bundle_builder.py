@@ -27,7 +27,7 @@ from pipeline.split import stage_parts
 from pipeline.split.earlier_plans import update_plan
 from pipeline.split.extract import GraphPart
 from pipeline.split.graph import Graph
-from pipeline.split.output_quantization import output_quantization
+from pipeline.split.output_quantization import input_quantization, output_quantization
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel
 from pipeline.workflow import padding
@@ -87,7 +87,7 @@ def build(graph: Graph, plan: Plan, options: BuildOptions) -> Bundle:
     built = build_stages(graph, plan, options)
     general = _general(plan, built, options)
     # Only the graph knows it, and whoever loads the bundle has no graph.
-    plan = replace(plan, quantization=output_quantization(graph))
+    plan = replace(plan, quantization=(*input_quantization(graph), *output_quantization(graph)))
     bundle = Bundle(plan, built.codes, built.parity, general, numerics=options.numerics, card=graph.card)
     bundle.verification, bundle.unverified = built.checked.verification, built.checked.unverified
     return bundle

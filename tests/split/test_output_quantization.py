@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 import pipeline
 from pipeline.core.tensor_quantization import Quantization
-from pipeline.split.output_quantization import output_quantization, output_steps
+from pipeline.split.output_quantization import input_quantization, output_quantization, output_steps
 from tests.support.onnx_models import node, save, weights
 
 SCALE = {"s": np.array(0.25, np.float32), "z": np.array(-3, np.int8), "s2": np.array(0.5, np.float32)}
@@ -100,3 +100,20 @@ def test_a_bundle_knows_its_outputs_quantisation_and_keeps_it_in_its_files(tmp_p
     assert integers.dtype == np.int8
     np.testing.assert_array_equal(integers, expected)
     assert quantization.numbers(integers).sum() == pytest.approx(1, abs=0.02)
+
+
+def test_integer_inputs_have_the_scale_that_reads_them(tmp_path: Path) -> None:
+    values: dict[str, Any] = {**SCALE}
+    nodes = [node("DequantizeLinear", "x s z", "d"), node("Relu", "d", "y"), node("Cast", "p", "q", to=1)]
+    path = save(
+        tmp_path / "m.onnx",
+        nodes,
+        {"x": (1, 8), "p": (2,)},
+        ["y", "q"],
+        values,
+        dtypes={"x": TensorProto.INT8, "p": TensorProto.INT8},
+    )
+    graph = pipeline.read(path)
+    assert input_quantization(graph) == (Quantization("x", (0.25,), (-3,)),)
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1))
+    assert bundle.plan.quantization == (Quantization("x", (0.25,), (-3,)),)

@@ -119,9 +119,10 @@ def frames(graph: Graph, options: argparse.Namespace) -> list[Any] | None:
     if options.verify in (None, RANDOM):
         return None
     from pipeline.io.sources.files import Files
+    from pipeline.split.output_quantization import input_quantization
 
     preparation = card_options.preparation(options, graph, graph.card)
-    files = Files([Path(options.verify)], graph.inputs, preparation)
+    files = Files([Path(options.verify)], graph.inputs, preparation, input_quantization(graph))
     return [frame.inputs for frame in files]
 
 

@@ -21,7 +21,7 @@ from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
     from pipeline.core.model_card import Preparation
-    from pipeline.core.plan.plan import Plan, TensorSpec
+    from pipeline.core.plan.plan import Plan
     from pipeline.io.sources.base import FrameSource
     from pipeline.scheduler.options import PipelineKeywords
 
@@ -168,7 +168,7 @@ def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def source(options: argparse.Namespace, specs: Sequence[TensorSpec], preparation: Preparation) -> FrameSource:
+def source(options: argparse.Namespace, plan: Plan, preparation: Preparation) -> FrameSource:
     """Open the options' source, or raise `InputError`."""
     from pipeline.io.sources import pacing, registry
     from pipeline.io.sources.base import SourceOptions
@@ -180,12 +180,20 @@ def source(options: argparse.Namespace, specs: Sequence[TensorSpec], preparation
     if options.input:
         if options.reconnect:
             raise InputError("--reconnect is for what is live; files cannot be lost")
-        files = Files([Path(path) for path in options.input], specs, preparation)
+        files = Files([Path(path) for path in options.input], plan.inputs, preparation, plan.quantization)
         # Files have no pace of their own unless they are given one.
         return pacing.PacedSource(files, fps, speed) if fps or speed else files
     return registry.open_source(
         options.source,
-        SourceOptions(specs, preparation, fps, speed, options.reconnect or 0.0, notice=console.notice),
+        SourceOptions(
+            plan.inputs,
+            preparation,
+            fps,
+            speed,
+            options.reconnect or 0.0,
+            notice=console.notice,
+            quantizations=plan.quantization,
+        ),
     )
 
 

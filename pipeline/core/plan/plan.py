@@ -51,7 +51,7 @@ class Plan:
     unfused : tuple of str
         Operators behind which it cuts although the compiler would fuse what follows.
     quantization : tuple of Quantization
-        Quantisation of outputs whose integers stand for other numbers; known once the plan is built.
+        Quantisation of inputs and outputs whose integers stand for other numbers; known once the plan is built.
     order : tuple of str
         Operators' names in the topological order that was cut; empty for the graph's own.
 

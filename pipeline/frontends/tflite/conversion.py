@@ -107,7 +107,8 @@ def _at_packed_ends(live_operators: Sequence[TfliteOperator]) -> dict[int, str]:
 
 def _quantizations(graph: TfliteGraph) -> tuple[Quantization, ...]:
     pairs = zip(graph.output_names, (tensor.quantization for tensor in graph.outputs), strict=True)
-    return tuple(replace(quantization, tensor=name) for name, quantization in pairs if quantization)
+    outputs = (replace(quantization, tensor=name) for name, quantization in pairs if quantization)
+    return *(quantization for tensor in graph.inputs if (quantization := tensor.quantization)), *outputs
 
 
 def _live(graph: TfliteGraph) -> list[TfliteOperator]:

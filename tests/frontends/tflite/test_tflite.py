@@ -17,7 +17,7 @@ import pipeline  # noqa: E402
 from pipeline.core.tensor_quantization import Quantization  # noqa: E402
 from pipeline.errors import ModelError  # noqa: E402
 from pipeline.model.operators import operator_family  # noqa: E402
-from pipeline.split.output_quantization import output_quantization  # noqa: E402
+from pipeline.split.output_quantization import input_quantization, output_quantization  # noqa: E402
 from tests.support.onnx_models import kinds, weights  # noqa: E402
 
 Kind = schema.BuiltinOperator
@@ -237,6 +237,15 @@ def test_the_scale_of_scores_in_whole_numbers_is_known(tmp_path: Path) -> None:
     )
     graph = pipeline.read(writer.save(tmp_path / "m.tflite", result))
     assert output_quantization(graph) == (Quantization("y", (1 / 256,), (-128,)),)
+    assert not input_quantization(graph)
+
+
+def test_the_scale_of_an_input_in_whole_numbers_is_known(tmp_path: Path) -> None:
+    writer = Writer(1, 4)
+    writer.graph.inputs = [writer.tensor("pixels", (1, 4), "int8", 0.5, 3)]
+    result = writer.add("DEQUANTIZE", [*writer.graph.inputs], writer.tensor("y", (1, 4)))
+    graph = pipeline.read(writer.save(tmp_path / "m.tflite", result))
+    assert input_quantization(graph) == (Quantization("pixels", (0.5,), (3,)),)
 
 
 def test_unsupported_operators_are_named_at_once(tmp_path: Path) -> None:
