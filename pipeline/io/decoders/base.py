@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.errors import InputError
 from pipeline.io.results import Result
 
 Decode = Callable[[Mapping[str, np.ndarray]], Result]
@@ -81,3 +82,12 @@ class DecoderFamily:
     parameters: type[msgspec.Struct]
     make: Callable[[ModelInterface, Any], Decode]
     recognise: Callable[[ModelInterface], Guess | None]
+
+
+def mismatch(family: str, wanted: str, interface: ModelInterface) -> InputError:
+    """Return the error for outputs that a family does not take."""
+    outputs = ", ".join(f"{output.name!r} {list(output.shape)}" for output in interface.outputs)
+    width, height = interface.size
+    return InputError(
+        f"the decoder {family!r} takes {wanted}, for an input of {width}x{height}; the model's outputs are {outputs}"
+    )

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
+from pipeline.core.model_card import Preparation
 from pipeline.io.decoders.base import ModelInterface
+from pipeline.io.decoders.suppression import BoxParameters, best_classes
 
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
 """Strides of the usual detectors: of three levels, with a coarser, with a finer one, and tiny ones of two."""
+
+ULTRALYTICS = Preparation(resize="letterbox", scale=1, fill=114, sampling="opencv")
+"""Preparation by the exporters of YOLOv5 and its successors."""
+
+
+class GridParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
+    """Parameters of grid detectors.
+
+    Attributes
+    ----------
+    strides : sequence of int
+        Pixels between the cells of each level.
+    pixels : bool, optional
+        True if boxes are in pixels already; by default the centres of all boxes tell.
+    """
+
+    strides: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = (8, 16, 32)
+    pixels: bool | None = None
 
 
 def grid_sizes(size: tuple[int, int], strides: Sequence[int]) -> list[tuple[int, int]]:
@@ -50,15 +72,36 @@ def match_strides(interface: ModelInterface, count: int, per_cell: int = 1) -> t
     return next((strides for strides in STRIDES if per_cell * count_cells(interface.size, strides) == count), None)
 
 
+def describe_cells(interface: ModelInterface, strides: Sequence[int]) -> str:
+    """Describe a grid, for messages."""
+    return f"each cell of strides {', '.join(map(str, strides))} of {interface.size[0]}x{interface.size[1]}"
+
+
 def corners(centre_x: np.ndarray, centre_y: np.ndarray, width: np.ndarray, height: np.ndarray) -> np.ndarray:
     """Return boxes [N, 4] of left, top, right, bottom by centre and size."""
     return np.stack([centre_x - width / 2, centre_y - height / 2, centre_x + width / 2, centre_y + height / 2], axis=1)
 
 
-def decoded_in_pixels(centres: np.ndarray, extent: int) -> bool:
-    """Test whether a network's boxes are in pixels already, by the centres of all its cells.
+def in_pixels(parameters: GridParameters, positions: np.ndarray, limit: float) -> bool:
+    """Test whether a network's boxes are in pixels, by the positions of all of them.
 
-    Boxes of cells near the right edge lie there: in pixels their centres are near the input's width.  Offsets from
-    cells, and fractions of the input, are small numbers.
+    Boxes of cells near the right edge lie there, whatever their scores.  Fractions of the input and offsets from cells
+    stay below the limit.
     """
-    return len(centres) > 0 and bool(np.nanmax(centres) > extent / 2)
+    if parameters.pixels is not None:
+        return parameters.pixels
+    return positions.size > 0 and bool(np.nanmax(positions) > limit)
+
+
+def best_rows(rows: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Find rows of x, y, width, height, objectness and classes with a score above a threshold.
+
+    Returns
+    -------
+    numbers, classes, scores : arrays [N]
+    """
+    # A class's score is at most 1, so that objectness is an upper bound.
+    numbers = np.flatnonzero(rows[:, 4] > threshold)
+    seen = rows[numbers]
+    cells, classes, scores = best_classes(seen[:, 5:].T * seen[:, 4], threshold)
+    return numbers[cells], classes, scores

@@ -16,6 +16,8 @@ from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterfa
 MODULES: tuple[str, ...] = (
     # One per line, by name.
     "pipeline.io.decoders.classification",
+    "pipeline.io.decoders.yolov5",
+    "pipeline.io.decoders.yolov8",
     "pipeline.io.decoders.yolox",
 )
 """Modules with `FAMILIES`, a sequence of `DecoderFamily`."""

@@ -74,7 +74,8 @@ def box_overlap(boxes: np.ndarray, iou: float, classes: np.ndarray | None = None
         [N]; only boxes of one class are compared.
     """
     left, top, right, bottom = np.ascontiguousarray(boxes.T)
-    area = (right - left) * (bottom - top)
+    # A box whose corners are exchanged has no area.
+    area = np.maximum(right - left, 0) * np.maximum(bottom - top, 0)
 
     def overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         rows = first[:, None]
@@ -120,7 +121,13 @@ def suppress(scores: np.ndarray, overlap: Overlap, most: int) -> np.ndarray:
 
 
 def best_boxes(
-    boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, parameters: BoxParameters, interface: ModelInterface
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    classes: np.ndarray,
+    parameters: BoxParameters,
+    interface: ModelInterface,
+    *,
+    suppressed: bool = False,
 ) -> tuple[Detections, np.ndarray]:
     """Return the detections after suppression, and their numbers among the boxes.
 
@@ -131,12 +138,17 @@ def best_boxes(
     parameters : BoxParameters
     interface : ModelInterface
         Its labels.
+    suppressed : bool
+        True if the model has done that itself.
     """
     # A network whose numbers overflow says nothing about a position.
     finite = np.flatnonzero(np.isfinite(boxes).all(1))
     boxes, scores, classes = boxes[finite], scores[finite], classes[finite]
-    overlap = box_overlap(boxes, parameters.iou, None if parameters.agnostic else classes)
-    winners = suppress(scores, overlap, parameters.most)
+    if suppressed:
+        winners = np.argsort(-scores, kind="stable")[: parameters.most]
+    else:
+        overlap = box_overlap(boxes, parameters.iou, None if parameters.agnostic else classes)
+        winners = suppress(scores, overlap, parameters.most)
     result = Detections(
         boxes[winners].astype(np.float32, copy=False),
         scores[winners].astype(np.float32, copy=False),

@@ -11,33 +11,33 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipeline.core.model_card import Preparation
-from pipeline.errors import InputError
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
-from pipeline.io.decoders.grid import corners, count_cells, decoded_in_pixels, grid_cells, match_strides
-from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes, best_classes
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.grid import (
+    GridParameters,
+    best_rows,
+    corners,
+    count_cells,
+    describe_cells,
+    grid_cells,
+    in_pixels,
+    match_strides,
+)
+from pipeline.io.decoders.suppression import Fraction, best_boxes
 from pipeline.io.results import Result
 
-PREPARATION = Preparation(resize="letterbox", margin="corner", channels="bgr", scale=255, fill=114, sampling="opencv")
+PREPARATION = Preparation(
+    resize="letterbox", margin="corner", channels="bgr", scale=255, fill=114, rounding="down", sampling="opencv"
+)
 """Preparation by YOLOX's own demonstrations."""
 
 _FIELDS = 5
 """Numbers of a row before its classes: x, y, width, height, objectness."""
 
 
-class YoloxParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of YOLOX.
-
-    Attributes
-    ----------
-    strides : sequence of int
-        Pixels between the cells of each level.
-    decoded : bool, optional
-        True if boxes are in pixels; by default the centres of all boxes tell.
-    """
+class YoloxParameters(GridParameters, frozen=True, forbid_unknown_fields=True):
+    """Parameters of YOLOX."""
 
     score: Fraction = 0.3
-    strides: tuple[int, ...] = (8, 16, 32)
-    decoded: bool | None = None
 
 
 def make(interface: ModelInterface, parameters: YoloxParameters) -> Decode:
@@ -45,24 +45,15 @@ def make(interface: ModelInterface, parameters: YoloxParameters) -> Decode:
     name, shape = interface.outputs[0].name, interface.outputs[0].shape
     count = count_cells(interface.size, parameters.strides)
     if len(shape) != 3 or shape[1] != count or shape[2] <= _FIELDS:
-        raise InputError(
-            f"the output {name!r} is {list(shape)}; the decoder 'yolox' takes [1, {count}, 5 + classes] for an input "
-            f"of {interface.size[0]}x{interface.size[1]} with strides {', '.join(map(str, parameters.strides))}"
-        )
+        strides = ", ".join(map(str, parameters.strides))
+        raise mismatch("yolox", f"[1, {count}, 5 + classes] with strides {strides}", interface)
     cells, strides = grid_cells(interface.size, parameters.strides)
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Result:
-        # 1. Rows with something in them: a class's score is at most 1, so that objectness is an upper bound.
         rows = outputs[name][0]
-        numbers = np.flatnonzero(rows[:, 4] > parameters.score)
-        kept, classes, scores = best_classes(rows[numbers, 4:5].T * rows[numbers, _FIELDS:].T, parameters.score)
-        numbers = numbers[kept]
-        # 2. Their boxes.
+        numbers, classes, scores = best_rows(rows, parameters.score)
         x, y, width, height = rows[numbers, :4].T
-        pixels = parameters.decoded
-        if pixels is None:
-            pixels = decoded_in_pixels(rows[:, 0], interface.size[0])
-        if not pixels:
+        if not in_pixels(parameters, rows[:, 0], interface.size[0] / 2):
             stride = strides[numbers]
             x, y = (x + cells[0, numbers]) * stride, (y + cells[1, numbers]) * stride
             with np.errstate(over="ignore"):
@@ -80,11 +71,7 @@ def recognise(interface: ModelInterface) -> Guess | None:
     strides = match_strides(interface, count)
     if strides is None or fields <= _FIELDS:
         return None
-    width, height = interface.size
-    reason = (
-        f"its output {list(interface.outputs[0].shape)} has a row for each cell of strides "
-        f"{', '.join(map(str, strides))} of {width}x{height}"
-    )
+    reason = f"its output {list(interface.outputs[0].shape)} has a row for {describe_cells(interface, strides)}"
     # Without labels, 84 are rather the 80 classes of COCO beside a box without an objectness.
     certain = fields == _FIELDS + len(interface.labels) if interface.labels else fields != _FIELDS + 79
     return Guess(reason, {"strides": list(strides)}, PREPARATION, certain)

@@ -1,0 +1,152 @@
+"""YOLOv5 and YOLOv7: three boxes for each cell, as factors of anchors.
+
+Exports have rows of boxes in pixels (or fractions, in TFLite); models that were cut before that have a map for each
+level, which is decoded here: ``xy = 2 s - 0.5 + cell``, ``wh = (2 s)**2 * anchor`` with a sigmoid s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pipeline.core.plan.plan import TensorSpec
+from pipeline.errors import InputError
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.grid import (
+    ULTRALYTICS,
+    GridParameters,
+    best_rows,
+    corners,
+    describe_cells,
+    grid_cells,
+    grid_sizes,
+    in_pixels,
+    match_strides,
+)
+from pipeline.io.decoders.suppression import best_boxes
+from pipeline.io.results import Result
+
+_PER_CELL = 3
+_FIELDS = 5
+_ANCHORS = (10, 13, 16, 30, 33, 23, 30, 61, 62, 45, 59, 119, 116, 90, 156, 198, 373, 326)
+
+
+class Yolov5Parameters(GridParameters, frozen=True, forbid_unknown_fields=True):
+    """Parameters of YOLOv5.
+
+    Attributes
+    ----------
+    anchors : sequence of float
+        Width and height of three anchors in pixels, for each level; only for undecoded maps.
+    """
+
+    anchors: tuple[float, ...] = _ANCHORS
+
+
+def make(interface: ModelInterface, parameters: Yolov5Parameters) -> Decode:
+    """Return the decoder of a model."""
+    rows = _rows(interface)
+    if rows is not None:
+        return lambda outputs: _decode_rows(outputs[rows.name][0], interface, parameters)
+    maps = _maps(interface, parameters.strides)
+    if not maps:
+        wanted = f"[1, 3 boxes for {describe_cells(interface, parameters.strides)}, 5 + classes], or a map for each"
+        raise mismatch("yolov5", wanted, interface)
+    if len(parameters.anchors) != 2 * _PER_CELL * len(maps):
+        raise InputError(
+            f"the decoder 'yolov5' has {len(parameters.anchors)} numbers of anchors; {len(maps)} strides need "
+            f"{2 * _PER_CELL * len(maps)}, width and height of three for each"
+        )
+    return _map_decoder(maps, interface, parameters)
+
+
+def _rows(interface: ModelInterface) -> TensorSpec | None:
+    """Return the output with a row for each box; older exports have undecoded maps beside it."""
+    fits = (
+        output
+        for output in interface.outputs
+        if len(output.shape) == 3
+        and output.shape[2] > _FIELDS
+        and match_strides(interface, output.shape[1], _PER_CELL) is not None
+    )
+    return next(fits, None)
+
+
+def _maps(interface: ModelInterface, strides: tuple[int, ...]) -> list[TensorSpec]:
+    """Return a map [1, 3 * fields, rows, columns] or [1, 3, rows, columns, fields] for each level, or none."""
+    by_size: dict[tuple[int, ...], TensorSpec] = {}
+    for output in interface.outputs:
+        if len(output.shape) == 4 and output.shape[1] % _PER_CELL == 0 and output.shape[1] > _PER_CELL * _FIELDS:
+            by_size[output.shape[2:]] = output
+        elif len(output.shape) == 5 and output.shape[1] == _PER_CELL and output.shape[4] > _FIELDS:
+            by_size[output.shape[2:4]] = output
+    sizes = grid_sizes(interface.size, strides)
+    return [by_size[size] for size in sizes] if all(size in by_size for size in sizes) else []
+
+
+def _decode_rows(rows: np.ndarray, interface: ModelInterface, parameters: Yolov5Parameters) -> Result:
+    numbers, classes, scores = best_rows(rows, parameters.score)
+    boxes = corners(*rows[numbers, :4].T)
+    if not in_pixels(parameters, rows[:, 0], 2):
+        boxes = boxes * np.array(interface.size * 2, np.float32)
+    return best_boxes(boxes, scores, classes, parameters, interface)[0]
+
+
+def _map_decoder(maps: list[TensorSpec], interface: ModelInterface, parameters: Yolov5Parameters) -> Decode:
+    positions, strides = zip(*(grid_cells(interface.size, (stride,)) for stride in parameters.strides), strict=True)
+    # Anchors vary slower than cells.
+    cells = np.concatenate([np.tile(position, _PER_CELL) for position in positions], 1).T
+    stride = np.concatenate([np.tile(level, _PER_CELL) for level in strides])
+    sizes = np.array(parameters.anchors, np.float32).reshape(-1, _PER_CELL, 2)
+    anchors = np.concatenate(
+        [np.repeat(size, position.shape[1], 0) for size, position in zip(sizes, positions, strict=True)]
+    )
+    # Sigmoids only of what can be above the threshold.
+    with np.errstate(divide="ignore"):
+        logit = float(np.log(parameters.score) - np.log1p(-parameters.score))
+
+    def decode(outputs: Mapping[str, np.ndarray]) -> Result:
+        rows = np.concatenate([_level_rows(outputs[spec.name][0]) for spec in maps])
+        numbers = np.flatnonzero(rows[:, 4] > logit)
+        values = _sigmoid(rows[numbers])
+        values[:, :2] = (2 * values[:, :2] - 0.5 + cells[numbers]) * stride[numbers, None]
+        values[:, 2:4] = np.square(2 * values[:, 2:4]) * anchors[numbers]
+        kept, classes, scores = best_rows(values, parameters.score)
+        return best_boxes(corners(*values[kept, :4].T), scores, classes, parameters, interface)[0]
+
+    return decode
+
+
+def _level_rows(level: np.ndarray) -> np.ndarray:
+    """Return a map as rows, by anchor and cell."""
+    if level.ndim == 3:
+        level = level.reshape(_PER_CELL, -1, *level.shape[1:]).transpose(0, 2, 3, 1)
+    return level.reshape(-1, level.shape[-1])
+
+
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    # Without an overflow, for numbers of any size.
+    result: np.ndarray = 0.5 + 0.5 * np.tanh(0.5 * values)
+    return result
+
+
+def recognise(interface: ModelInterface) -> Guess | None:
+    """Recognise three boxes for each cell."""
+    rows = _rows(interface)
+    if rows is not None:
+        strides, fields = match_strides(interface, rows.shape[1], _PER_CELL) or (), rows.shape[2]
+        reason = f"its output {list(rows.shape)} has three rows for {describe_cells(interface, strides)}"
+    else:
+        strides = Yolov5Parameters().strides
+        maps = _maps(interface, strides)
+        if not maps or len(maps) != len(interface.outputs):
+            return None
+        fields = maps[0].shape[4] if len(maps[0].shape) == 5 else maps[0].shape[1] // _PER_CELL
+        reason = f"its outputs have three times {fields} numbers for {describe_cells(interface, strides)}"
+    # With prototypes of masks beside them, rows have coefficients as well.
+    certain = fields == _FIELDS + (len(interface.labels) or 80)
+    return Guess(reason, {"strides": list(strides)}, ULTRALYTICS, certain)
+
+
+FAMILIES = (DecoderFamily("yolov5", "detect", Yolov5Parameters, make, recognise),)
