@@ -45,8 +45,8 @@ class Detections:
     points : array, optional
         float32 [N, K, 3] of x, y in pixels, and score.
     masks : array, optional
-        bool [N, height, width] of the picture; of a decoder, float32 logits or scores at any size over the model's
-        input, and `mask_threshold` to compare them with.
+        bool [N, height, width] of the picture, true inside of the boxes only; of a decoder, float32 logits or scores at
+        any size over the model's input, and `mask_threshold` to compare them with.
     angles : array, optional
         float32 [N] in radians, clockwise: a box is turned by it about its centre.
     tracks : array, optional
@@ -153,9 +153,11 @@ class Detections:
         if points is not None:
             points = np.concatenate([geometry.back_points(points[..., :2]), points[..., 2:]], axis=-1)
         if masks is not None:
-            # One by one: floats of all of them at the picture's size would fill the memory.
-            planes = [geometry.back_map(plane, size) > self.mask_threshold for plane in masks]
-            masks = np.array(planes, bool).reshape(-1, size[1], size[0])
+            # One by one, and inside of its box: floats of all of them at the picture's size would fill the memory.
+            planes, masks = masks, np.zeros((len(self), size[1], size[0]), bool)
+            for mask, plane, corners in zip(masks, planes, np.ceil(boxes).astype(int), strict=True):
+                columns, rows = (slice(*extent) for extent in corners.T.tolist())
+                mask[rows, columns] = geometry.back_map(plane, size, (columns, rows)) > self.mask_threshold
         return replace(self, boxes=boxes.reshape(-1, 4), points=points, masks=masks, angles=angles)
 
     def facts(self) -> list[dict[str, Any]]:

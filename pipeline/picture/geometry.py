@@ -46,7 +46,9 @@ class Geometry:
         mapped: np.ndarray = (points - offset) / scale
         return mapped
 
-    def back_map(self, array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    def back_map(
+        self, array: np.ndarray, size: tuple[int, int], window: tuple[slice, slice] = (slice(None), slice(None))
+    ) -> np.ndarray:
         """Interpolate a map over the model's input at a picture's pixels.
 
         Parameters
@@ -55,12 +57,20 @@ class Geometry:
             Floats [..., height, width] over all of the input, at any resolution.
         size : (int, int)
             Width and height of the picture.
+        window : (slice, slice)
+            Columns and rows of interest; all by default.
         """
         columns, rows = (
             # Centres of pixels lie half a pixel behind their beginnings, in both.
-            ((np.arange(extent) + 0.5) * resized / extent + begin) * cells / room - 0.5
-            for extent, resized, begin, cells, room in zip(
-                size, (self.width, self.height), (self.left, self.top), array.shape[:-3:-1], self.room, strict=True
+            ((np.arange(extent)[part] + 0.5) * resized / extent + begin) * cells / room - 0.5
+            for extent, resized, begin, cells, room, part in zip(
+                size,
+                (self.width, self.height),
+                (self.left, self.top),
+                array.shape[:-3:-1],
+                self.room,
+                window,
+                strict=True,
             )
         )
         return interpolate(array, rows, columns)

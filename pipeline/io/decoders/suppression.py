@@ -120,7 +120,7 @@ def suppress(scores: np.ndarray, overlap: Overlap, most: int) -> np.ndarray:
     return np.concatenate([*winners, order[:0]])[:most]
 
 
-def best_boxes(
+def best_boxes(  # noqa: PLR0913 - the parts of a detection
     boxes: np.ndarray,
     scores: np.ndarray,
     classes: np.ndarray,

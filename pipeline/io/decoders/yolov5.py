@@ -134,19 +134,20 @@ def _sigmoid(values: np.ndarray) -> np.ndarray:
 def recognise(interface: ModelInterface) -> Guess | None:
     """Recognise three boxes for each cell."""
     rows = _rows(interface)
+    expected = _FIELDS + (len(interface.labels) or 80)
     if rows is not None:
         strides, fields = match_strides(interface, rows.shape[1], _PER_CELL) or (), rows.shape[2]
         reason = f"its output {list(rows.shape)} has three rows for {describe_cells(interface, strides)}"
+        # Those with prototypes of masks beside them have further numbers.
+        fits = all(len(output.shape) == 5 for output in interface.outputs if output is not rows)
     else:
         strides = Yolov5Parameters().strides
         maps = _maps(interface, strides)
-        if not maps or len(maps) != len(interface.outputs):
-            return None
-        fields = maps[0].shape[4] if len(maps[0].shape) == 5 else maps[0].shape[1] // _PER_CELL
+        fields = maps[0].shape[4] if maps and len(maps[0].shape) == 5 else maps[0].shape[1] // _PER_CELL if maps else 0
         reason = f"its outputs have three times {fields} numbers for {describe_cells(interface, strides)}"
-    # With prototypes of masks beside them, rows have coefficients as well.
-    certain = fields == _FIELDS + (len(interface.labels) or 80)
-    return Guess(reason, {"strides": list(strides)}, ULTRALYTICS, certain)
+        # Numbers of many maps are multiples of three.
+        fits = len(maps) == len(interface.outputs) and fields == expected
+    return Guess(reason, {"strides": list(strides)}, ULTRALYTICS, fields == expected) if fits else None
 
 
 FAMILIES = (DecoderFamily("yolov5", "detect", Yolov5Parameters, make, recognise),)

@@ -137,6 +137,8 @@ def recognise_tasks(interface: ModelInterface) -> dict[str, Guess]:
     reason = f"its output {list(output.shape)} has "
     if form is None:
         numbers = output.shape[2] - ROW
+        if output.shape[1] <= output.shape[2]:
+            return {}
         reason += f"rows of a box, score, class and {numbers} numbers"
         # Rows of boxes alone are no family's.
         tasks, certain = _further(numbers, masks), numbers in (masks, 51)
@@ -161,7 +163,7 @@ def _further(numbers: int, masks: int) -> dict[str, dict[str, Any]]:
     if masks:
         return {"yolov8-seg": {}} if numbers == masks else {}
     if numbers < 2:
-        return {0: {"yolov8": {}}, 1: {"yolov8-obb": {}}}.get(numbers, {})
+        return {("yolov8", "yolov8-obb")[numbers]: {}} if numbers >= 0 else {}
     size = next((size for size in (3, 2) if numbers % size == 0), None)
     return {"yolov8-pose": {"points": [numbers // size, size]}} if size else {}
 
@@ -180,7 +182,7 @@ def _recognise_maps(interface: ModelInterface) -> dict[str, Guess]:
         return {}
     reason = f"its outputs have {BOX * levels[0].bins} numbers of a box and {classes} of classes for "
     reason += describe_cells(interface, parameters.strides)
-    return {"yolov8": Guess(reason, {}, ULTRALYTICS, levels[0].bins == BINS)}
+    return {"yolov8": Guess(reason, {}, ULTRALYTICS, levels[0].bins == BINS or not pairs)}
 
 
 def _recognise(name: str, interface: ModelInterface) -> Guess | None:

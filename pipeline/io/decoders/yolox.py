@@ -45,8 +45,8 @@ def make(interface: ModelInterface, parameters: YoloxParameters) -> Decode:
     name, shape = interface.outputs[0].name, interface.outputs[0].shape
     count = count_cells(interface.size, parameters.strides)
     if len(shape) != 3 or shape[1] != count or shape[2] <= _FIELDS:
-        strides = ", ".join(map(str, parameters.strides))
-        raise mismatch("yolox", f"[1, {count}, 5 + classes] with strides {strides}", interface)
+        wanted = f"[1, {count}, 5 + classes] with strides {', '.join(map(str, parameters.strides))}"
+        raise mismatch("yolox", wanted, interface)
     cells, strides = grid_cells(interface.size, parameters.strides)
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Result:

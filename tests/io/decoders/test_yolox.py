@@ -59,7 +59,7 @@ def decode(outputs: Mapping[str, np.ndarray], **parameters: Any) -> Any:
 @pytest.mark.parametrize("pixels", [False, True])
 @pytest.mark.parametrize("stated", [False, True])
 def test_known_boxes(pixels: bool, stated: bool) -> None:
-    result = decode(encode(BOXES, pixels=pixels), **({"decoded": pixels} if stated else {}))
+    result = decode(encode(BOXES, pixels=pixels), **({"pixels": pixels} if stated else {}))
     # The third is the first once more.
     np.testing.assert_allclose(result.boxes, [BOXES[0][:4], BOXES[1][:4]], atol=1e-3)
     np.testing.assert_allclose(result.scores, [0.81, 0.76], atol=1e-6)
@@ -97,7 +97,7 @@ def test_recognised_by_the_number_of_rows() -> None:
     card = complete_card(ModelCard(), interface())
     assert (card.decoder, card.task, card.parameters) == ("yolox", "detect", {"strides": [8, 16, 32]})
     assert card.preparation == Preparation(
-        resize="letterbox", margin="corner", channels="bgr", scale=255, fill=114, sampling="opencv"
+        resize="letterbox", margin="corner", channels="bgr", scale=255, fill=114, rounding="down", sampling="opencv"
     )
     assert card.origins["decoder"] == (
         "guess: its output [1, 126, 7] has a row for each cell of strides 8, 16, 32 of 96x64"
@@ -116,7 +116,7 @@ def test_other_rows_are_not_recognised() -> None:
 
 def test_outputs_that_do_not_fit() -> None:
     name, parameters = parse_decoder("yolox:strides=8,16&score=0.4")
-    with pytest.raises(InputError, match=r"takes \[1, 120, 5 \+ classes\] for an input of 96x64 with strides 8, 16"):
+    with pytest.raises(InputError, match=r"takes \[1, 120, 5 \+ classes\] with strides 8, 16, for an input of 96x64"):
         make_decoder(ModelCard(decoder=name, parameters=parameters), interface())
 
 
