@@ -263,7 +263,7 @@ class Mask:
     Attributes
     ----------
     classes : array
-        uint8 [height, width] of the picture; of a decoder, None until `scores` are at the picture's size.
+        uint8 [height, width] of the picture; of a decoder, at any size over the model's input, or None beside `scores`.
     scores : array, optional
         float32 [classes, height, width] or [1, height, width] over the model's input; only a decoder's.
     labels : sequence of str
@@ -279,7 +279,8 @@ class Mask:
     def to_picture(self, geometry: Geometry, size: tuple[int, int]) -> Mask:
         """Return the mask at a picture's size."""
         if self.scores is None:
-            return self
+            classes = None if self.classes is None else geometry.back_map(self.classes, size, nearest=True)
+            return replace(self, classes=classes)
         best = geometry.back_map(self.scores[0], size)
         classes = (best > self.threshold if len(self.scores) == 1 else np.zeros(best.shape)).astype(np.uint8)
         # Class by class: floats of all of them at the picture's size would fill the memory.

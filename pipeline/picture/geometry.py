@@ -47,18 +47,25 @@ class Geometry:
         return mapped
 
     def back_map(
-        self, array: np.ndarray, size: tuple[int, int], window: tuple[slice, slice] = (slice(None), slice(None))
+        self,
+        array: np.ndarray,
+        size: tuple[int, int],
+        window: tuple[slice, slice] = (slice(None), slice(None)),
+        *,
+        nearest: bool = False,
     ) -> np.ndarray:
         """Interpolate a map over the model's input at a picture's pixels.
 
         Parameters
         ----------
         array : array
-            Floats [..., height, width] over all of the input, at any resolution.
+            Numbers [..., height, width] over all of the input, at any resolution.
         size : (int, int)
             Width and height of the picture.
         window : (slice, slice)
             Columns and rows of interest; all by default.
+        nearest : bool
+            True for the nearest number, as of classes, between which there is nothing.
         """
         columns, rows = (
             # Centres of pixels lie half a pixel behind their beginnings, in both.
@@ -73,6 +80,8 @@ class Geometry:
                 strict=True,
             )
         )
+        if nearest:
+            rows, columns = np.floor(rows + 0.5), np.floor(columns + 0.5)
         return interpolate(array, rows, columns)
 
     @property

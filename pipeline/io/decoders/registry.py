@@ -16,6 +16,10 @@ from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterfa
 MODULES: tuple[str, ...] = (
     # One per line, by name.
     "pipeline.io.decoders.classification",
+    "pipeline.io.decoders.ctc",
+    "pipeline.io.decoders.mask",
+    "pipeline.io.decoders.points",
+    "pipeline.io.decoders.text_boxes",
     "pipeline.io.decoders.yolov5",
     "pipeline.io.decoders.yolov8",
     "pipeline.io.decoders.yolox",
