@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands.shared import console, models, values
+from pipeline.commands.shared import card_options, console, models, values
 from pipeline.errors import InputError
 from pipeline.system.files import check_regular
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from pipeline.core.model_card import ModelCard
     from pipeline.core.plan.plan import TensorSpec
     from pipeline.core.scale_limits import ScaleLimits
+    from pipeline.core.tensor_quantization import Quantization
     from pipeline.quantization.loss import Loss
 
 HELP = (
@@ -62,6 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labels", metavar="FILE", help="a .npy of the right classes of the inputs, to measure accuracy"
     )
+    card_options.arguments(parser, results=False)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -82,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 def _quantize_onnx(options: argparse.Namespace) -> Loss:
     """Let ONNX Runtime quantise."""
     from pipeline.quantization import loss
-    from pipeline.quantization.onnx_model import inputs
+    from pipeline.quantization.onnx_model import read_ends
     from pipeline.quantization.quantize import quantize
 
     model, output = Path(options.model), Path(options.output)
@@ -92,10 +95,13 @@ def _quantize_onnx(options: argparse.Namespace) -> Loss:
     if not options.calibrate:
         raise InputError(f"{options.model!r} is an ONNX model; give typical inputs with --calibrate")
     shapes = models.shapes(options)
-    frames = _frames(options, inputs(model, shapes))
+    ends = read_ends(model, shapes)
+    card = card_options.complete_card(options, ends, ends.card)
+    frames = _frames(options, ends.inputs, card)
     labels = _labels(options, len(frames))
+    limits: Any = {"power_of_two": options.power_of_two, "board": options.board}
     with console.progress("quantising") as step:
-        quantize(model, frames, output, power_of_two=options.power_of_two, board=options.board, shapes=shapes)
+        quantize(model, frames, output, **limits, shapes=shapes, card=card)
         step("comparing")
         return loss.measure_loss(model, output, frames, labels)
 
@@ -103,6 +109,7 @@ def _quantize_onnx(options: argparse.Namespace) -> Loss:
 def _round_scales(options: argparse.Namespace) -> Loss:
     """Round the scales of a quantised model."""
     from pipeline.quantization import rounding
+    from pipeline.split.output_quantization import input_quantization
 
     if (limits := _limits(options)) is None:
         raise InputError(
@@ -112,7 +119,10 @@ def _round_scales(options: argparse.Namespace) -> Loss:
     if options.size or any(isinstance(extent, str) for shape in models.shapes(options).values() for extent in shape):
         raise InputError("scales are rounded at one size: give numbers for all extents in --shape, and no --size")
     original = models.read(options)
-    frames = _frames(options, original.inputs) if options.calibrate else _random(options, original.inputs)
+    card = card_options.complete_card(options, original, original.card)
+    scales = input_quantization(original)
+    inputs = original.inputs
+    frames = _frames(options, inputs, card, scales) if options.calibrate else _random(options, inputs)
     labels = _labels(options, len(frames))
     with console.progress("rounding") as step:
         rounding.round_scales(options.model, Path(options.output), models.shapes(options), options.params, limits)
@@ -126,10 +136,12 @@ def _limits(options: argparse.Namespace) -> ScaleLimits | None:
     return limits_of(options.board, power_of_two=options.power_of_two)
 
 
-def _frames(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Mapping[str, np.ndarray]]:
+def _frames(
+    options: argparse.Namespace, specs: Sequence[TensorSpec], card: ModelCard, scales: Sequence[Quantization] = ()
+) -> list[Mapping[str, np.ndarray]]:
     from pipeline.io.sources.files import Files
 
-    source = Files([Path(path) for path in options.calibrate], specs)
+    source = Files([Path(path) for path in options.calibrate], specs, card.preparation, scales)
     return [_by_name(frame.inputs, specs) for frame in islice(source, options.frames)]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import ModelError, near
+from pipeline.frontends.cards import find_card
 from pipeline.frontends.onnx.packed_ends import model_inputs
 from pipeline.system.files import utf8_folder
 from pipeline.system.optional import require
@@ -37,8 +39,16 @@ def load(path: Path) -> Any:
     return model
 
 
-def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
-    """Return the inputs of an ONNX model for calibration.
+class OnnxEnds(NamedTuple):
+    """Inputs, outputs and card of a model; no outputs if their shapes are open."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    card: ModelCard
+
+
+def read_ends(path: Path, shapes: Shapes | None = None) -> OnnxEnds:
+    """Return the ends of an ONNX model for calibration.
 
     Parameters
     ----------
@@ -52,7 +62,18 @@ def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
     """
     model = load(path)
     give_shapes(model, shapes or {})
-    return tuple(_spec(value_info) for value_info in model_inputs(model))
+    inputs = tuple(_spec(value_info) for value_info in model_inputs(model))
+    try:
+        outputs = tuple(_spec(value_info) for value_info in model.graph.output)
+    except ModelError:
+        outputs = ()
+    card, _ = find_card(path, properties(model), {spec.name: spec.dtype for spec in inputs})
+    return OnnxEnds(inputs, outputs, card)
+
+
+def properties(model: Any) -> dict[str, str]:
+    """Return the model's metadata."""
+    return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def give_shapes(model: Any, shapes: Shapes) -> None:

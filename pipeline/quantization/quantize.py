@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.core.card_file import CARD_KEY, encode_card
 from pipeline.errors import InputError, ModelError
 from pipeline.quantization import floats, powers
 from pipeline.quantization.accelerators import limits_of
 from pipeline.quantization.layer_constants import separate_constants
-from pipeline.quantization.onnx_model import Shapes, check, give_shapes, load, modernize
+from pipeline.quantization.onnx_model import Shapes, check, give_shapes, load, modernize, properties
 from pipeline.system.files import write_atomically
 from pipeline.system.optional import require
 
 if TYPE_CHECKING:
     from pipeline.core.board.board import Board
+    from pipeline.core.model_card import ModelCard
 
 Frames = Sequence[Mapping[str, np.ndarray]]
 
@@ -33,6 +35,7 @@ def quantize(  # noqa: PLR0913 - all but the first three by keyword
     power_of_two: bool = False,
     board: Board | str | None = None,
     shapes: Shapes | None = None,
+    card: ModelCard | None = None,
 ) -> None:
     """Write a model with convolutions and products in int8.
 
@@ -51,6 +54,8 @@ def quantize(  # noqa: PLR0913 - all but the first three by keyword
         Board to run on: the scales are such as its accelerators need.
     shapes : mapping of str to sequence of (int or str), optional
         Numbers for open extents of inputs; those that get none remain open.
+    card : ModelCard, optional
+        Card to keep in the quantised model's metadata.
 
     Raises
     ------
@@ -83,6 +88,8 @@ def quantize(  # noqa: PLR0913 - all but the first three by keyword
         quantized_model = load(quantized_path)
         if limits is not None:
             powers.restrict(quantized_model, load(prepared_path), limits)
+        metadata = properties(model) | ({} if card is None else {CARD_KEY: encode_card(card)})
+        require("onnx.helper", _EXTRA, _PURPOSE).set_model_props(quantized_model, metadata)
     # Last, once ONNX Runtime accepts it: a failure leaves no file.
     write_atomically(output, check(quantized_model))
 

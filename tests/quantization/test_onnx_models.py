@@ -10,10 +10,13 @@ import pytest
 
 import pipeline
 from pipeline.cli import main
+from pipeline.core.card_file import CARD_KEY
+from pipeline.core.model_card import Preparation
 from pipeline.errors import ModelError
 from pipeline.quantization import loss
-from pipeline.quantization.onnx_model import inputs, load
+from pipeline.quantization.onnx_model import load, read_ends
 from pipeline.quantization.quantize import quantize
+from tests.support import cards
 from tests.support.onnx_models import Arrays, check_outputs, kinds, node, save, weights
 
 onnx = pytest.importorskip("onnx")
@@ -115,12 +118,29 @@ def test_shapes_that_do_not_fit_are_refused(
 
 def test_two_extents_of_one_name_are_equal(tmp_path: Path) -> None:
     path = model(tmp_path, 1, 4, "S", "S")
-    assert inputs(path, {"x": (1, 4, 8, "S")})[0].shape == (1, 4, 8, 8)
+    assert read_ends(path, {"x": (1, 4, 8, "S")}).inputs[0].shape == (1, 4, 8, 8)
     with pytest.raises(ModelError, match="'S' cannot be 8 and 9"):
-        inputs(path, {"x": (1, 4, 8, 9)})
+        read_ends(path, {"x": (1, 4, 8, 9)})
 
 
 def test_scalar_constants_are_dequantised(tmp_path: Path) -> None:
     nodes = [node("DequantizeLinear", "c s z", "f"), node("Mul", "x f", "y")]
     constants: Arrays = {"c": np.array(5, np.int8), "s": np.array(0.5, np.float32), "z": np.array(1, np.int8)}
     check_outputs(save(tmp_path / "model.onnx", nodes, {"x": (2, 3)}, ["y"], constants))
+
+
+def test_photos_are_prepared_by_the_models_card_which_stays_with_it(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.full((8, 8, 3), 255, np.uint8)).save(tmp_path / "white.png")
+    names = cards.onnx_model(tmp_path / "model.onnx", {CARD_KEY: '{"labels": ["a", "b"], "preparation": {"scale": 1}}'})
+    output = tmp_path / "int8.onnx"
+    command = ["quantize", str(names), "--calibrate", str(tmp_path / "white.png"), "-o", str(output)]
+    # Options win, rule by rule.
+    assert main([*command, "--scale", "255", "--fill", "0"]) == 0
+    graph = pipeline.read(output)
+    assert graph.card is not None
+    assert graph.card.preparation == Preparation(scale=255, fill=0)
+    assert graph.card.labels == ("a", "b")
+    array = onnx.numpy_helper.to_array
+    scales = [array(value) for value in load(output).graph.initializer if value.name.startswith("image")]
+    assert max(float(scale.max()) for scale in scales if scale.dtype == np.float32) == pytest.approx(1, rel=0.01)

@@ -60,9 +60,11 @@ def card(options: argparse.Namespace, base: ModelCard | None = None) -> ModelCar
     if "fill" in rules:
         rules["fill"] = int(rules["fill"])
     result = ModelCard.of("options", preparation=rules)
-    if labels := getattr(options, "labels", None):
+    # Commands about inputs alone have labels of another kind, or none.
+    with_results = hasattr(options, "decode")
+    if with_results and (labels := options.labels):
         result = result.merge(ModelCard.of(f"--labels {labels}", labels=read_labels(labels)))
-    if decode := getattr(options, "decode", None):
+    if with_results and (decode := options.decode):
         name, parameters = parse_decoder(decode)
         result = result.merge(ModelCard.of("--decode", decoder=name, parameters=parameters))
     if options.card is not None:
