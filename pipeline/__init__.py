@@ -9,8 +9,11 @@ from pipeline.system.distribution import check_names
 
 if TYPE_CHECKING:
     from pipeline.core.board.board import Board, Device, Link
+    from pipeline.core.model_card import ModelCard
     from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
     from pipeline.executor.bundle import Bundle
+    from pipeline.io.result_stream import ResultStream, StreamFrame, stream
+    from pipeline.io.results import Classes, Detections, Mask, Text
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
     from pipeline.workflow.build import build
@@ -31,37 +34,52 @@ check_names()
 _HOMES = {
     "Board": "pipeline.core.board.board",
     "Bundle": "pipeline.executor.bundle",
+    "Classes": "pipeline.io.results",
+    "Detections": "pipeline.io.results",
     "Device": "pipeline.core.board.board",
     "ExportedStages": "pipeline.workflow.export_stages",
     "Link": "pipeline.core.board.board",
+    "Mask": "pipeline.io.results",
+    "ModelCard": "pipeline.core.model_card",
     "Pipeline": "pipeline.scheduler.pipeline",
     "Plan": "pipeline.core.plan.plan",
+    "ResultStream": "pipeline.io.result_stream",
     "StagePlan": "pipeline.core.plan.plan",
     "StepPlan": "pipeline.core.plan.plan",
+    "StreamFrame": "pipeline.io.result_stream",
     "TensorSpec": "pipeline.core.plan.plan",
+    "Text": "pipeline.io.results",
     "Trace": "pipeline.scheduler.trace",
+    "Verification": "pipeline.workflow.verify",
     "build": "pipeline.workflow.build",
     "chain": "pipeline.workflow.chain",
     "export_stages": "pipeline.workflow.export_stages",
     "load": "pipeline.workflow.load",
     "plan": "pipeline.workflow.plan",
     "read": "pipeline.workflow.read",
+    "stream": "pipeline.io.result_stream",
     "tune": "pipeline.workflow.tune",
-    "Verification": "pipeline.workflow.verify",
     "verify": "pipeline.workflow.verify",
 }
 
 __all__ = [
     "Board",
     "Bundle",
+    "Classes",
+    "Detections",
     "Device",
     "ExportedStages",
     "Link",
+    "Mask",
+    "ModelCard",
     "Pipeline",
     "Plan",
+    "ResultStream",
     "StagePlan",
     "StepPlan",
+    "StreamFrame",
     "TensorSpec",
+    "Text",
     "Trace",
     "Verification",
     "build",
@@ -70,6 +88,7 @@ __all__ = [
     "load",
     "plan",
     "read",
+    "stream",
     "tune",
     "verify",
 ]

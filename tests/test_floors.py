@@ -37,9 +37,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("pipeline.remote", "pipeline.scheduler"),
     ("pipeline.simulation", "pipeline.observe", "pipeline.measure"),
     ("pipeline.workflow", "pipeline.cluster"),
+    ("pipeline.io",),
     # The package's own module: the public names.
     ("pipeline",),
-    ("pipeline.io", "pipeline.quantization", "pipeline.demo"),
+    ("pipeline.quantization", "pipeline.demo"),
     ("pipeline.ros",),
     ("pipeline.commands",),
     ("pipeline.cli",),

@@ -1,0 +1,270 @@
+"""The verb stream: decoded results of a source's frames, in a loop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.core.model_card import ModelCard, Preparation
+from pipeline.errors import InputError, PipelineClosed
+from pipeline.io.prepared_bundle import prepare_bundle
+from pipeline.io.result_reader import choose_card, make_reader
+from pipeline.io.results import Detections, Result
+from pipeline.io.sinks import registry as sinks_registry
+from pipeline.io.sinks.annotation import source_picture
+from pipeline.io.sinks.base import Callback, Sink, SinkGroup
+from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.sources import registry as sources_registry
+from pipeline.io.sources.base import FrameSource, SourceOptions
+from pipeline.io.stream import POLICIES, FrameStream
+from pipeline.scheduler.channel import Channel
+from pipeline.scheduler.statistics import Statistics
+from pipeline.system.closable import Closable
+from pipeline.workflow import load, model_cache
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.options import PipelineKeywords
+
+LINE = 2
+"""Results of a recording that wait for the caller's loop, beside those in the pipeline."""
+
+
+@dataclass(frozen=True)
+class StreamFrame:
+    """A frame of `pipeline.stream`.
+
+    Attributes
+    ----------
+    sequence : int
+        Number of the frame; numbers of frames that were dropped are missing.
+    name : str
+        Name of the frame in its source.
+    timestamp : float
+        Time of its capture in seconds; of a video file, from its beginning.
+    outputs : mapping of str to array
+        Outputs of the model, by name.
+    result : Detections, Classes, Mask, Text or None
+        Decoded outputs in the picture's pixels; None of a model without a decoder.
+    """
+
+    sequence: int
+    name: str
+    timestamp: float
+    outputs: Mapping[str, Any]
+    result: Result | None
+    _frame: SourceFrame = field(repr=False)
+
+    @cached_property
+    def picture(self) -> np.ndarray:
+        """Picture of the source, uint8 RGB [height, width, 3]; `InputError` without one."""
+        pixels, array = source_picture(self._frame)
+        return pixels.rgb(array)
+
+    @property
+    def detections(self) -> Detections:
+        """Boxes of the picture; `InputError` if the model gives none."""
+        if isinstance(self.result, Detections):
+            return self.result
+        kind = "has no decoder; give card=ModelCard(decoder=...)" if self.result is None else "is no detector"
+        remedy = "" if self.result is None else f"; frame.result is its {type(self.result).__name__}"
+        raise InputError(f"the model {kind}{remedy}")
+
+
+class ResultStream(Closable):
+    """Iterates over the decoded frames of a source; see `pipeline.stream`.
+
+    The source, the pipeline and the sinks work in threads of their own, and end with the loop, however that ends.
+
+    Attributes
+    ----------
+    card : ModelCard
+        Card of the model, with what was guessed.
+    """
+
+    def __init__(  # noqa: PLR0913 - all by keyword
+        self,
+        *,
+        bundle: Bundle,
+        source: str | Path | FrameSource,
+        sinks: Sequence[str | Path | Sink],
+        card: ModelCard | None,
+        limit: int | None,
+        options: PipelineKeywords,
+    ) -> None:
+        # 1. The model, as its card says.
+        self.card = choose_card(bundle.plan, (card or ModelCard()).merge(bundle.card or ModelCard()))
+        reader, preparation = make_reader(bundle.plan, self.card), self.card.preparation or Preparation()
+        self._stop, self._error = threading.Event(), None  # type: tuple[threading.Event, BaseException | None]
+        self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
+        with contextlib.ExitStack() as stack:
+            # 2. What frames come from and go to.
+            if not isinstance(source, FrameSource):
+                source = sources_registry.open_source(str(source), SourceOptions(bundle.plan.inputs, preparation))
+            stack.enter_context(source)
+            prepared, geometry = prepare_bundle(bundle, source.pixels, preparation)
+            texts = [str(sink) for sink in sinks if not isinstance(sink, Sink)]
+            outputs, decoded = prepared.plan.outputs, reader is not None
+            opened = [stack.enter_context(sink) for sink in sinks if isinstance(sink, Sink)]
+            opened.append(stack.enter_context(sinks_registry.open_sinks(texts, outputs, geometry, decoded=decoded)))
+            # 3. The pipeline between them, and the line to the caller's loop.
+            self._channel: Channel[FrameResult] = _NewestChannel() if source.live else Channel(LINE)
+            options = {"admission": POLICIES[source.live], **options}
+            self._running = stack.enter_context(load.load(prepared, **options))
+            self._stream = FrameStream(
+                self._running,
+                _StoppableSource(source, self._stop),
+                SinkGroup([*opened, Callback(self._channel.put)]),
+                limit=limit,
+                reader=reader,
+                geometry=geometry,
+            )
+            # Closed by the thread, or by `close` if that never began.
+            self._stack = stack.pop_all()
+
+    def __iter__(self) -> Iterator[StreamFrame]:
+        """Yield the frames; raise the first error of the source, a frame or a sink."""
+        if self._stop.is_set() or self._thread.ident is not None:
+            raise PipelineClosed("a stream runs once; call pipeline.stream again")
+        self._thread.start()
+        try:
+            while (result := self._channel.get()) is not None:
+                frame = result.frame
+                yield StreamFrame(result.number, frame.name, frame.timestamp, result.outputs, result.result, frame)
+            self._thread.join()
+            if self._error is not None:
+                raise self._error
+        finally:
+            self.close()
+
+    def statistics(self) -> Statistics:
+        """Return the counters of the pipeline."""
+        return self._running.statistics()
+
+    def close(self) -> None:
+        """End the stream, and complete the sinks."""
+        self._stop.set()
+        # Results are discarded from here on, so that nobody waits for a place.
+        self._channel.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._stack.close()
+
+    def _run(self) -> None:
+        try:
+            # Sinks hear of an error, too.
+            with self._stack:
+                self._stream.run()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller's loop raises it
+            self._error = error
+        finally:
+            self._channel.close()
+
+
+class _NewestChannel(Channel[FrameResult]):
+    """Channel of one item, in whose place a newer one comes."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.items, self._made_room = deque(maxlen=1), lambda: None
+
+    def put(self, item: FrameResult) -> None:
+        """Write without waiting."""
+        self.items.append(item)
+        self.tokens.put(True)
+
+
+class _StoppableSource(FrameSource):
+    """Source that ends when its stream is closed."""
+
+    def __init__(self, source: FrameSource, stop: threading.Event) -> None:
+        self._source, self._stop = source, stop
+        self.live, self.owns_memory, self.pixels = source.live, source.owns_memory, source.pixels
+
+    def __iter__(self) -> Iterator[SourceFrame]:
+        """Yield the frames until the stop."""
+        for frame in self._source:
+            if self._stop.is_set():
+                return
+            yield frame
+
+
+def stream(  # noqa: PLR0913 - all but the first two by keyword
+    model: Bundle | str | Path,
+    source: str | Path | FrameSource,
+    *,
+    sinks: Sequence[str | Path | Sink] = (),
+    card: ModelCard | str | Path | None = None,
+    board: str = "host",
+    stages: int | str = "auto",
+    limit: int | None = None,
+    **options: Unpack[PipelineKeywords],
+) -> ResultStream:
+    """Stream a source through a model, and iterate over the decoded frames.
+
+    Parameters
+    ----------
+    model : Bundle, str or Path
+        A bundle or its folder; or a model file, built on its first use and kept in the cache, as by ``soc-pipeline
+        run`` does.
+    source : str, Path or FrameSource
+        Source as for ``--source``: a camera, a video, photos or a stream of the network.
+    sinks : sequence of (str, Path or Sink)
+        Sinks as for ``--sink``, such as ``["out.mp4", "out.jsonl"]``.
+    card : ModelCard, str or Path, optional
+        What the model wants and gives, or a TOML file of it; its fields win over those of the model's own card.
+    board, stages : str, int or str
+        Board and stages of a model file, as for `pipeline.plan`.
+    limit : int, optional
+        Frames to read.
+    **options
+        Options of `pipeline.load`; ``admission`` is ``"latest"`` for a live source by default, whose newest result
+        the loop gets, and ``"block"`` for a recording, of which it gets each.
+
+    Returns
+    -------
+    ResultStream
+        Iterator over frames with ``picture``, ``detections``, ``result`` and ``sequence``; a context manager.
+
+    Raises
+    ------
+    PipelineError
+        If the model, the source or a sink cannot be opened, or the card does not fit the model; in the loop, if a frame
+        fails.
+    """
+    if isinstance(card, str | Path):
+        from pipeline.core.card_file import read_card
+
+        card = read_card(card)
+    bundle = _load_bundle(model, {"board": board, "stages": stages})
+    return ResultStream(bundle=bundle, source=source, sinks=sinks, card=card, limit=limit, options=options)
+
+
+def _load_bundle(model: Bundle | str | Path, choices: Mapping[str, Any]) -> Bundle:
+    from pipeline.executor.bundle import Bundle
+
+    if isinstance(model, Bundle):
+        return model
+    if not model_cache.is_model(model):
+        return Bundle.load(model)
+
+    def build() -> Bundle:
+        from pipeline.workflow import build, plan, read
+
+        graph = read.read(model)
+        return build.build(graph, plan.plan(graph, **choices))
+
+    # As the command line has them, so that both share their bundles.
+    changed = {name: value for name, value in choices.items() if value != {"board": "host", "stages": "auto"}[name]}
+    files = [Path(str(choices["board"]))] if Path(str(choices["board"])).is_file() else []
+    return Bundle.load(model_cache.find_or_build(Path(model), build, changed, files)[0])
