@@ -15,8 +15,9 @@ import numpy as np
 
 from pipeline.core.model_card import ModelCard, Preparation
 from pipeline.errors import InputError, PipelineClosed
+from pipeline.io.decoders.registry import candidates
 from pipeline.io.prepared_bundle import prepare_bundle
-from pipeline.io.result_reader import choose_card, make_reader
+from pipeline.io.result_reader import choose_card, make_reader, model_interface
 from pipeline.io.results import Detections, Result
 from pipeline.io.sinks import registry as sinks_registry
 from pipeline.io.sinks.annotation import source_picture
@@ -64,6 +65,7 @@ class StreamFrame:
     outputs: Mapping[str, Any]
     result: Result | None
     _frame: SourceFrame = field(repr=False)
+    _decoders: Sequence[str] = field(default=(), repr=False)
 
     @cached_property
     def picture(self) -> np.ndarray:
@@ -76,9 +78,10 @@ class StreamFrame:
         """Boxes of the picture; `InputError` if the model gives none."""
         if isinstance(self.result, Detections):
             return self.result
-        kind = "has no decoder; give card=ModelCard(decoder=...)" if self.result is None else "is no detector"
-        remedy = "" if self.result is None else f"; frame.result is its {type(self.result).__name__}"
-        raise InputError(f"the model {kind}{remedy}")
+        if self.result is not None:
+            raise InputError(f"the model is no detector; frame.result is its {type(self.result).__name__}")
+        choices = " or ".join(map(repr, self._decoders)) or "the name of one"
+        raise InputError(f"the model has no decoder; give card=ModelCard(decoder=...), with {choices}")
 
 
 class ResultStream(Closable):
@@ -105,6 +108,7 @@ class ResultStream(Closable):
         # 1. The model, as its card says.
         self.card = choose_card(bundle.plan, (card or ModelCard()).merge(bundle.card or ModelCard()))
         reader, preparation = make_reader(bundle.plan, self.card), self.card.preparation or Preparation()
+        self._decoders = () if self.card.decoder else tuple(candidates(model_interface(bundle.plan, self.card)))
         self._stop, self._error = threading.Event(), None  # type: tuple[threading.Event, BaseException | None]
         self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
         with contextlib.ExitStack() as stack:
@@ -140,7 +144,8 @@ class ResultStream(Closable):
         try:
             while (result := self._channel.get()) is not None:
                 frame = result.frame
-                yield StreamFrame(result.number, frame.name, frame.timestamp, result.outputs, result.result, frame)
+                facts = result.number, frame.name, frame.timestamp, result.outputs, result.result
+                yield StreamFrame(*facts, frame, self._decoders)
             self._thread.join()
             if self._error is not None:
                 raise self._error

@@ -20,6 +20,7 @@ from pipeline.io.sources.base import FrameSource
 from pipeline.picture.pixels import Pixels
 from tests.support import detectors, media
 
+YOLOX = pipeline.ModelCard(decoder="yolox")
 CELLS = [(0, 0), (1, 2), (3, 1), (2, 3)]
 
 
@@ -65,7 +66,7 @@ def no_threads_left() -> Iterator[None]:
 def test_boxes_of_a_model_on_a_video(detector: Path, tmp_path: Path) -> None:
     pytest.importorskip("av")
     video = media.write(tmp_path / "cells.mkv", [detectors.scene(cell) for cell in CELLS])
-    frames = list(pipeline.stream(detector, video, sinks=[tmp_path / "out.jsonl"]))
+    frames = list(pipeline.stream(detector, video, sinks=[tmp_path / "out.jsonl"], card=YOLOX))
     assert [frame.sequence for frame in frames] == [0, 1, 2, 3]
     for frame, cell in zip(frames, CELLS, strict=True):
         np.testing.assert_allclose(frame.detections.boxes, detectors.boxes(cell), atol=0.01)
@@ -156,5 +157,5 @@ def test_a_model_without_a_decoder() -> None:
     (frame,) = pipeline.stream(media.identity((64, 64, 3)), Scenes(1), card=card)
     assert frame.result is None
     np.testing.assert_array_equal(frame.outputs["y"], frame.picture)
-    with pytest.raises(InputError, match="has no decoder; give card=ModelCard"):
+    with pytest.raises(InputError, match=r"has no decoder; give card=ModelCard\(decoder=...\), with the name of one"):
         _ = frame.detections
