@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,8 @@ def save_detector(path: Path) -> Path:
     """Write an ONNX file with outputs as YOLOX has them; needs onnx."""
     from tests.support.onnx_models import node, save
 
-    nodes, constants = [], {}
+    nodes: list[Any] = []
+    constants: dict[str, np.ndarray] = {}
     for level, stride in enumerate((8, 16, 32)):
         # Of the picture's brightness from 0 to 255, in the finest level: a white cell is certain.
         weights, bias = np.zeros((6, 3, 1, 1), np.float32), np.array([0.5, 0.5, 0, 0, 0, 1], np.float32)
