@@ -1,0 +1,83 @@
+"""YuNet: faces and five points for each cell of a grid.
+
+By ShiqiYu/libfacedetection.train: centre and points are offsets in strides, sizes logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.core.model_card import Preparation
+from pipeline.io.decoders.anchors import as_points
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.grid import corners, count_cells, grid_cells
+from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes
+from pipeline.io.results import Result
+
+_PREPARATION = Preparation(
+    resize="letterbox", margin="corner", rounding="down", channels="bgr", scale=255, fill=0, sampling="opencv"
+)
+
+_WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
+"""Numbers of a cell, by the beginnings of the outputs' names."""
+
+
+class YunetParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
+    """Parameters of YuNet.
+
+    Attributes
+    ----------
+    strides : sequence of int
+        Pixels between the cells of each level.
+    """
+
+    score: Fraction = 0.5
+    strides: tuple[int, ...] = (8, 16, 32)
+
+
+def make(interface: ModelInterface, parameters: YunetParameters) -> Decode:
+    """Return the decoder of a model."""
+    shapes = {spec.name: tuple(spec.shape) for spec in interface.outputs}
+    wanted = {
+        f"{part}_{stride}": (1, count_cells(interface.size, (stride,)), width)
+        for part, width in _WIDTHS.items()
+        for stride in parameters.strides
+    }
+    if any(shapes.get(name) != shape for name, shape in wanted.items()):
+        texts = ", ".join(f"{name!r} {list(shape)}" for name, shape in wanted.items())
+        raise mismatch("yunet", texts, interface)
+    cells, strides = grid_cells(interface.size, parameters.strides)
+    positions = cells.T[:, None]
+    interface = replace(interface, labels=interface.labels or ("face",))
+
+    def decode(outputs: Mapping[str, np.ndarray]) -> Result:
+        parts = {
+            part: np.concatenate([outputs[f"{part}_{stride}"][0] for stride in parameters.strides]) for part in _WIDTHS
+        }
+        scores = (parts["cls"] * parts["obj"])[:, 0]
+        numbers = np.flatnonzero(scores > parameters.score)
+        stride = strides[numbers, None]
+        offsets = np.hstack([parts["bbox"][numbers, :2], parts["kps"][numbers]]).reshape(-1, 6, 2)
+        places = (offsets + positions[numbers]) * stride[..., None]
+        with np.errstate(over="ignore"):
+            sizes = np.exp(parts["bbox"][numbers, 2:]) * stride
+        boxes = corners(*places[:, 0].T, *sizes.T)
+        classes = np.zeros(len(numbers), np.int64)
+        result, winners = best_boxes(boxes, scores[numbers], classes, parameters, interface)
+        return replace(result, points=as_points(places[winners, 1:]))
+
+    return decode
+
+
+def recognise(interface: ModelInterface) -> Guess | None:
+    """Recognise outputs by their names."""
+    wanted = {f"{part}_{stride}" for part in _WIDTHS for stride in YunetParameters().strides}
+    if {spec.name for spec in interface.outputs} != wanted:
+        return None
+    return Guess("its outputs have the names of YuNet's, such as 'kps_8'", {}, _PREPARATION)
+
+
+FAMILIES = (DecoderFamily("yunet", "detect", YunetParameters, make, recognise),)
