@@ -97,9 +97,16 @@ def choose_pixels(frame: Any) -> Pixels:
     source_format = frame.format.name
     if not frame.width or not frame.height:
         raise InputError("a picture without any pixels")
-    # Half a chroma sample has no place in the array.
-    cut_chroma = (frame.width % 2 or frame.height % 2) and source_format in ("nv12", "yuv420p", "yuvj420p", "yuyv422")
-    format_name = source_format if source_format in FORMATS and not cut_chroma else "rgb24"
+    is_readable = source_format in FORMATS and not cuts_colours(source_format, frame.width, frame.height)
+    format_name = source_format if is_readable else "rgb24"
     # What was converted to RGB has no such property any more.
     colours = (frame.colorspace, frame.color_range) if format_name == source_format else (2, 0)
     return Pixels(format_name, frame.width, frame.height, *map(int, colours))
+
+
+def cuts_colours(format_name: str, width: int, height: int) -> bool:
+    """Test for a size that a format with fewer colours than pixels has no room for."""
+    if format_name not in ("nv12", "yuv420p", "yuvj420p", "yuyv422"):
+        return False
+    # PyAV reads arrays of 4:2:0 by four rows, and would leave out the last two of 50.
+    return bool(width % 2 or height % (2 if format_name == "yuyv422" else 4))

@@ -56,6 +56,14 @@ def test_pictures_of_odd_size_travel_as_rgb() -> None:
         assert (source.pixels.format, source.pixels.shape) == ("rgb24", (47, 63, 3))
 
 
+@pytest.mark.parametrize("camera_format", ["yuv420p", "nv12", "yuyv422"])
+def test_pictures_of_any_even_height_are_read_whole(camera_format: str) -> None:
+    """PyAV takes four rows at a time where colours are at half the height, and the last two of 50 were lost."""
+    with generator(pixels=camera_format, size="64x50") as source:
+        frame = next(iter(source))
+        assert source.pixels.rgb(np.asarray(frame.inputs)).shape == (50, 64, 3)
+
+
 def test_frames_carry_the_time_of_their_capture() -> None:
     begin = time.time()
     with generator() as source:
