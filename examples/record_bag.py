@@ -18,7 +18,7 @@ parser.add_argument("bag", type=Path, help="the bag's folder; its topic is /imag
 parser.add_argument("--frames", type=int, default=150)
 options = parser.parse_args()
 
-with open_source(options.source, SourceOptions()) as frames:
+with open_source(options.source, SourceOptions(allow_commands=True)) as frames:
     if frames.pixels is None:
         parser.error(f"{options.source} has no pictures that are all alike")
     picture = TensorSpec("image", (frames.pixels.height, frames.pixels.width, 3), "uint8")

@@ -36,7 +36,9 @@ class Uri:
 
     def check_options(self, *names: str) -> Mapping[str, str]:
         """Return the options, or raise `InputError`."""
-        for name in self.options:
+        for name, value in self.options.items():
+            if not value:
+                raise InputError(f"{self.text!r}: the option {name!r} has no value; write {name}=VALUE")
             if name not in names:
                 remedy = f"the options are {', '.join(names)}{near(name, names)}" if names else "it takes no options"
                 raise InputError(f"{self.text!r} has the option {name!r}; {remedy}")
@@ -48,17 +50,30 @@ def parse_uri(text: str, kinds: Collection[str]) -> Uri:
     kind, colon, remainder = text.partition(":")
     # A file that is there is meant, whatever its name looks like.
     # And C:/a.mp4 has no kind that is known.
-    if Path(text).exists() or not colon or kind not in kinds:
+    if _exists(text) or not colon or kind not in kinds:
         kind, remainder = "", text
     # Before options are looked for: names of files may have a question mark.
-    if Path(remainder).exists():
+    if _exists(remainder):
         return Uri(text, kind, remainder)
     location, _, query = remainder.partition("?")
     pairs = [part.partition("=") for part in query.split("&") if part]
-    for name, _, value in pairs:
-        if not value:
-            raise InputError(f"{text!r}: the option {name!r} has no value; write {name}=VALUE")
     return Uri(text, kind, location, {name: value for name, _, value in pairs})
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except OSError:  # longer than any name, as pipelines are
+        return False
+
+
+def check_allowed(text: str, allow_commands: bool) -> None:
+    """Refuse a text that would be run, unless it is the user's own."""
+    if not allow_commands:
+        raise InputError(
+            f"{text!r} would run a command of somebody else's file; give it on the command line, or pass "
+            "allow_commands=True"
+        )
 
 
 def parse_size(text: str) -> tuple[int, int]:

@@ -193,6 +193,7 @@ def source(options: argparse.Namespace, plan: Plan, preparation: Preparation) ->
             options.reconnect or 0.0,
             notice=console.notice,
             quantizations=plan.quantization,
+            allow_commands=True,
         ),
     )
 

@@ -69,6 +69,8 @@ class SourceOptions:
         Function to call with losses.
     quantizations : sequence of Quantization
         Scales of the model's quantised tensors.
+    allow_commands : bool
+        True if the text is the user's own: commands and pipelines out of somebody else's file could do anything.
     """
 
     specs: Sequence[TensorSpec] = ()
@@ -78,6 +80,7 @@ class SourceOptions:
     reconnect: float = 0.0
     notice: Callable[[str], None] = _ignore
     quantizations: Sequence[Quantization] = ()
+    allow_commands: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ class SourceKind:
         True if frames come at their own pace; a live source may be opened again when it is lost.
     takes_fps : bool
         True if `open` heeds `SourceOptions.fps` itself; a recording is else played at that pace.
+    is_command : bool
+        True if the text is run, and so needs `SourceOptions.allow_commands`.
     """
 
     names: Sequence[str]
@@ -106,3 +111,4 @@ class SourceKind:
     recognise: Callable[[Path], bool] = lambda _: False
     live: bool = False
     takes_fps: bool = False
+    is_command: bool = False

@@ -10,12 +10,12 @@ from pipeline.errors import InputError
 from pipeline.picture.pixels import library
 
 
-def open_container(target: str, name: str, **options: Any) -> Any:
+def open_container(target: Any, name: str, **options: Any) -> Any:
     """Open a container.
 
     Parameters
     ----------
-    target : str
+    target : str or object with `read`
         File, address, or device, as FFmpeg calls it.
     name : str
         Name in messages.

@@ -30,7 +30,7 @@ class ReconnectingSource(FrameSource):
     Raises
     ------
     InputError
-        If it cannot be opened the first time.
+        If it cannot be opened the first time, or is not live.
     """
 
     live = True
@@ -45,6 +45,9 @@ class ReconnectingSource(FrameSource):
         self._open, self._patience, self._notice, self._pause_s = open_again, patience, notice, pause_s
         # The first failure is a mistake in the command, and not a camera that comes back.
         self._source = open_again()
+        if not self._source.live:
+            self._source.close()
+            raise InputError("the source is not live, so that it cannot be lost; leave out what shall be done then")
         self.pixels, self.owns_memory = self._source.pixels, self._source.owns_memory
 
     def __iter__(self) -> Iterator[SourceFrame]:

@@ -10,10 +10,12 @@ from pipeline.errors import InputError
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.pacing import PacedSource
 from pipeline.io.sources.reconnect import ReconnectingSource
-from pipeline.io.uri import Uri, parse_uri
+from pipeline.io.uri import Uri, check_allowed, parse_uri
 
 MODULES = (
     "pipeline.io.sources.camera",
+    "pipeline.io.sources.command",
+    "pipeline.io.sources.gstreamer",
     "pipeline.io.sources.video",
     # By its name, as all are: it is in a room above this one, since it has messages to read.
     "pipeline.ros.bag_source",
@@ -38,7 +40,7 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
     ----------
     text : str
         ``camera:DEVICE?size=640x480&encoding=mjpeg``, a network address, ``bag:PATH?topic=TOPIC``,
-        ``pattern:640x480@30``, ``video:FILE?damaged=skip``, or a path.
+        ``pattern:640x480@30``, ``video:FILE?damaged=skip``, ``gst:PIPELINE``, ``exec:COMMAND?size=640x480``, or a path.
     options : SourceOptions
 
     Raises
@@ -51,6 +53,8 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
     names = {name: kind for kind in load_kinds() for name in kind.names}
     uri = parse_uri(text, names)
     kind = names.get(uri.kind)
+    if kind and kind.is_command:
+        check_allowed(text, options.allow_commands)
     # Before a path is recognised: only kinds that are named are live.
     if options.reconnect and not (kind and kind.live):
         raise InputError(f"{text!r} is not live, so that it cannot be lost; leave out what shall be done then")
@@ -65,7 +69,7 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
 
 def _open_live(kind: SourceKind, uri: Uri, options: SourceOptions) -> FrameSource:
     if options.speed is not None or (options.fps is not None and not kind.takes_fps):
-        raise InputError(f"{uri.text!r} is live: its pace is its own")
+        raise InputError(f"{uri.text!r}: its pace is its own")
     open_again = functools.partial(kind.open, uri, options)
     return ReconnectingSource(open_again, options.reconnect, options.notice) if options.reconnect else open_again()
 
