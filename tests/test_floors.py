@@ -53,6 +53,7 @@ INNER_ROOMS: dict[str, tuple[str, ...]] = {
     "pipeline.executor": ("devices", "kernels", "tuning"),
     "pipeline.executor.kernels": ("layout", "quantized", "rows", "tiles", "tir", "winograd"),
     "pipeline.frontends": ("cards", "onnx", "operators", "relax", "relay", "tflite", "torch"),
+    "pipeline.io": ("decoders", "sinks", "sources"),
     "pipeline.split": ("planning",),
     "pipeline.split.planning": ("advice", "borrowing", "orders", "problem", "solver"),
 }
