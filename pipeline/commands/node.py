@@ -50,7 +50,7 @@ publish:
 #   type: soc_pipeline_msgs/msg/Tensor      # any array, with a header; or std_msgs/msg/Float32MultiArray
 # admission: latest           # default: latest for sensor_data, block for reliable
 # deadline: 0.1               # seconds, for the admission deadline
-prepare: {resize: stretch, mean: [0.0], std: [1.0], channels: rgb}
+# prepare: {resize: letterbox, mean: [0.5], std: [0.5], channels: bgr}  # otherwise than in the model's card
 diagnostics: /diagnostics     # once a second; "" for none
 """
 

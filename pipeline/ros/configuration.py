@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pipeline.core.model_card import Preparation
+from pipeline.core.model_card import ModelCard, Preparation
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import fields
 from pipeline.system.files import check_regular
@@ -104,6 +104,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline : float, optional
         Seconds until the deadline, for the admission ``"deadline"``.
     prepare : Preparation
+        Rules that win over those of the model's card, where they differ from the defaults.
     diagnostics : str
         Topic, once a second; none if it is empty.
     devices : mapping of str to str
@@ -128,6 +129,12 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def policy(self) -> str:
         """The admission."""
         return self.admission or ("block" if quality(self.subscribe.qos).reliable else "latest")
+
+    @property
+    def card(self) -> ModelCard:
+        """Card of what is written here."""
+        # Defaults are left out, since most files state some of them.
+        return ModelCard.of("the configuration", preparation=msgspec.to_builtins(self.prepare))
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pipeline
 from pipeline.errors import InputError, PipelineError
 from pipeline.io.prepared_bundle import prepare_bundle
+from pipeline.io.result_reader import choose_card
 from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, ignore
 from pipeline.ros.configuration import Quality, quality
 from pipeline.ros.messages import cdr, diagnostics
@@ -67,6 +68,10 @@ class RosNode(Closable):
         self._on_report, self._trouble = report, ""
         self._reader = MessageReader(configuration.subscribe.type)
         self._preparation = configuration.prepare
+        # Bundles of earlier versions have no card, and nothing is guessed about them.
+        if bundle.card is not None:
+            card = choose_card(bundle.plan, configuration.card.merge(bundle.card))
+            self._preparation = card.preparation or self._preparation
         self._check()
         # Says at once whether the bundle runs here, and lets the first message find all libraries in memory.
         pipeline.load(bundle).close()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.model_card import Preparation
+from pipeline.core.model_card import ModelCard, Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
@@ -102,6 +102,21 @@ def test_pictures_of_another_size_are_prepared_and_boxes_lie_in_them() -> None:
     # 24x8 in 6x4: a quarter, with a margin of one row above and below.
     assert (detection.bbox.center.position.x, detection.bbox.center.position.y) == (10, 8)
     assert (detection.bbox.size_x, detection.bbox.size_y) == (12, 8)
+
+
+def test_pictures_are_prepared_by_the_models_card_where_the_configuration_is_silent() -> None:
+    to = Publication("/raw", TENSOR, "raw")
+    model = bundle(lambda x: x, [SPEC], [TensorSpec("raw", SPEC.shape, SPEC.dtype)])
+    model.card = ModelCard(preparation=Preparation(resize="letterbox", sampling="opencv", fill=9))
+    results = []
+    for rules in (Preparation(), Preparation(fill=7, channels="bgr")):
+        transport, _ = run_node(configure(to, admission="block", prepare=rules), pictures(1, (8, 24, 3)), model)
+        message = cdr.decode(transport.published["/raw"][0][0], TENSOR)
+        results.append(message.data.reshape(SPEC.shape))
+    by_card, by_both = results
+    assert (by_card[[0, 3]] == 9).all()
+    assert (by_both[[0, 3]] == 7).all()
+    np.testing.assert_array_equal(by_card[1:3], by_both[1:3, :, ::-1])
 
 
 def test_tensors_are_published_with_a_header_and_without() -> None:
@@ -226,7 +241,7 @@ def test_a_file_is_read_with_changes_and_its_bundle_lies_beside_it(tmp_path: Pat
         write_file(tmp_path, TEXT), ["subscribe.topic=/other", "publish.0.score=0.25", "prepare.mean=[0.5]"]
     )
     assert (configuration.bundle, configuration.subscribe.topic) == (str(tmp_path / "some.bundle"), "/other")
-    assert (configuration.publish[0].score, configuration.prepare.mean, configuration.subscribe.qos) == (
+    assert (configuration.publish[0].score, [*configuration.prepare.mean], configuration.subscribe.qos) == (
         0.25,
         [0.5],
         Quality(False, 2),
