@@ -90,7 +90,7 @@ def in_pixels(parameters: GridParameters, positions: np.ndarray, limit: float) -
     """
     if parameters.pixels is not None:
         return parameters.pixels
-    return positions.size > 0 and bool(np.nanmax(positions) > limit)
+    return positions.size > 0 and bool(np.fmax.reduce(positions, axis=None) > limit)
 
 
 def best_rows(rows: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,8 +17,11 @@ Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Overlap = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Tests boxes of numbers [N] against those of numbers [M]: bool [N, M], true where they are one thing."""
 
-_BLOCK = 128
-"""Boxes compared with one another at once, so that their matrix stays in the cache."""
+_BLOCK = 1024
+"""Largest number of boxes compared with one another at once, which bounds their memory."""
+
+_FAR = 1e6
+"""Pixels that no picture has: boxes end there for the search of their neighbours."""
 
 
 class BoxParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,51 +76,87 @@ def box_overlap(boxes: np.ndarray, iou: float, classes: np.ndarray | None = None
     classes : array, optional
         [N]; only boxes of one class are compared.
     """
+    test = _pair_test(boxes, iou, classes)
+    return lambda first, second: test(first[:, None], second)
+
+
+def _pair_test(boxes: np.ndarray, iou: float, classes: np.ndarray | None) -> Overlap:
+    """Return a test of pairs of boxes by their numbers, which are broadcast."""
     left, top, right, bottom = np.ascontiguousarray(boxes.T)
     # A box whose corners are exchanged has no area.
     area = np.maximum(right - left, 0) * np.maximum(bottom - top, 0)
 
-    def overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        rows = first[:, None]
-        width = np.minimum(right[rows], right[second]) - np.maximum(left[rows], left[second])
-        height = np.minimum(bottom[rows], bottom[second]) - np.maximum(top[rows], top[second])
+    def test(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        width = np.minimum(right[first], right[second]) - np.maximum(left[first], left[second])
+        height = np.minimum(bottom[first], bottom[second]) - np.maximum(top[first], top[second])
         shared = np.maximum(width, 0) * np.maximum(height, 0)
         # No division, which fails for boxes without an area.
-        above: np.ndarray = shared > iou * (area[rows] + area[second] - shared)
-        return above if classes is None else above & (classes[rows] == classes[second])
+        above: np.ndarray = shared > iou * (area[first] + area[second] - shared)
+        return above if classes is None else above & (classes[first] == classes[second])
 
-    return overlap
+    return test
 
 
-def suppress(scores: np.ndarray, overlap: Overlap, most: int) -> np.ndarray:
+def suppress(
+    boxes: np.ndarray, scores: np.ndarray, iou: float, most: int, classes: np.ndarray | None = None
+) -> np.ndarray:
     """Return the numbers of boxes that no better one overlaps, best first.
 
     Of equal scores, the first is the better.
 
     Parameters
     ----------
-    scores : array
-        [N].
-    overlap : callable
-        The test of two boxes, such as `box_overlap`.
+    boxes, scores : arrays [N, 4], [N]
+    iou : float
+        Intersection over union above which two boxes overlap.
     most : int
+    classes : array, optional
+        [N]; only boxes of one class suppress one another.
     """
     order = np.argsort(-scores, kind="stable")
-    winners: list[np.ndarray] = []
-    while len(order) and sum(map(len, winners)) < most:
-        # 1. The best ones, among themselves: each suppresses only worse ones.
+    test = _pair_test(boxes, iou, classes)
+    begins, ends = np.clip(boxes[:, 0:4:2].T, -_FAR, _FAR).astype(np.float64)
+    if classes is not None:
+        # Each class has a room of its own beside the others.
+        begins, ends = begins + 3 * _FAR * classes, ends + 3 * _FAR * classes
+    winners = [order[:0]]
+    while len(order) and most > 0:
+        # 1. The best boxes, among themselves.
         block, order = order[:_BLOCK], order[_BLOCK:]
-        matrix = np.triu(overlap(block, block), 1)
-        alive = np.ones(len(block), bool)
-        for number in np.flatnonzero(matrix.any(1)):
-            if alive[number]:
-                alive &= ~matrix[number]
-        # 2. The others, against these.
-        block = block[alive]
+        better, worse = _neighbours(begins[block], ends[block])
+        hits = test(block[better], block[worse])
+        block = block[_survivors(len(block), better[hits], worse[hits])][:most]
         winners.append(block)
-        if len(order):
-            order = order[~overlap(block, order).any(0)]
-    return np.concatenate([*winners, order[:0]])[:most]
+        most -= len(block)
+        # 2. The others, against these.
+        if len(order) and most > 0:
+            order = order[~test(block[:, None], order).any(0)]
+    return np.concatenate(winners)
+
+
+def _neighbours(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of intervals that overlap, the smaller number first: a sweep from left to right."""
+    order = np.argsort(begins)
+    starts = begins[order]
+    counts = np.maximum(np.searchsorted(starts, ends[order]) - np.arange(1, len(order) + 1), 0)
+    first = np.repeat(np.arange(len(order)), counts)
+    # One after another behind the first of a pair.
+    second = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts) + first + 1
+    first, second = order[first], order[second]
+    return np.minimum(first, second), np.maximum(first, second)
+
+
+def _survivors(count: int, better: np.ndarray, worse: np.ndarray) -> np.ndarray:
+    """Return which boxes stay, bool [count]: losers suppress no others."""
+    alive = np.ones(count, bool)
+    while len(better):
+        # Who is beaten by nobody wins, and whom a winner beats loses; chains of boxes take several rounds.
+        beaten = np.zeros(count, bool)
+        beaten[worse] = True
+        alive[worse[~beaten[better]]] = False
+        open_pairs = beaten[better] & alive[better] & alive[worse]
+        better, worse = better[open_pairs], worse[open_pairs]
+    return alive
 
 
 def best_boxes(  # noqa: PLR0913 - the parts of a detection
@@ -142,17 +181,19 @@ def best_boxes(  # noqa: PLR0913 - the parts of a detection
         True if the model has done that itself.
     """
     # A network whose numbers overflow says nothing about a position.
-    finite = np.flatnonzero(np.isfinite(boxes).all(1))
-    boxes, scores, classes = boxes[finite], scores[finite], classes[finite]
+    finite = np.isfinite(boxes)
+    numbers = np.arange(len(boxes)) if finite.all() else np.flatnonzero(finite.all(1))
+    if len(numbers) < len(boxes):
+        boxes, scores, classes = boxes[numbers], scores[numbers], classes[numbers]
     if suppressed:
         winners = np.argsort(-scores, kind="stable")[: parameters.most]
     else:
-        overlap = box_overlap(boxes, parameters.iou, None if parameters.agnostic else classes)
-        winners = suppress(scores, overlap, parameters.most)
+        rooms = None if parameters.agnostic else classes
+        winners = suppress(boxes, scores, parameters.iou, parameters.most, rooms)
     result = Detections(
         boxes[winners].astype(np.float32, copy=False),
         scores[winners].astype(np.float32, copy=False),
         classes[winners].astype(np.int64, copy=False),
         interface.labels,
     )
-    return result, finite[winners]
+    return result, numbers[winners]

@@ -141,7 +141,7 @@ def recognise_tasks(interface: ModelInterface) -> dict[str, Guess]:
             return {}
         reason += f"rows of a box, score, class and {numbers} numbers"
         # Rows of boxes alone are no family's.
-        tasks, certain = _further(numbers, masks), numbers in (masks, 51)
+        tasks, certain = _further(numbers, masks), bool(masks) or numbers == 51
     else:
         numbers = output.shape[1 if form else 2] - BOX
         strides = match_strides(interface, output.shape[2 if form else 1]) or ()

@@ -62,7 +62,7 @@ class Candidates:
         Boxes by their corners, of turned ones before they are turned.
     extras : array [N, extras]
         A task's further numbers.
-    scale : array [2]
+    scale : (int, int)
         Pixels for one unit of the model's positions.
     final : bool
         True if the model has suppressed boxes itself.
@@ -72,7 +72,7 @@ class Candidates:
     scores: np.ndarray
     classes: np.ndarray
     extras: np.ndarray
-    scale: np.ndarray
+    scale: tuple[int, int]
     final: bool = False
 
     def detections(self, parameters: BoxParameters, interface: ModelInterface) -> tuple[Detections, np.ndarray]:
@@ -138,23 +138,25 @@ def make_reader(
 def _read_columns(head: np.ndarray, interface: ModelInterface, parameters: Yolov8Parameters, extras: int) -> Candidates:
     end = len(head) - extras
     cells, classes, scores = best_classes(head[BOX:end], parameters.score)
-    x, y, width, height = head[:BOX, cells]
-    scale = _scale(interface, in_pixels(parameters, head[0], 2))
-    return Candidates(corners(x, y, width, height) * np.tile(scale, 2), scores, classes, head[end:, cells].T, scale)
+    scale = _scale(interface, pixels=in_pixels(parameters, head[0], 2))
+    return Candidates(_scaled(corners(*head[:BOX, cells]), scale), scores, classes, head[end:, cells].T, scale)
 
 
 def _read_rows(
     rows: np.ndarray, interface: ModelInterface, parameters: Yolov8Parameters, *, centres: bool
 ) -> Candidates:
-    scale = _scale(interface, in_pixels(parameters, rows[:, :BOX], 2))
+    scale = _scale(interface, pixels=in_pixels(parameters, rows[:, :BOX], 2))
     rows = rows[rows[:, 4] > parameters.score]
-    boxes, classes = rows[:, :BOX] * np.tile(scale, 2), rows[:, 5].astype(np.int64)
-    boxes = corners(*boxes.T) if centres else boxes
-    return Candidates(boxes, rows[:, 4], classes, rows[:, ROW:], scale, final=True)
+    boxes = corners(*rows[:, :BOX].T) if centres else rows[:, :BOX]
+    return Candidates(_scaled(boxes, scale), rows[:, 4], rows[:, 5].astype(np.int64), rows[:, ROW:], scale, final=True)
 
 
-def _scale(interface: ModelInterface, pixels: bool) -> np.ndarray:
-    return np.array((1, 1) if pixels else interface.size, np.float32)
+def _scale(interface: ModelInterface, *, pixels: bool) -> tuple[int, int]:
+    return (1, 1) if pixels else interface.size
+
+
+def _scaled(boxes: np.ndarray, scale: tuple[int, int]) -> np.ndarray:
+    return boxes if scale == (1, 1) else boxes * np.array(scale * 2, np.float32)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.io.decoders.base import ModelInterface
-from pipeline.io.decoders.suppression import BoxParameters, best_boxes, best_classes, box_overlap, suppress
+from pipeline.io.decoders.suppression import BoxParameters, best_boxes, best_classes, suppress
 
 SQUARE = (0.0, 0.0, 10.0, 10.0)
 
@@ -49,20 +49,20 @@ def by_loop(boxes: Any, scores: Any, classes: Any, iou: float) -> list[int]:
 )
 def test_of_two_boxes(second: Sequence[float], scores: Sequence[float], iou: float, winners: list[int]) -> None:
     boxes = np.array([SQUARE, second], np.float32)
-    assert suppress(np.array(scores, np.float32), box_overlap(boxes, iou), 300).tolist() == winners
+    assert suppress(boxes, np.array(scores, np.float32), iou, 300).tolist() == winners
 
 
 def test_boxes_without_an_area_leave_one_another() -> None:
     boxes = np.zeros((2, 4), np.float32)
-    assert suppress(np.ones(2, np.float32), box_overlap(boxes, 0.0), 300).tolist() == [0, 1]
+    assert suppress(boxes, np.ones(2, np.float32), 0.0, 300).tolist() == [0, 1]
 
 
 def test_a_suppressed_box_suppresses_no_other() -> None:
     boxes = np.array([[0, 0, 10, 10], [4, 0, 14, 10], [8, 0, 18, 10]], np.float32)
-    assert suppress(np.array([0.9, 0.8, 0.7]), box_overlap(boxes, 0.3), 300).tolist() == [0, 2]
+    assert suppress(boxes, np.array([0.9, 0.8, 0.7]), 0.3, 300).tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 2000])
+@pytest.mark.parametrize("count", [0, 1, 50, 1023, 1024, 1025, 2500])
 @pytest.mark.parametrize("classes", [1, 3])
 def test_equals_a_plain_loop(count: int, classes: int) -> None:
     random = np.random.default_rng(count + classes)
@@ -73,8 +73,24 @@ def test_equals_a_plain_loop(count: int, classes: int) -> None:
     numbers = random.integers(0, classes, count)
     expected = by_loop(boxes, scores, numbers, 0.4)
     for most in (1, 40, 5000):
-        winners = suppress(scores, box_overlap(boxes, 0.4, numbers), most)
+        winners = suppress(boxes, scores, 0.4, most, numbers)
         assert winners.tolist() == expected[:most]
+
+
+def test_a_chain_of_boxes() -> None:
+    # Of each two neighbours one goes, and the others follow from the first on.
+    left = np.arange(500) * 4
+    boxes = np.stack([left, left * 0, left + 10, left * 0 + 10], 1).astype(np.float32)
+    scores = np.linspace(1, 0.5, 500)
+    assert suppress(boxes, scores, 0.3, 300).tolist() == list(range(0, 500, 2))
+    assert suppress(boxes, scores[::-1], 0.3, 300).tolist() == list(range(499, 0, -2))
+
+
+def test_boxes_beyond_every_picture() -> None:
+    boxes = np.array([[-1e30, 0, 1e30, 10], [-1e30, 0, 1e30, 11], SQUARE], np.float32)
+    scores = np.array([0.9, 0.8, 0.7])
+    assert suppress(boxes, scores, 0.5, 300, np.array([0, 0, 1])).tolist() == [0, 2]
+    assert suppress(boxes, scores, 0.5, 300, np.array([0, 1, 0])).tolist() == [0, 1, 2]
 
 
 def test_best_classes_of_cells_above_the_threshold() -> None:
