@@ -87,7 +87,5 @@ class DecoderFamily:
 def mismatch(family: str, wanted: str, interface: ModelInterface) -> InputError:
     """Return the error for outputs that a family does not take."""
     outputs = ", ".join(f"{output.name!r} {list(output.shape)}" for output in interface.outputs)
-    width, height = interface.size
-    return InputError(
-        f"the decoder {family!r} takes {wanted}, for an input of {width}x{height}; the model's outputs are {outputs}"
-    )
+    size = "for an input of {}x{}".format(*interface.size) if all(interface.size) else "for one picture"
+    return InputError(f"the decoder {family!r} takes {wanted}, {size}; the model's outputs are {outputs}")

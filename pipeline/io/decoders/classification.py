@@ -61,7 +61,7 @@ def _check(shape: Sequence[int], subject: str) -> None:
     if not _is_scores(shape):
         raise InputError(
             f"labels are for scores along one axis, such as [1, 1000], but {subject} is {list(shape)}, which is no "
-            "classifier's; leave out show=label, or name another decoder"
+            "classifier's"
         )
 
 

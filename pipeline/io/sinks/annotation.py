@@ -13,7 +13,6 @@ from pipeline.core.model_card import ModelCard
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import ModelInterface
 from pipeline.io.decoders.registry import make_decoder
-from pipeline.io.output_forms import BOXES
 from pipeline.io.results import Classes, Detections, Mask, Result
 from pipeline.io.sinks.base import SinkOptions
 from pipeline.io.sinks.overlay import draw
@@ -26,7 +25,8 @@ OPTIONS = ("labels", "least", "show")
 
 _DECODERS: dict[str, dict[str, Any]] = {
     "label": {"decoder": "classes", "parameters": {"top": 1}},
-    "boxes": {"decoder": "rows"},
+    # All of them, since `least` selects.
+    "boxes": {"decoder": "rows", "parameters": {"score": 0}},
 }
 """Decoders of ``show``, for models without one of their own."""
 
@@ -66,8 +66,12 @@ class Annotator:
             card = ModelCard(labels=labels or (), **_DECODERS[show])
             geometry = self._sink_options.geometry
             size = geometry.room if geometry else (0, 0)
-            interface = ModelInterface(size, self._sink_options.outputs, card.labels)
-            self._decode = _make_rows(interface) if show == "boxes" else make_decoder(card, interface)
+            # The first output, as long as nobody names another one.
+            interface = ModelInterface(size, self._sink_options.outputs[:1], card.labels)
+            try:
+                self._decode = make_decoder(card, interface)
+            except InputError as error:
+                raise InputError(f"{error}; leave out show={show}, or name the model's decoder by --decode") from None
 
     def result(self, result: FrameResult) -> Result | None:
         """Return the result as it is drawn; None without a decoder."""
@@ -110,19 +114,6 @@ class Annotator:
         """Return the same picture as uint8 [height, width, 3]."""
         pixels, array = self.picture(result)
         return np.repeat(array[..., None], 3, axis=2) if pixels.format == "gray" else pixels.rgb(array)
-
-
-def _make_rows(interface: ModelInterface) -> Callable[[Mapping[str, np.ndarray]], Result]:
-    for output in interface.outputs[:1]:
-        BOXES.check(output.shape, output.name)
-
-    def decode(outputs: Mapping[str, np.ndarray]) -> Detections:
-        rows = np.asarray(next(iter(outputs.values())), np.float32)
-        BOXES.check(rows.shape)
-        rows = rows.reshape(-1, rows.shape[-1])
-        return Detections(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), interface.labels)
-
-    return decode
 
 
 def source_picture(frame: SourceFrame) -> tuple[Pixels, np.ndarray]:

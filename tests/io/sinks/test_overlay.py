@@ -27,7 +27,7 @@ from tests.support import media
 
 def annotator(shape: tuple[int, ...], options: str = "show=boxes", geometry: Geometry | None = None) -> Annotator:
     """Return the annotator of a sink for a model with one output."""
-    return make_annotator(parse_uri(f"a.mp4?{options}", ()).options, SinkOptions([TensorSpec("raw", shape)], geometry))
+    return make_annotator(parse_uri(f"a.mp4?{options}", ()).options, SinkOptions([TensorSpec("y", shape)], geometry))
 
 
 def test_a_detector_s_boxes_come_back_to_the_picture(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_detector_s_boxes_come_back_to_the_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 84, 8400), (1, 25200, 85), (8400, 5), (0, 7), ()])
 def test_a_raw_detector_s_output_is_refused(shape: tuple[int, ...]) -> None:
-    message = rf"rows of left, top, right, bottom, score, class, such as .*'raw' is {re.escape(str(list(shape)))}; give"
+    message = rf"rows of left, top, right, bottom, score, class, such as .*'y' {re.escape(str(list(shape)))}; leave out"
     with pytest.raises(InputError, match=message):
         annotator(shape)
     with pytest.raises(InputError, match="rows of left"):
@@ -54,7 +54,7 @@ def test_a_raw_detector_s_output_is_refused(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 84, 8400), (1, 21, 64, 64), (2, 10)])
 def test_what_is_no_classifier_s_output_has_no_label(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match=rf"one axis, such as .*'raw' is {re.escape(str(list(shape)))}"):
+    with pytest.raises(InputError, match=rf"one axis, such as .*'y' is {re.escape(str(list(shape)))}"):
         annotator(shape, "show=label")
     with pytest.raises(InputError, match="no classifier's"):
         annotator((1, 10), "show=label").result(media.frame_result(np.zeros(shape, np.float32)))
@@ -63,7 +63,7 @@ def test_what_is_no_classifier_s_output_has_no_label(shape: tuple[int, ...]) -> 
 def test_there_is_a_label_for_each_class(tmp_path: Path) -> None:
     for count in (2, 1000, 1002):
         (tmp_path / "many").write_text("a\n" * count)
-        with pytest.raises(InputError, match=rf"{count} labels for the 1001 classes of 'raw'"):
+        with pytest.raises(InputError, match=rf"{count} labels for the 1001 classes of 'y'"):
             annotator((1, 1001), f"show=label&labels={tmp_path / 'many'}")
     pytest.importorskip("av", reason="PyAV is not installed")
     (tmp_path / "labels.txt").write_text("a\nb\n\n")

@@ -55,7 +55,8 @@ def test_what_holds_nothing_is_removed(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("show", "message"), [("boxes", r"'y' is \[48, 64, 3\]; give a model"), ("label", r"'y' is \[48, 64, 3\], which")]
+    ("show", "message"),
+    [("boxes", r"'y' \[48, 64, 3\]; leave out show=boxes"), ("label", r"'y' is \[48, 64, 3\], which")],
 )
 def test_what_cannot_be_shown_is_refused_before_the_first_frame(tmp_path: Path, show: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
