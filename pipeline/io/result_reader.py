@@ -87,7 +87,8 @@ def make_reader(plan: Plan, card: ModelCard) -> ResultReader | None:
 def model_interface(ends: ModelEnds, card: ModelCard) -> ModelInterface:
     """Return the interface of a model; its size is (0, 0) unless it takes one picture."""
     try:
-        shape = layout(ends.inputs[0]) if len(ends.inputs) == 1 else None
+        order = card.preparation.layout if card.preparation else ""
+        shape = layout(ends.inputs[0], order) if len(ends.inputs) == 1 else None
     except InputError:
         shape = None
     size = (shape.width, shape.height) if shape else (0, 0)

@@ -114,7 +114,10 @@ class ResultStream(Closable):
         with contextlib.ExitStack() as stack:
             # 2. What frames come from and go to.
             if not isinstance(source, FrameSource):
-                source = sources_registry.open_source(str(source), SourceOptions(bundle.plan.inputs, preparation))
+                options_of_source = SourceOptions(
+                    bundle.plan.inputs, preparation, quantizations=bundle.plan.quantization
+                )
+                source = sources_registry.open_source(str(source), options_of_source)
             stack.enter_context(source)
             prepared, geometry = prepare_bundle(bundle, source.pixels, preparation)
             texts = [str(sink) for sink in sinks if not isinstance(sink, Sink)]

@@ -166,8 +166,11 @@ class PictureInput:
             (((values - mean) / std / scale + zero_point).round() - lowest).clip(0, 255).astype(np.uint8)
             for mean, std in zip(*_normalisation(rules, self.layout.channels), strict=True)
         ]
-        # Most quantised models take a byte's own value.
-        return None if all((table == np.arange(256)).all() for table in tables) else tables
+        # Most quantised models take a byte's own value.  TFLite's libraries hand it to all inputs of uint8, also where
+        # -1 to 1 has steps of 1 / 128, and the exact one would be half a step away.
+        tolerance = 1 if spec.dtype == "uint8" else 0
+        same = all((np.abs(table - np.arange(256)) <= tolerance).all() for table in tables)
+        return None if same else tables
 
 
 def _normalise(preparation: Preparation, views: np.ndarray) -> None:

@@ -24,6 +24,8 @@ _RULES: dict[str, dict[str, Any]] = {
     "scale": {"metavar": "N", "type": values.positive, "help": "value of white before --mean and --std: 1 or 255"},
     "margin": {"metavar": "WHERE", "help": "position of a letterbox: centre (default) or corner"},
     "fill": {"metavar": "GREY", "type": values.natural, "help": "grey of margins, 0 to 255 (default: 114)"},
+    "fraction": {"metavar": "F", "type": values.positive, "help": "part of a crop that is used, such as 0.875 (of 1)"},
+    "layout": {"metavar": "ORDER", "help": "nchw or nhwc, where the model's shape leaves it open"},
     "rounding": {"metavar": "RULE", "help": "of the size of a resized picture: nearest (default) or down"},
     "sampling": {"metavar": "RULE", "help": "rule of resizing: average (default), opencv, bilinear or bicubic"},
 }
