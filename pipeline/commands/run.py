@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
             )
     # 4. Report.
     # Lines that went to standard output are results; this is about them.
-    out = sys.stderr if prints or set(registry.STANDARD_OUTPUT) & set(options.sink) else sys.stdout
+    out = sys.stderr if set(registry.STANDARD_OUTPUT) & set(options.sink) else sys.stdout
     _report(statistics, summary, updates, replicas, options, out=out)
     # What was skipped is no failure, unless nothing else was there.
     return 1 if statistics.failed and not statistics.delivered else 0
