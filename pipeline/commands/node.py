@@ -9,14 +9,17 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.commands.shared import console, termination
+from pipeline.commands.shared import console, termination, view
 from pipeline.commands.shared.run_options import signature_argument
 from pipeline.errors import InputError
 from pipeline.system.service_manager import ready_service
 
 if TYPE_CHECKING:
+    from pipeline.picture.geometry import Geometry
+    from pipeline.picture.pixels import Pixels
     from pipeline.ros.configuration import Configuration
     from pipeline.ros.messages.diagnostics import Condition
+    from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.waiting import Latch
 
 HELP = "Run a bundle as a node of ROS 2: images in, results out, with stamps and frame ids; needs no ROS here."
@@ -69,6 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="otherwise than in the file, such as publish.0.score=0.3; may be repeated",
     )  # fmt: skip
     signature_argument(parser)
+    view.argument(parser)
     parser.add_argument("--json", action="store_true", help="print the statistics as JSON in the end")
 
 
@@ -78,15 +82,25 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(SAMPLE)
         return 0
     from pipeline.executor.bundle import Bundle
+    from pipeline.io.frame_view import FrameView
+    from pipeline.io.result_reader import choose_card, make_reader
     from pipeline.ros import configuration
     from pipeline.ros.node import RosNode
     from pipeline.ros.transports.registry import connect
 
     config = configuration.read(options.config, options.changes)
     bundle = Bundle.load(config.bundle, config.devices, require_signature=options.require_signature)
+    reader = None
+    if bundle.card is not None:
+        reader = make_reader(bundle.plan, choose_card(bundle.plan, config.card.merge(bundle.card)))
     # The signals first: none may tear what opens the transport.
-    with _interruption() as stop, connect(config) as transport:
-        with RosNode(config, bundle, transport, _Reports()) as plugin:
+    with _interruption() as stop, view.serve_view(options.view) as (server, trace), connect(config) as transport:
+
+        def show(running: Pipeline, pixels: Pixels | None, geometry: Geometry | None) -> None:
+            if server is not None:
+                server.show(running, pixels.rgb if pixels else None, FrameView(reader, geometry, pixels))
+
+        with RosNode(config, bundle, transport, _Reports(), on_open=show, trace=trace) as plugin:
             console.notice(_topic_text(config))
             with ready_service():
                 plugin.run(stop)

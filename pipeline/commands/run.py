@@ -129,6 +129,7 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
     reading: Mapping[str, Any],
     prints: bool,
 ) -> tuple[Statistics, StreamSummary, Sequence[ReplicaStatistics]]:
+    from pipeline.io.frame_view import FrameView
     from pipeline.io.stream import FrameStream
 
     with (
@@ -140,7 +141,7 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
         display.watch(running.statistics)
         if server is not None:
             # Cameras send formats that no browser shows.
-            server.show(running, source.pixels.rgb if source.pixels else None)
+            server.show(running, source.pixels.rgb if source.pixels else None, FrameView(**reading))
         # The pipeline goes on after a frame that failed; the stream has to know it, too.
         skip = loading["supervision"].on_error == "skip"
         with ready_service(), updates.watch(running, bundle):

@@ -25,9 +25,12 @@ from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
+    from pipeline.picture.geometry import Geometry
+    from pipeline.picture.pixels import Pixels
     from pipeline.ros.configuration import Configuration
     from pipeline.ros.transports.base import Transport
     from pipeline.scheduler.pipeline import Pipeline
+    from pipeline.scheduler.trace import Trace
 
 INTERVAL_S = 1.0
 """Seconds between two messages of diagnostics."""
@@ -50,6 +53,10 @@ class RosNode(Closable):
         Closed by whoever opened it, after the plugin.
     report : callable
         Function to call with each message without an answer.
+    on_open : callable, optional
+        Function to call with the pipeline, the pixels of its pictures and their geometry, before the first frame.
+    trace : Trace, optional
+        Trace of the pipeline.
 
     Raises
     ------
@@ -57,13 +64,17 @@ class RosNode(Closable):
         If topics, types and the model do not go together.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first four by keyword
         self,
         configuration: Configuration,
         bundle: Bundle,
         transport: Transport,
         report: Callable[[Exception], None] = ignore,
+        *,
+        on_open: Callable[[Pipeline, Pixels | None, Geometry | None], object] | None = None,
+        trace: Trace | None = None,
     ) -> None:
+        self._on_open, self._trace = on_open, trace
         self._configuration, self._bundle, self._transport = configuration, bundle, transport
         self._on_report, self._trouble = report, ""
         self._reader = MessageReader(configuration.subscribe.type)
@@ -170,12 +181,14 @@ class RosNode(Closable):
         deadline = math.inf if configuration.deadline is None else configuration.deadline
         try:
             admission = Admission(configuration.policy, deadline=deadline)
-            running = pipeline.load(bundle, admission=admission, switch_interval=SWITCH_INTERVAL_S)
+            running = pipeline.load(bundle, admission=admission, switch_interval=SWITCH_INTERVAL_S, trace=self._trace)
         except ValueError as error:
             raise InputError(str(error)) from None
         # Before the bridge, which is closed first and hands over what is still inside.
         self._running = self._stack.enter_context(running)
         self._pixels = pixels
+        if self._on_open is not None:
+            self._on_open(running, pixels, geometry)
         plan = bundle.plan
         self._writers = [
             MessageWriter(publication, plan.outputs, geometry, plan.quantization)

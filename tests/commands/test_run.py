@@ -142,7 +142,7 @@ def test_a_deadline_that_cannot_be_met(command: Any, identity: Path) -> None:
         (["--source", "pattern:64x48", "--stage-timeout", "other=1"], "a limit for the stage 'other'"),
         (["--source", "pattern:64x48", "--stage-timeout", "1", "--stage-timeout", "same=1"], "one or the other"),
         (["--source", "pattern:64x48", "--sink", "out.gif"], "cannot write 'out.gif'"),
-        (["--source", "pattern:64x48", "--sink", "out.mp4?show=boxes"], "boxes are rows of left, top, right, bottom"),
+        (["--source", "pattern:64x48", "--sink", "out.mp4?show=boxes"], "takes rows of left, top, right, bottom"),
         (["--source", "pattern:64x48", "--sink", "out.mp4?show=label"], "which is no classifier's"),
     ],
 )  # fmt: skip

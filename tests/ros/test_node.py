@@ -21,6 +21,7 @@ from pipeline.ros.bridge import Header
 from pipeline.ros.configuration import Configuration, Publication, Quality, Topic, read
 from pipeline.ros.messages import cdr
 from pipeline.ros.node import RosNode
+from pipeline.scheduler import Trace
 from tests.support.ros.functions import Local, bundle
 from tests.support.ros.samples import picture
 
@@ -52,6 +53,22 @@ def run_node(configuration: Configuration, arrays: list[np.ndarray], model: Any 
             stamp = (1700000000 + number) * 10**9 + number
             transport.send("/camera", cdr.encode(picture(array, stamp, f"frame {number}"), IMAGE))
     return transport, plugin
+
+
+def test_whoever_watches_is_told_of_the_pipeline_before_its_first_frame() -> None:
+    model = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    calls: list[tuple[Any, ...]] = []
+
+    def watch(running: Any, pixels: Any, geometry: Any) -> None:
+        calls.append((running.statistics().submitted, pixels.format, (pixels.width, pixels.height), geometry))
+
+    transport, trace = Local(), Trace(100)
+    configuration = configure(Publication("/out", IMAGE, "image"), admission="block")
+    with RosNode(configuration, model, transport, on_open=watch, trace=trace):
+        for array in pictures(3):
+            transport.send("/camera", cdr.encode(picture(array, 1, "frame"), IMAGE))
+    assert calls == [(0, "rgb24", (6, 4), None)]
+    assert {event.frame for event in trace.newest(100)} == {0, 1, 2}
 
 
 def stamps(messages: list[Any]) -> list[tuple[int, int, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +26,14 @@ class Sample:
         Copies, in the plan's order.
     result : mapping of str to array, array, or exception
         Result of the frame, or its error.
+    metadata : object
+        Metadata of the caller.
     """
 
     number: int
     inputs: Sequence[np.ndarray]
     result: Mapping[str, np.ndarray] | np.ndarray | BaseException
+    metadata: Any = None
 
 
 class Sampler:
@@ -61,4 +65,4 @@ class Sampler:
             return  # they have no result and are no failures either
         except Exception as error:  # noqa: BLE001 - it is shown
             result = error
-        self.last = Sample(future.sequence, inputs, result)
+        self.last = Sample(future.sequence, inputs, result, future.metadata)

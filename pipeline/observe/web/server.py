@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
 from pipeline.observe.web.feed import Feed
-from pipeline.observe.web.update import Rgb, WatchedPipeline
+from pipeline.observe.web.update import DrawFrame, Rgb, WatchedPipeline
 from pipeline.system.optional import require
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class ViewServer(LoopbackServer):
         """Address to open in a browser."""
         return f"http://{ADDRESS}:{self.port}/"
 
-    def show(self, running: Pipeline, rgb: Rgb | None = None) -> None:
-        """Show another pipeline from now on; `rgb` as for `serve`."""
+    def show(self, running: Pipeline, rgb: Rgb | None = None, draw: DrawFrame | None = None) -> None:
+        """Show another pipeline from now on; `rgb` and `draw` as for `serve`."""
         with self._lock:
-            previous, self._watched_pipeline = self._watched_pipeline, WatchedPipeline(running, rgb)
+            previous, self._watched_pipeline = self._watched_pipeline, WatchedPipeline(running, rgb, draw)
             self._server_loop.watched_pipeline = self._watched_pipeline
         if previous is not None:
             previous.close()
@@ -73,7 +73,7 @@ class ViewServer(LoopbackServer):
         self._server_loop.stop()
 
 
-def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewServer:
+def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None, draw: DrawFrame | None = None) -> ViewServer:
     """Serve a page on a pipeline at the loopback address.
 
     Parameters
@@ -85,6 +85,9 @@ def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewSe
         0 takes one that is free; the result's ``port`` says which.
     rgb : callable, optional
         Turns the first input into RGB [height, width, 3], where it comes in a camera's own format.
+    draw : callable, optional
+        Called with a frame's metadata, inputs and outputs; returns a JPEG of its picture with the result, or None, and
+        the result as a line of text.
 
     Returns
     -------
@@ -104,7 +107,7 @@ def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewSe
     ...     print(server.url)
     """
     server = ViewServer(port)
-    server.show(running, rgb)
+    server.show(running, rgb, draw)
     return server
 
 

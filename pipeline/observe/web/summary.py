@@ -37,10 +37,15 @@ def summary(name: str, array: np.ndarray, image: np.ndarray | None = None) -> di
         "mean": float(values.mean(dtype=np.float64)),
     }
     if (png := picture(array if image is None else image)) is not None:
-        description["picture"] = "data:image/png;base64," + base64.b64encode(png).decode()
+        description["picture"] = data_url("png", png)
     elif array.ndim in (1, 2) and 1 < array.shape[-1] <= _MOST_SCORES:
         description |= _scores(np.atleast_2d(array)[:MOST])
     return description
+
+
+def data_url(kind: str, data: bytes) -> str:
+    """Return a picture as an address that has it inside."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _scores(rows: np.ndarray) -> dict[str, Any]:

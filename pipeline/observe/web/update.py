@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,10 @@ import numpy as np
 
 from pipeline.core.tensor_quantization import numbers
 from pipeline.observe.web import drawing
+from pipeline.observe.web.history import History
 from pipeline.observe.web.recent import Recent
 from pipeline.observe.web.sample import Sample, Sampler
-from pipeline.observe.web.summary import summary
+from pipeline.observe.web.summary import data_url, summary
 
 if TYPE_CHECKING:
     from pipeline.core.plan.plan import Plan
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
 
 Rgb = Callable[[np.ndarray], np.ndarray]
+
+DrawFrame = Callable[[Any, Sequence[np.ndarray], Mapping[str, np.ndarray]], "tuple[bytes | None, str] | None"]
+"""Draws a frame by its metadata, inputs and outputs: a JPEG or None, and a line of text; None for nothing."""
 
 
 class WatchedPipeline:
@@ -31,10 +35,13 @@ class WatchedPipeline:
     running : Pipeline
     rgb : callable, optional
         Turns the first input into RGB [height, width, 3], where it comes in a camera's own format.
+    draw : callable, optional
+        Draws a frame's picture with its result; see `DrawFrame`.
     """
 
-    def __init__(self, running: Pipeline, rgb: Rgb | None = None) -> None:
-        self._running, self._rgb, self._recent, self._sampler = running, rgb, Recent(), Sampler()
+    def __init__(self, running: Pipeline, rgb: Rgb | None = None, draw: DrawFrame | None = None) -> None:
+        self._running, self._rgb, self._draw = running, rgb, draw
+        self._recent, self._sampler, self._history = Recent(), Sampler(), History()
         self._description: tuple[Sample, dict[str, Any]] | None = None
         self.close = running.observe(self._sampler)
 
@@ -43,6 +50,7 @@ class WatchedPipeline:
         # One snapshot for all parts of the update, so that its numbers fit each other.
         running, statistics, plan = self._running, self._running.statistics(), self._running.plan
         self._recent.add(statistics)
+        self._history.add(self._recent.frames_per_s, 1e3 * statistics.latency_s.p50)
         self._sampler.wants_frame = True
         return {
             "model": plan.model,
@@ -52,6 +60,7 @@ class WatchedPipeline:
             "stages": [self._stage(plan, number, stage) for number, stage in enumerate(statistics.stages)],
             "edges": drawing.edges(plan),
             "timeline": None if running.trace is None else drawing.timeline(running.trace, plan),
+            "history": self._history.curves(),
             "frame": self._frame(plan),
         }
 
@@ -92,7 +101,7 @@ class WatchedPipeline:
             return None
         # Made once for each sample: pictures take longer than all other parts.
         if self._description is None or self._description[0] is not sample:
-            self._description = sample, _describe_sample(sample, plan, self._rgb)
+            self._description = sample, _describe_sample(sample, plan, self._rgb, self._draw)
         return self._description[1]
 
 
@@ -106,19 +115,25 @@ def _milliseconds(durations: Percentiles) -> list[float]:
     return [round(seconds * 1e3, 3) for seconds in astuple(durations)]
 
 
-def _describe_sample(sample: Sample, plan: Plan, rgb: Rgb | None) -> dict[str, Any]:
+def _describe_sample(sample: Sample, plan: Plan, rgb: Rgb | None, draw: DrawFrame | None) -> dict[str, Any]:
     images = [rgb(sample.inputs[0])] if rgb is not None else []
     inputs = [
         summary(spec.name, array, image)
         for spec, array, image in zip_longest(plan.inputs[: len(sample.inputs)], sample.inputs, images)
     ]
-    description: dict[str, Any] = {"number": sample.number, "inputs": inputs, "outputs": [], "error": None}
+    description: dict[str, Any] = {"number": sample.number, "inputs": inputs, "outputs": []}
+    description |= {"error": None, "result": None}
     if isinstance(sample.result, BaseException):
         return {**description, "error": str(sample.result)}
     arrays = sample.result if isinstance(sample.result, Mapping) else {plan.outputs[0].name: sample.result}
     # Scores as scores: integers of a quantised model would tell nobody anything.
     outputs = numbers(arrays, plan.quantization)
+    drawn = draw(sample.metadata, sample.inputs, arrays) if draw is not None else None
+    if drawn is not None and drawn[0] is not None:
+        # Once is enough.
+        description["inputs"] = [{**array, "picture": None} for array in inputs]
     return {
         **description,
+        "result": drawn and {"picture": drawn[0] and data_url("jpeg", drawn[0]), "text": drawn[1]},
         "outputs": [{**summary(name, array), "dtype": str(arrays[name].dtype)} for name, array in outputs.items()],
     }

@@ -6,9 +6,11 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline.observe import web
+from pipeline.observe.web.picture import png
 from tests.support.streams import NAME, pipeline, streaming
 
 pytest.importorskip("tornado")
@@ -32,6 +34,15 @@ def browser() -> Iterator[Any]:
             pytest.skip(f"no browser: {str(error).splitlines()[0]}")
         yield browser
         browser.close()
+
+
+LABEL = "<i>dog</i> 0.90"
+
+
+def draw(_: Any, inputs: Any, outputs: Any) -> tuple[bytes, str]:
+    """Return a picture of 320x240 and a line of text, as a frame's decoder does."""
+    assert (inputs[0].shape, list(outputs)) == ((1, 1, 24, 32), ["scores"])
+    return png(np.full((240, 320, 3), 90, np.uint8)), LABEL
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +88,21 @@ def test_numbers_change_while_a_stream_runs(browser: Any, server: web.ViewServer
     page.close()
     assert page.complaints == []
     assert all(each.startswith((server.url, "data:")) for each in page.addresses)
+
+
+def test_a_decoded_frame_is_drawn_and_rates_have_a_history(browser: Any) -> None:
+    with pipeline() as running, streaming(running), web.serve(running, draw=draw) as server:
+        page = look(browser, server)
+        until(page, "document.querySelector('#frame .result img')?.naturalWidth == 320")
+        assert page.inner_text("#frame .result p") == LABEL
+        # The picture is there once, without its labels above the model's own input.
+        assert page.locator("#frame img").count() == 1
+        until(page, "document.querySelector('#history polyline')?.points.length > 2")
+        names = page.evaluate("[...document.querySelectorAll('#history > div')].map((box) => box.dataset.name)")
+        assert names[:2] == ["frames_per_s", "latency_ms"]
+        assert "frames/s" in page.text_content("#history [data-name=frames_per_s] text >> nth=0")
+        page.close()
+        assert page.complaints == []
 
 
 def test_names_are_text_and_never_part_of_the_page(browser: Any, server: web.ViewServer) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -218,3 +219,38 @@ def test_pictures_are_data_the_policy_allows() -> None:
     kind, _, data = description["picture"].partition(",")
     assert kind == "data:image/png;base64"
     assert decode(base64.b64decode(data)).shape == (24, 32)
+
+
+def test_a_frame_is_drawn_with_its_metadata_and_outputs_by_name() -> None:
+    calls = []
+
+    def draw(metadata: object, inputs: Sequence[np.ndarray], outputs: Mapping[str, np.ndarray]) -> tuple[bytes, str]:
+        calls.append((metadata, inputs[0].shape, list(outputs)))
+        return b"jpeg", "dog 0.90"
+
+    with pipeline() as running:
+        watched = WatchedPipeline(running, draw=draw)
+        watched.update()
+        running.submit(IMAGE, metadata="meta").result()
+        frame = watched.update()["frame"]
+        watched.update()
+        watched.close()
+    # Once for each frame that is shown.
+    assert calls == [("meta", IMAGE.shape, ["scores"])]
+    assert frame["result"] == {"picture": "data:image/jpeg;base64,anBlZw==", "text": "dog 0.90"}
+    assert frame["inputs"][0]["picture"] is None
+
+
+def test_the_history_has_a_point_for_each_update() -> None:
+    with pipeline() as running:
+        watched = WatchedPipeline(running)
+        list(running.map([IMAGE] * 3))
+        histories = [watched.update()["history"] for _ in range(3)]
+        watched.close()
+    assert [len(history["seconds"]) for history in histories] == [1, 2, 3]
+    assert histories[-1]["seconds"][-1] == 0
+    assert sorted(histories[-1]["seconds"]) == histories[-1]["seconds"]
+    curves = histories[-1]["curves"]
+    assert list(curves) == ["frames_per_s", "latency_ms", "clock_mhz", "temperature_c"]
+    assert all(len(values) == 3 for values in curves.values())
+    assert min(curves["latency_ms"]) > 0

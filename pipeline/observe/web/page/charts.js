@@ -74,3 +74,27 @@ export function drawTimeline(place, found) {
     return Math.min(free, 4);
   }
 }
+
+const CURVES = { frames_per_s: "frames/s", latency_ms: "ms latency, median", clock_mhz: "MHz clock", temperature_c: "°C" };
+
+// A curve for each value that the machine tells, from zero to its largest.
+export function drawHistory(place, found) {
+  const known = Object.entries(found.curves).filter(([, values]) => values.some((value) => value !== null));
+  place.replaceChildren(...known.map(([name]) => {
+    const box = document.createElement("div");
+    box.dataset.name = name;
+    return box;
+  }));
+  known.forEach(([name, values], number) => {
+    const box = place.children[number], width = Math.max(120, box.clientWidth), height = 72, top = 20, ground = height - 2;
+    const drawing = picture(box, width, height, CURVES[name]);
+    const most = Math.max(...values.filter((value) => value !== null)) || 1, span = -found.seconds[0] || 1;
+    const points = values.map((value, at) => [width * (1 + found.seconds[at] / span), value])
+      .filter(([, value]) => value !== null).map(([x, value]) => `${x.toFixed(1)},${(ground - ((ground - top) * value) / most).toFixed(1)}`);
+    const newest = values.findLast((value) => value !== null);
+    drawing.append(shape("line", { class: "axis", x1: 0, x2: width, y1: ground, y2: ground }));
+    drawing.append(shape("polyline", { class: "curve", points: points.join(" ") }));
+    drawing.append(shape("text", { x: 0, y: 13 }, `${Number(newest.toPrecision(3))} ${CURVES[name]}`));
+    drawing.append(shape("text", { class: "soft end", x: width, y: 13 }, `${Math.round(span)} s`));
+  });
+}

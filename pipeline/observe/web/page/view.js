@@ -1,6 +1,6 @@
 // Takes the updates and brings them to their places.  Text comes from models, so it is only ever set as text.
 import { drawGraph } from "./graph.js";
-import { drawHistogram, drawTimeline } from "./charts.js";
+import { drawHistogram, drawHistory, drawTimeline } from "./charts.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -52,7 +52,14 @@ function tensor(found, role) {
 function frame(found) {
   at("number").textContent = found ? found.number : "";
   if (!found) return at("frame").replaceChildren(element("p", "none yet", { className: "soft" }));
-  const parts = [...found.inputs.map((each) => tensor(each, "input")), ...found.outputs.map((each) => tensor(each, "output"))];
+  const parts = [];
+  if (found.result) {
+    const box = element("div", undefined, { className: "result" });
+    if (found.result.picture) box.append(element("img", undefined, { src: found.result.picture, alt: found.result.text }));
+    if (found.result.text) box.append(element("p", found.result.text));
+    parts.push(box);
+  }
+  parts.push(...found.inputs.map((each) => tensor(each, "input")), ...found.outputs.map((each) => tensor(each, "output")));
   if (found.error) parts.push(element("p", found.error, { className: "error" }));
   at("frame").replaceChildren(...parts);
 }
@@ -70,6 +77,7 @@ function show(update) {
   drawGraph(at("graph"), update.stages, update.edges);
   drawHistogram(at("histogram"), update.latency);
   drawTimeline(at("timeline"), update.timeline);
+  drawHistory(at("history"), update.history);
   frame(update.frame);
 }
 

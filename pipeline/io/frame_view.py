@@ -1,0 +1,75 @@
+"""Frame view: pictures with results, for the page of a running pipeline."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.errors import PipelineError
+from pipeline.io.sinks.annotation import source_picture
+from pipeline.io.sinks.overlay import draw
+from pipeline.io.source_frame import SourceFrame
+from pipeline.system.optional import is_installed, require
+
+if TYPE_CHECKING:
+    from pipeline.io.result_reader import ResultReader
+    from pipeline.picture.geometry import Geometry
+    from pipeline.picture.pixels import Pixels
+
+LARGEST = 960
+"""Pixels per side of a picture on the page, at most: a page is hardly wider, and more take longer to send."""
+
+QUALITY = 80
+"""Quality of its JPEG, which is shown for a moment."""
+
+
+class FrameView:
+    """Decodes and draws single frames; None for those without a picture.
+
+    Parameters
+    ----------
+    reader : ResultReader or None
+        Decodes the outputs; without it, the picture stays as it is.
+    geometry : Geometry or None
+        Position of the source's pictures in the model's input.
+    pixels : Pixels or None
+        Format of frames that do not come from a source of frames.
+    """
+
+    def __init__(self, reader: ResultReader | None, geometry: Geometry | None, pixels: Pixels | None = None) -> None:
+        self._reader, self._geometry, self._pixels = reader, geometry, pixels
+
+    def __call__(
+        self, metadata: Any, inputs: Sequence[np.ndarray], outputs: Mapping[str, np.ndarray]
+    ) -> tuple[bytes | None, str] | None:
+        """Return a JPEG, None without Pillow, and the result as a line of text."""
+        is_frame = isinstance(metadata, SourceFrame)
+        frame = metadata if is_frame else SourceFrame("", inputs[0], 0, pixels=self._pixels)
+        if frame.picture is None:
+            # The copy: the memory of the source may have another picture by now.
+            frame = replace(frame, inputs=inputs[0])
+        try:
+            result = None if self._reader is None else self._reader.read_frame(frame, outputs, self._geometry)
+            text = "" if result is None else result.summary()
+            if frame.picture is None and frame.pixels is None:
+                return (None, text) if text else None
+            if not is_installed("PIL"):
+                return None, text
+            pixels, array = source_picture(frame)
+            picture = pixels.rgb(array)
+            return _encode(picture if result is None else draw(picture, result)), text
+        except PipelineError as error:
+            # What is shown must never harm what runs.
+            return None, str(error)
+
+
+def _encode(picture: np.ndarray) -> bytes:
+    image = require("PIL.Image", "images", "drawing onto pictures").fromarray(picture)
+    image.thumbnail((LARGEST, LARGEST))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY)
+    return buffer.getvalue()
