@@ -86,11 +86,13 @@ def run(options: argparse.Namespace) -> int:
     ):
         bundle, geometry = prepare_bundle(bundle, source.pixels, preparation)
         loading: dict[str, Any] = {**run_options.pipeline_options(options, source, bundle.plan)}
+        # What is on the command line is the user's own.
+        facts = {"decoded": reader is not None, "notice": console.notice, "allow_commands": True}
         if options.compile:
             loading |= {"on_new_shape": "compile", "model": options.compile}
         with (
             trace_option.tracing(options.trace, bundle.plan) as trace,
-            registry.open_sinks(options.sink, bundle.plan.outputs, geometry, decoded=reader is not None) as sink,
+            registry.open_sinks(options.sink, bundle.plan.outputs, geometry, **facts) as sink,
         ):
             # 3. Stream.
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.

@@ -106,6 +106,10 @@ class LaunchedPipeline(Closable):
     ----------
     end : Any
         The element.
+    error : str
+        First error on the bus; empty without.
+    ended : bool
+        True after the end of the stream.
 
     Raises
     ------
@@ -127,11 +131,15 @@ class LaunchedPipeline(Closable):
             raise InputError(f"gst: {text!r} is a single element; give what comes before or behind it")
         _, self.end = self._pipeline.iterate_all_by_element_factory_name(end).next()
         self._bus = self._pipeline.get_bus()
-        self._error, self._missing_plugin = "", ""
-        self.ended = False
+        self.error, self._missing_plugin, self.ended = "", "", False
 
-    def pause(self) -> bool:
-        """Bring it up to its first picture; return True if it is live.
+    def pause(self, *, wait: bool) -> bool:
+        """Open its devices and files; return True if it is live.
+
+        Parameters
+        ----------
+        wait : bool
+            True for waiting until it has its first picture, unless it is live.
 
         Raises
         ------
@@ -140,7 +148,7 @@ class LaunchedPipeline(Closable):
         """
         answers, deadline = self._gst.StateChangeReturn, time.monotonic() + OPENING_S
         answer = self._pipeline.set_state(self._gst.State.PAUSED)
-        while answer == answers.ASYNC:
+        while wait and answer == answers.ASYNC:
             self.check()
             if time.monotonic() > deadline:
                 raise InputError(f"gst: no picture within {OPENING_S:g} s")
@@ -163,8 +171,8 @@ class LaunchedPipeline(Closable):
     def check(self) -> None:
         """Raise the first error on its bus as `InputError`."""
         self.read_bus()
-        if self._error:
-            raise InputError(self._error)
+        if self.error:
+            raise InputError(self.error)
 
     def read_bus(self) -> None:
         """Take all messages off its bus, where they would pile up."""
@@ -176,10 +184,10 @@ class LaunchedPipeline(Closable):
                 structure = message.get_structure()
                 if structure is not None and structure.get_name() == "missing-plugin":
                     self._missing_plugin = structure.get_string("name")
-            elif not self._error:
+            elif not self.error:
                 # Later ones follow from the first.
                 error, details = message.parse_error()
-                self._error = explain(message.src.get_name(), error.message, details or "", self._missing_plugin)
+                self.error = explain(message.src.get_name(), error.message, details or "", self._missing_plugin)
 
     def close(self) -> None:
         """Stop it, and let devices go."""

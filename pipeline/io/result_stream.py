@@ -114,16 +114,22 @@ class ResultStream(Closable):
         with contextlib.ExitStack() as stack:
             # 2. What frames come from and go to.
             if not isinstance(source, FrameSource):
+                # Texts in a program are its author's own.
                 options_of_source = SourceOptions(
-                    bundle.plan.inputs, preparation, quantizations=bundle.plan.quantization
+                    bundle.plan.inputs,
+                    preparation,
+                    quantizations=bundle.plan.quantization,
+                    allow_commands=True,
                 )
                 source = sources_registry.open_source(str(source), options_of_source)
             stack.enter_context(source)
             prepared, geometry = prepare_bundle(bundle, source.pixels, preparation)
             texts = [str(sink) for sink in sinks if not isinstance(sink, Sink)]
-            outputs, decoded = prepared.plan.outputs, reader is not None
+            facts = {"decoded": reader is not None, "allow_commands": True}
             opened = [stack.enter_context(sink) for sink in sinks if isinstance(sink, Sink)]
-            opened.append(stack.enter_context(sinks_registry.open_sinks(texts, outputs, geometry, decoded=decoded)))
+            opened.append(
+                stack.enter_context(sinks_registry.open_sinks(texts, prepared.plan.outputs, geometry, **facts))
+            )
             # 3. The pipeline between them, and the line to the caller's loop.
             self._channel: Channel[FrameResult] = _NewestChannel() if source.live else Channel(LINE)
             options = {"admission": POLICIES[source.live], **options}

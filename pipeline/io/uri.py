@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.errors import InputError, near
+
+_OPTIONS = re.compile(r"(.*)\?([a-z]+=[^&?\s]*(?:&[a-z]+=[^&?\s]*)*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,16 @@ def parse_uri(text: str, kinds: Collection[str]) -> Uri:
     location, _, query = remainder.partition("?")
     pairs = [part.partition("=") for part in query.split("&") if part]
     return Uri(text, kind, location, {name: value for name, _, value in pairs})
+
+
+def parse_command(uri: Uri) -> Uri:
+    """Split the text of a command, with options behind the last question mark if they look like some."""
+    text = uri.text.removeprefix(f"{uri.kind}:")
+    match = _OPTIONS.fullmatch(text)
+    if match is None:
+        return Uri(uri.text, uri.kind, text)
+    pairs = (part.partition("=") for part in match[2].split("&"))
+    return Uri(uri.text, uri.kind, match[1], {name: value for name, _, value in pairs})
 
 
 def _exists(text: str) -> bool:

@@ -126,11 +126,17 @@ class SinkOptions:
         Position of the pictures in the model's input.
     decoded : bool
         True if the stream decodes the outputs.
+    notice : callable
+        Function to call with addresses.
+    allow_commands : bool
+        True if the text is the user's own; see `SourceOptions`.
     """
 
     outputs: Sequence[TensorSpec]
     geometry: Geometry | None = None
     decoded: bool = False
+    notice: Callable[[str], object] = lambda _: None
+    allow_commands: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,9 +153,15 @@ class SinkKind:
         Example for messages that say what is supported.
     recognise : callable
         Test for a path of such a sink without a kind in front of it.
+    is_file : bool
+        True if the location is a path, whose folder has to be there.
+    is_command : bool
+        True if the text is run, and so needs `SinkOptions.allow_commands`.
     """
 
     name: str
     open: Callable[[Uri, SinkOptions], Sink]
     example: str
     recognise: Callable[[Path], bool] = lambda _: False
+    is_file: bool = True
+    is_command: bool = False

@@ -6,15 +6,18 @@ import contextlib
 import importlib
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.sinks.base import Sink, SinkGroup, SinkKind, SinkOptions
-from pipeline.io.uri import Uri, parse_uri
+from pipeline.io.uri import Uri, check_allowed, parse_uri
 from pipeline.picture.geometry import Geometry
 
 MODULES = (
     "pipeline.io.sinks.arrays",
+    "pipeline.io.sinks.gstreamer",
+    "pipeline.io.sinks.http_stream",
     "pipeline.io.sinks.json_lines",
     "pipeline.io.sinks.photo",
     "pipeline.io.sinks.video",
@@ -33,22 +36,21 @@ def load_kinds() -> tuple[SinkKind, ...]:
     return tuple(kind for name in MODULES for kind in importlib.import_module(name).KINDS)
 
 
-def open_sink(
-    text: str, outputs: Sequence[TensorSpec], geometry: Geometry | None = None, *, decoded: bool = False
-) -> Sink:
+def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | None = None, **facts: Any) -> Sink:
     """Open the sink of a text.
 
     Parameters
     ----------
     text : str
         ``FILE.npz``, a folder, ``FILE.jsonl`` (``-`` is standard output), ``FILE.jpg``,
-        ``photo:FOLDER``, ``bag:PATH?storage=sqlite3``, or ``FILE.mp4?show=label&labels=FILE&codec=ffv1``.
+        ``photo:FOLDER``, ``bag:PATH?storage=sqlite3``, ``mjpeg:8080``, ``gst:PIPELINE``, or
+        ``FILE.mp4?show=label&labels=FILE&codec=ffv1``.
     outputs : sequence of TensorSpec
         The model's.
     geometry : Geometry, optional
         Position of the pictures in the model's input.
-    decoded : bool
-        True if the stream decodes the outputs.
+    **facts
+        Other fields of `SinkOptions`.
 
     Raises
     ------
@@ -58,21 +60,25 @@ def open_sink(
     names = {kind.name: kind for kind in load_kinds()}
     # Else a single dash would be a folder.
     uri = parse_uri("jsonl:-" if text in STANDARD_OUTPUT else text, names)
+    kind = names.get(uri.kind)
+    if kind and kind.is_command:
+        check_allowed(text, facts.get("allow_commands", False))
     # Before the first frame, which may come after minutes of waiting for a camera.
-    if uri.location != "-" and not uri.path.absolute().parent.is_dir():
+    is_file = (kind is None or kind.is_file) and uri.location != "-"
+    if is_file and not uri.path.absolute().parent.is_dir():
         raise InputError(f"cannot write {text!r}: there is no folder {str(uri.path.parent)!r}")
-    kind = names.get(uri.kind) or _recognise(uri)
-    return kind.open(uri, SinkOptions(outputs, geometry, decoded))
+    kind = kind or _recognise(uri)
+    return kind.open(uri, SinkOptions(outputs, geometry, **facts))
 
 
 @contextlib.contextmanager
 def open_sinks(
-    texts: Sequence[str], outputs: Sequence[TensorSpec], geometry: Geometry | None = None, *, decoded: bool = False
+    texts: Sequence[str], outputs: Sequence[TensorSpec], geometry: Geometry | None = None, **facts: Any
 ) -> Iterator[Sink]:
     """Open a sink per text as `open_sink` does, completing all in any case."""
     sinks: list[Sink] = []
     try:
-        sinks += (open_sink(text, outputs, geometry, decoded=decoded) for text in texts)
+        sinks += (open_sink(text, outputs, geometry, **facts) for text in texts)
     except BaseException:
         # Those that are open already hold nothing, and remove what they have begun.
         SinkGroup(sinks).finish_early()

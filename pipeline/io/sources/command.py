@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,15 +14,12 @@ from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.camera import SILENCE
 from pipeline.io.sources.decoding import PictureDecoder, open_container, reason
-from pipeline.io.uri import Uri, parse_size
+from pipeline.io.uri import Uri, parse_command, parse_size
 from pipeline.picture.pixels import FORMATS, Pixels, choose_pixels, cuts_colours, library
 
 # And no `nobuffer`, which throws away what was looked at: the first key frame.
 _AT_ONCE = {"flags": "low_delay", "analyzeduration": "1", "formatprobesize": "32768"}
 """Keeps FFmpeg from looking at seconds of pictures before it hands out the first one."""
-
-_OPTIONS = re.compile(r"(.*)\?([a-z]+=[^&?\s]*(?:&[a-z]+=[^&?\s]*)*)", re.DOTALL)
-"""Options behind the last question mark; a command may have others."""
 
 
 class CommandOutput(FrameSource):
@@ -125,12 +121,9 @@ class CommandOutput(FrameSource):
 
 
 def _open(uri: Uri, _: SourceOptions) -> CommandOutput:
-    text = uri.text.removeprefix("exec:")
-    match = _OPTIONS.fullmatch(text)
-    command, query = match.groups() if match else (text, "")
-    pairs: Any = (part.split("=", 1) for part in query.split("&") if part)
-    options = Uri(uri.text, uri.kind, command, dict(pairs)).check_options("size", "format")
-    return CommandOutput(command, options.get("size"), options.get("format"))
+    command = parse_command(uri)
+    options = command.check_options("size", "format")
+    return CommandOutput(command.location, options.get("size"), options.get("format"))
 
 
 KINDS = (SourceKind(("exec",), _open, "exec:COMMAND", live=True, is_command=True),)

@@ -91,7 +91,7 @@ class GstSource(FrameSource):
         """Start the pipeline, and return its first sample."""
         if self._sink.get_property("caps") is None:
             self._sink.set_property("caps", _accepted_caps())
-        self.live = self._pipeline.pause()
+        self.live = self._pipeline.pause(wait=True)
         if is_ours:
             self._sink.set_property("max-buffers", 1 if self.live else QUEUE)
             self._sink.set_property("drop", self.live)
@@ -136,8 +136,8 @@ class GstSource(FrameSource):
         video = library().GstVideo
         # Devices lay rows and planes out as they like, and say so with each buffer.
         layout = video.buffer_get_video_meta(buffer) or video.VideoInfo.new_from_caps(sample.get_caps())
-        planes = zip(_planes(self.pixels), layout.offset, layout.stride, strict=False)
-        rows = [np.ndarray(shape, np.uint8, data, offset, (stride, 1)) for shape, offset, stride in planes]
+        parts = zip(planes(self.pixels), layout.offset, layout.stride, strict=False)
+        rows = [np.ndarray(shape, np.uint8, data, offset, (stride, 1)) for shape, offset, stride in parts]
         return np.concatenate([plane.reshape(-1) for plane in rows]).reshape(self.pixels.shape)
 
 
@@ -166,7 +166,7 @@ def _read_pixels(caps: Any) -> Pixels:
     return Pixels(FORMATS[name], info.width, info.height, *colours)
 
 
-def _planes(pixels: Pixels) -> list[tuple[int, int]]:
+def planes(pixels: Pixels) -> list[tuple[int, int]]:
     """Return rows and bytes per row of each plane."""
     height, width = pixels.height, pixels.width
     colour = {"nv12": [(height // 2, width)], "yuv420p": [(height // 2, width // 2)] * 2}

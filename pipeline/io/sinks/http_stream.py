@@ -1,0 +1,128 @@
+"""Annotated pictures over HTTP, as Motion JPEG for any browser."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pipeline.errors import InputError
+from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
+from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
+from pipeline.io.source_frame import FrameResult
+from pipeline.io.uri import Uri
+from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
+from pipeline.observe.wsgi import WsgiServer
+from pipeline.system.optional import require
+
+QUALITY = 85
+"""Quality of JPEG, from 0 to 100."""
+
+REPEAT_S = 1.0
+"""Seconds after which a picture is sent again: only by sending is it known that a viewer has gone."""
+
+# Not all browsers show a stream that is no part of a page.
+PAGE = b"""<!doctype html><meta charset="utf-8"><title>soc-pipeline</title><body style="margin:0;background:#111">
+<img src="stream" alt="Pictures of the pipeline" style="width:100vw;height:100vh;object-fit:contain">
+"""
+
+
+class HttpStream(Sink, LoopbackServer):  # type: ignore[misc] # both end with their block; the sink's way counts
+    """Shows the newest picture to browsers; nothing is drawn while nobody looks.
+
+    Parameters
+    ----------
+    port : int
+        Port on the loopback address; 0 takes one that is free.
+    annotator : Annotator, optional
+        Draws results; by default those of the model's decoder.
+
+    Raises
+    ------
+    InputError
+        If the port is taken, not allowed, or none.
+    MissingExtra
+        If Pillow is not installed.
+    """
+
+    def __init__(self, port: int, annotator: Annotator | None = None) -> None:
+        LoopbackServer.__init__(self)
+        self._pictures = _Pictures(annotator or Annotator())
+        self._server = listen("pictures", port, lambda: WsgiServer(self._pictures, port))
+        self._start(self._server.serve_forever, "pictures")
+
+    @property
+    def url(self) -> str:
+        """Address for a browser."""
+        return f"http://{ADDRESS}:{self._server.server_port}/"
+
+    def add(self, result: FrameResult) -> None:
+        """Show one picture."""
+        self._pictures.put(result)
+
+    def finish(self) -> None:
+        """Stop serving."""
+        self.close()
+
+    def _stop(self) -> None:
+        self._pictures.put(None)
+        self._server.end()
+
+
+class _Pictures:
+    """Application of WSGI with the newest picture, encoded in the threads of viewers."""
+
+    def __init__(self, annotator: Annotator) -> None:
+        self._image, self._annotator = require("PIL.Image", "images", "a stream of JPEG"), annotator
+        self._news, self._encoding = threading.Condition(), threading.Lock()
+        self._ended, self._newest = False, None  # type: tuple[bool, FrameResult | None]
+        self._encoded: tuple[FrameResult | None, bytes] = (None, b"")
+
+    def put(self, result: FrameResult | None) -> None:
+        with self._news:
+            self._newest, self._ended = result, result is None
+            self._news.notify_all()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        kinds = {"/": "text/html", "/stream": "multipart/x-mixed-replace; boundary=picture"}
+        kind = kinds.get(environ["PATH_INFO"], "text/plain")
+        status = "404 Not Found" if kind == "text/plain" else "200 OK"
+        start_response(status, [("Content-Type", kind), ("Cache-Control", "no-store")])
+        return {"/": [PAGE], "/stream": self._parts()}.get(environ["PATH_INFO"], [b"404 There are / and /stream\n"])
+
+    def _parts(self) -> Iterator[bytes]:
+        shown: FrameResult | None = None
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._ended or self._newest is not shown, REPEAT_S)  # noqa: B023 - at once
+                if self._ended:
+                    return
+                shown = self._newest
+            if shown is not None:
+                picture = self._encode(shown)
+                head = f"--picture\r\nContent-Type: image/jpeg\r\nContent-Length: {len(picture)}\r\n\r\n"
+                yield head.encode() + picture + b"\r\n"
+
+    def _encode(self, result: FrameResult) -> bytes:
+        # Once for all viewers.
+        with self._encoding:
+            if self._encoded[0] is not result:
+                file = io.BytesIO()
+                self._image.fromarray(self._annotator.rgb(result)).save(file, "JPEG", quality=QUALITY)
+                self._encoded = result, file.getvalue()
+            return self._encoded[1]
+
+
+def _open(uri: Uri, sink_options: SinkOptions) -> HttpStream:
+    annotator = make_annotator(uri.check_options(*OPTIONS), sink_options)
+    if not uri.location.isdecimal():
+        raise InputError(
+            f"{uri.text!r}: {uri.location!r} is no port; write mjpeg:8080, or mjpeg:0 for one that is free"
+        )
+    sink = HttpStream(int(uri.location), annotator)
+    sink_options.notice(f"pictures: {sink.url}")
+    return sink
+
+
+KINDS = (SinkKind("mjpeg", _open, "mjpeg:PORT for browsers", is_file=False),)
