@@ -138,7 +138,9 @@ def _key(model: Path, options: Mapping[str, Any], files: Sequence[Path]) -> str:
 
 def _source_stamp() -> float:
     """Return the time of this package's last change, which a version does not tell where it is developed."""
-    return max(Path(folder, name).stat().st_mtime for folder, _, names in os.walk(_PACKAGE) for name in names)
+    # Not of compiled modules, which the first build itself writes.
+    sources = (Path(folder, name) for folder, _, names in os.walk(_PACKAGE) for name in names if name.endswith(".py"))
+    return max(path.stat().st_mtime for path in sources)
 
 
 def _find(store: FolderStore, key: str, model: Path) -> Path | None:
