@@ -68,8 +68,10 @@ class Geometry:
             True for the nearest number, as of classes, between which there is nothing.
         """
         columns, rows = (
-            # Centres of pixels lie half a pixel behind their beginnings, in both.
-            ((np.arange(extent)[part] + 0.5) * resized / extent + begin) * cells / room - 0.5
+            # Centres of pixels lie half a pixel behind their beginnings, in both.  Margins are no part of the picture:
+            # at its edge there is its last pixel, as if they had been cut off.
+            (np.clip((np.arange(extent)[part] + 0.5) * resized / extent, 0.5, resized - 0.5) + begin) * cells / room
+            - 0.5
             for extent, resized, begin, cells, room, part in zip(
                 size,
                 (self.width, self.height),

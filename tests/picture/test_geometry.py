@@ -116,3 +116,12 @@ def test_a_map_comes_back_to_the_picture(resize: str, options: dict[str, float])
     reference_y = (np.arange(61) + 0.5) * geometry.height / 61 + geometry.top
     np.testing.assert_allclose(back_x[middle], np.broadcast_to(reference_x, (61, 90))[middle], atol=1e-6)
     np.testing.assert_allclose(back_y[middle], np.broadcast_to(reference_y[:, None], (61, 90))[middle], atol=1e-6)
+
+
+@pytest.mark.parametrize("picture", [(90, 61), (20, 61), (640, 100)])
+@pytest.mark.parametrize("margin", ["centre", "corner"])
+def test_margins_do_not_show_in_a_map(picture: tuple[int, int], margin: str) -> None:
+    geometry = fit("letterbox", picture, (64, 48), margin=margin)
+    scores = np.zeros((48, 64), np.float32)
+    scores[geometry.top : geometry.top + geometry.height, geometry.left : geometry.left + geometry.width] = 1
+    np.testing.assert_allclose(geometry.back_map(scores, picture), 1, atol=1e-6)

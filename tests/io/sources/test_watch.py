@@ -106,6 +106,10 @@ def test_pictures_are_prepared_and_the_text_is_watch_and_a_folder(tmp_path: Path
         frame = next(iter(source))
     assert isinstance(frame.inputs, dict)
     np.testing.assert_array_equal(frame.inputs["x"], np.ones((1, 3, 4, 6), np.float32))
+    # Sinks draw on the photo itself.
+    assert frame.picture is not None
+    assert frame.geometry is not None
+    assert (frame.picture.shape, frame.geometry.back(6, 4)) == ((20, 30, 3), (30, 20))
 
 
 @pytest.mark.parametrize(
