@@ -34,7 +34,16 @@ BUILDING = (
 """Parts of the complete distribution alone: files, and whole folders."""
 
 RUNNING = {
-    "pipeline/commands": ("bench.py", "devices.py", "node.py", "run.py", "serve.py", "service.py", "vta.py"),
+    "pipeline/commands": (
+        "bench.py",
+        "devices.py",
+        "inspect.py",
+        "node.py",
+        "run.py",
+        "serve.py",
+        "service.py",
+        "vta.py",
+    ),
     "pipeline/measure": ("comparison.py", "server_slots.py", "throughput.py"),
     "pipeline/workflow": (
         "load.py",

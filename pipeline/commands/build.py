@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands import tune
-from pipeline.commands.shared import card_options, console, models, plan_options, values, vendor_commands
+from pipeline.commands.shared import card_options, card_view, console, models, plan_options, values, vendor_commands
 from pipeline.errors import BundleError
 from pipeline.executor.signature import sign
 
@@ -81,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
     models.check_verify(options)
     tuning = tune.database_for(options)
     graph, model = models.read_open(options)
+    card = card_options.complete_card(options, graph, graph.card)
+    card_view.check_card(card, graph)
     plan = plan_options.load_or_make_plan(graph, options)
     with console.progress("building") as step:
         bundle = pipeline.build(
@@ -88,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
             plan,
             sizes=models.sizes(options),
             other_sizes=options.other_sizes,
+            card=card,
             verify=models.frames_to_verify(graph, options),
             tolerance=options.tolerance,
             seed=options.seed,

@@ -1,18 +1,24 @@
-"""``soc-pipeline inspect``: a model's operators, and its legal cuts."""
+"""``soc-pipeline inspect``: a model's operators, legal cuts and card."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands.shared import card_options, console, models
+from pipeline.commands.shared import card_options, card_view, console, models
+from pipeline.errors import InputError
+from pipeline.system.distribution import IS_FULL
 
 if TYPE_CHECKING:
     from pipeline.split.cuts import Cut
     from pipeline.split.graph import Graph
 
-HELP = "Print a model's operators with their costs, and its legal cuts with what crosses them."
+HELP = (
+    "Print a model's operators with their costs, its legal cuts with what crosses them, and what it wants of a picture "
+    "and gives; of a bundle its stages and that."
+)
 EXAMPLE = "soc-pipeline inspect model.onnx"
 
 
@@ -26,6 +32,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, estimate, print."""
+    from pipeline.workflow.model_cache import check_model
+
+    if (Path(options.model) / "manifest.sha256").is_file():
+        return _inspect_bundle(options)
+    if not IS_FULL:
+        check_model(Path(options.model))
     import boards
     from pipeline.split.cuts import legal_cuts
     from pipeline.split.planning.problem.costs import estimate, fallback_share
@@ -35,8 +47,10 @@ def run(options: argparse.Namespace) -> int:
     cuts = legal_cuts(graph)
     # Of the first device of this machine: an order of magnitude, and no measurement.
     seconds = estimate(graph, boards.get("host").devices[0])
+    card = card_options.complete_card(options, graph, graph.card)
     if options.json:
         facts = {} if verification is None else {"verification": dataclasses.asdict(verification)}
+        facts |= card_view.describe_card(card, graph)
         console.print_json(_facts(graph, cuts, seconds) | facts)
         return 0
     out = console.console()
@@ -44,7 +58,28 @@ def run(options: argparse.Namespace) -> int:
     models.show_islands(graph, fallback_share(graph, seconds))
     if verification:
         out.print(models.verification_text(verification))
+    card_view.show_card(card, graph)
     out.print("Cut with: soc-pipeline plan MODEL --cut NAME (a tensor, an operator, or a position), or --stages N")
+    return 0
+
+
+def _inspect_bundle(options: argparse.Namespace) -> int:
+    from pipeline.executor.bundle_description import describe_bundle
+
+    if options.verify or options.shape or options.size or options.params:
+        raise InputError(f"{options.model!r} is a bundle; --verify, --shape, --size and --params are for its model")
+    bundle = describe_bundle(options.model)
+    plan, card = bundle.plan, card_options.complete_card(options, bundle.plan, bundle.card)
+    if options.json:
+        facts = {"name": plan.model, "digest": plan.digest, "inputs": plan.inputs, "outputs": plan.outputs}
+        console.print_json(facts | {"stages": plan.stages} | card_view.describe_card(card, plan))
+        return 0
+    table = console.table(f"{plan.model}: bundle of {len(plan.stages)} stages", "stage", "device", "inputs", "outputs")
+    for stage in plan.stages:
+        ends = (", ".join(map(str, specs)).replace("[", r"\[") for specs in (stage.inputs, stage.outputs))
+        table.add_row(stage.name, stage.device, *ends)
+    console.console().print(table)
+    card_view.show_card(card, plan)
     return 0
 
 

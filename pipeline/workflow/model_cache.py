@@ -73,7 +73,7 @@ def find_or_build(
     MissingExtra
         If this installation only runs bundles.
     """
-    _check(model)
+    check_model(model)
     store, key = _store(model), _key(model, options, files)
     if not again and (bundle := _find(store, key, model)):
         return bundle, False
@@ -94,7 +94,8 @@ def find_or_build(
             raise _refusal(model, store, error) from None
 
 
-def _check(model: Path) -> None:
+def check_model(model: Path) -> None:
+    """Raise `ModelError` without a model's file, and `MissingExtra` where no model is read."""
     try:
         check_regular(model)
     except FileNotFoundError:
