@@ -125,7 +125,9 @@ def _round_scales(options: argparse.Namespace) -> Loss:
     frames = _frames(options, inputs, card, scales) if options.calibrate else _random(options, inputs)
     labels = _labels(options, len(frames))
     with console.progress("rounding") as step:
-        rounding.round_scales(options.model, Path(options.output), models.shapes(options), options.params, limits)
+        rounding.round_scales(
+            options.model, Path(options.output), models.shapes(options), options.params, limits, card=card
+        )
         step("comparing")
         return rounding.measure_loss(original, pipeline.read(options.output), frames, labels)
 

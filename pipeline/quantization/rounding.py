@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.core.model_card import ModelCard
 from pipeline.core.scale_limits import ScaleLimits
 from pipeline.quantization.loss import Loss, compare_losses
 
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
 Frames = Sequence[Mapping[str, np.ndarray]]
 
 
-def round_scales(
+def round_scales(  # noqa: PLR0913 - the last by keyword
     model: Any,
     output: Path,
     shapes: Mapping[str, Sequence[Any]] | None = None,
     params: Mapping[str, Any] | str | Path | None = None,
     limits: ScaleLimits | None = None,
+    *,
+    card: ModelCard | None = None,
 ) -> None:
     """Write a quantised model with power-of-two scales, as Relax.
 
@@ -37,6 +41,8 @@ def round_scales(
         Arguments of `pipeline.read`.
     limits : ScaleLimits, optional
         Limits of the accelerator; VTA's by default.
+    card : ModelCard, optional
+        Card in place of the model's own.
 
     Raises
     ------
@@ -52,7 +58,8 @@ def round_scales(
         source = relay.load(Path(model), shapes, params, real_arithmetic=True)
     else:
         source = frontends.load(model, shapes, params)
-    relax.save(restrict_scales(source, limits or ScaleLimits()), output)
+    source = restrict_scales(source, limits or ScaleLimits())
+    relax.save(replace(source, card=card or source.card), output)
 
 
 def measure_loss(original: Graph, rounded: Graph, frames: Frames, labels: np.ndarray | None = None) -> Loss:

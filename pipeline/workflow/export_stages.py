@@ -116,7 +116,7 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
             progress("comparing")
             result = check.run(new_folder, manifest)
 
-    manifest = stage_files.write_folder(Path(folder), plan, write, compare)
+    manifest = stage_files.write_folder(Path(folder), plan, write, compare, graph.card)
     if isinstance(result, str):
         return ExportedStages(Path(folder), manifest, unverified=result)
     return ExportedStages(Path(folder), manifest, result)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError
 from pipeline.system.files import replace_folder, scratch_folder
@@ -58,6 +59,8 @@ class StageManifest:
         Inputs and outputs of the model.
     stages : tuple of StageFile
         Stages in the order in which they run.
+    card : ModelCard, optional
+        Inputs wanted and outputs given by the model.
     """
 
     kind: str = KIND
@@ -67,6 +70,7 @@ class StageManifest:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     stages: tuple[StageFile, ...]
+    card: ModelCard | None = None
 
 
 Write = Callable[[int, StagePlan], tuple[bytes, str, str]]
@@ -90,7 +94,13 @@ def _is_ours(folder: Path) -> bool:
         return False
 
 
-def write_folder(folder: Path, plan: Plan, write: Write, check: Callable[[Path, StageManifest], None]) -> StageManifest:
+def write_folder(
+    folder: Path,
+    plan: Plan,
+    write: Write,
+    check: Callable[[Path, StageManifest], None],
+    card: ModelCard | None = None,
+) -> StageManifest:
     """Write a folder of stages, placed after completion and `check`.
 
     Raises `InputError` if the folder is something else, or cannot be written.
@@ -104,7 +114,12 @@ def write_folder(folder: Path, plan: Plan, write: Write, check: Callable[[Path, 
             new_folder.mkdir()
             stages = tuple(_write_stages(new_folder, plan, write))
             manifest = StageManifest(
-                model=plan.model, digest=plan.digest, inputs=plan.inputs, outputs=plan.outputs, stages=stages
+                model=plan.model,
+                digest=plan.digest,
+                inputs=plan.inputs,
+                outputs=plan.outputs,
+                stages=stages,
+                card=card,
             )
             (new_folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
             check(new_folder, manifest)

@@ -33,5 +33,13 @@ def find(metadata: Metadata, path: Path | None, inputs: Inputs) -> ModelCard | N
         preparation = Preparation(resize="crop", scale=1, sampling="bilinear", rounding="down")
     else:
         preparation = Preparation(resize="letterbox", scale=1, sampling="opencv")
-    labels = parse_labels(fields["names"], f"{ORIGIN}: names")
-    return ModelCard.of(ORIGIN, task=task, labels=labels, preparation=preparation)
+    card = ModelCard.of(
+        ORIGIN, task=task, labels=parse_labels(fields["names"], f"{ORIGIN}: names"), preparation=preparation
+    )
+    if task != "pose" or "kpt_shape" not in fields:
+        return card
+    # Nothing else tells 18 points of two numbers from 12 of three.
+    points = parse_value(fields["kpt_shape"], f"{ORIGIN}: kpt_shape")
+    if not isinstance(points, list | tuple) or [type(number) for number in points] != [int, int]:
+        raise InputError(f"{ORIGIN}: kpt_shape is {points!r}, not two whole numbers")
+    return ModelCard.of(ORIGIN, decoder="yolov8-pose", parameters={"points": list(points)}).merge(card)

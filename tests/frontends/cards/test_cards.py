@@ -55,6 +55,13 @@ def test_classifiers_of_ultralytics_are_cropped(tmp_path: Path) -> None:
     assert card.preparation == Preparation(resize="crop", scale=1, sampling="bilinear", rounding="down")
 
 
+def test_key_points_of_ultralytics(tmp_path: Path) -> None:
+    pose = {**YOLO, "task": "pose", "kpt_shape": "[18, 2]"}
+    card = card_of(cards.onnx_model(tmp_path / "m.onnx", pose))
+    assert (card.task, card.decoder, card.parameters) == ("pose", "yolov8-pose", {"points": [18, 2]})
+    assert "not two whole numbers" in note_of(cards.onnx_model(tmp_path / "n.onnx", {**pose, "kpt_shape": "[18]"}))
+
+
 def test_a_model_in_memory_has_its_properties(tmp_path: Path) -> None:
     import onnx
 
