@@ -107,3 +107,12 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         decode_card("{", "the model")
     with pytest.raises(InputError, match="must be a list here"):
         decode_card('{"labels": "names.txt"}', "the model")
+
+
+def test_the_pages_card_has_every_key(root: Path, tmp_path: Path) -> None:
+    page = (root / "docs" / "cards.md").read_text(encoding="utf-8")
+    write(tmp_path, "person\n", "coco.txt")
+    card = read_card(write(tmp_path, page.partition("```toml\n")[2].partition("```")[0]))
+    assert card.labels == ("person",)
+    rules = {name.partition(".")[2] for name in card.origins if name.startswith("preparation.")}
+    assert rules == {*Preparation.__struct_fields__}

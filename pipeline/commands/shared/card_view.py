@@ -89,8 +89,8 @@ def _missing(card: ModelCard) -> list[str]:
     gaps = []
     if card.preparation is None:
         gaps.append(
-            "preparation; pictures are stretched, and their values go from 0 to 1, red first: give --resize, --mean, "
-            "--std, --scale or --channels if the model was trained otherwise"
+            "preparation; pictures are stretched, red first, values from 0 to 1: else give --resize, --channels, "
+            "--mean, --std or --scale"
         )
     if not card.labels:
         gaps.append("labels; classes are numbers: give --labels FILE")

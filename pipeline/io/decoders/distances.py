@@ -66,6 +66,9 @@ def _pair_outputs(interface: ModelInterface, parameters: DistanceParameters) -> 
     counts = [count_cells(interface.size, (stride,)) for stride in parameters.strides if min(interface.size) > 0]
     width = 4 * parameters.bins
     specs = interface.outputs
+    # No picture goes into it, or a number comes out.
+    if not counts or not all(spec.shape for spec in specs):
+        return None
     if len(specs) == 1:
         fits = prod(specs[0].shape[:-1]) == sum(counts) and specs[0].shape[-1] > width
         return (specs, specs) if fits else None

@@ -93,7 +93,9 @@ def make_decoder(card: ModelCard, interface: ModelInterface) -> Decode:
 
 def candidates(interface: ModelInterface) -> dict[str, Guess]:
     """Return the families that outputs like these may belong to."""
-    guesses = {name: family.recognise(interface) for name, family in load_families().items()}
+    # Of a model with open extents nothing is known.
+    families = load_families() if interface.outputs else {}
+    guesses = {name: family.recognise(interface) for name, family in families.items()}
     return {name: guess for name, guess in guesses.items() if guess is not None}
 
 
