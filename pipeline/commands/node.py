@@ -41,10 +41,9 @@ subscribe:
   qos: sensor_data            # or reliable, or {reliable: true, depth: 20}
 publish:
   - topic: /detections
-    type: vision_msgs/msg/Detection2DArray  # of rows of left, top, right, bottom, score, class
-    # output: boxes           # needed where the model has several outputs
+    type: vision_msgs/msg/Detection2DArray  # of the model's decoder; or Classification, and Image for masks
+    # output: boxes           # without a decoder: rows of left, top, right, bottom, score, class
     score: 0.5
-    labels: [person, bicycle, car]
     qos: reliable
 # - topic: /mask
 #   type: sensor_msgs/msg/Image
@@ -53,7 +52,10 @@ publish:
 #   type: soc_pipeline_msgs/msg/Tensor      # any array, with a header; or std_msgs/msg/Float32MultiArray
 # admission: latest           # default: latest for sensor_data, block for reliable
 # deadline: 0.1               # seconds, for the admission deadline
-# prepare: {resize: letterbox, mean: [0.5], std: [0.5], channels: bgr}  # otherwise than in the model's card
+# # card: model.toml            # instead of the model's own
+labels: [person, bicycle, car] # or a file with one name per line; default: the model's
+# decode: yolox               # default: the decoder of the model's card
+prepare: {resize: letterbox, mean: [0.5], std: [0.5], channels: bgr}  # otherwise than in the model's card
 diagnostics: /diagnostics     # once a second; "" for none
 """
 
@@ -83,16 +85,14 @@ def run(options: argparse.Namespace) -> int:
         return 0
     from pipeline.executor.bundle import Bundle
     from pipeline.io.frame_view import FrameView
-    from pipeline.io.result_reader import choose_card, make_reader
+    from pipeline.io.result_reader import make_reader
     from pipeline.ros import configuration
     from pipeline.ros.node import RosNode
     from pipeline.ros.transports.registry import connect
 
     config = configuration.read(options.config, options.changes)
     bundle = Bundle.load(config.bundle, config.devices, require_signature=options.require_signature)
-    reader = None
-    if bundle.card is not None:
-        reader = make_reader(bundle.plan, choose_card(bundle.plan, config.card.merge(bundle.card)))
+    reader = make_reader(bundle.plan, config.complete_card(bundle))
     # The signals first: none may tear what opens the transport.
     with _interruption() as stop, view.serve_view(options.view) as (server, trace), connect(config) as transport:
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from pipeline.core.card_file import read_card, read_labels
 from pipeline.core.model_card import ModelCard, Preparation
 from pipeline.errors import InputError
+from pipeline.io.decoders.registry import parse_decoder
+from pipeline.io.result_reader import choose_card
 from pipeline.ros.messages.types import fields
 from pipeline.system.files import check_regular
 from pipeline.system.optional import require
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
 
 PARAMETERS = "ros__parameters"
 """Key of a node's parameters in files of ROS 2."""
@@ -67,7 +73,7 @@ class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     score : float
         Detections below are left out.
     labels : sequence of str
-        Names of classes; numbers without.
+        Names of classes, instead of the model's; numbers without any.
     """
 
     topic: str
@@ -103,6 +109,12 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Admission policy; by default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one.
     deadline : float, optional
         Seconds until the deadline, for the admission ``"deadline"``.
+    card : str
+        Model card of TOML that wins over the model's own; relative to the file.
+    labels : sequence of str, or str
+        Names of the classes, or a file of them, relative to this one.
+    decode : str
+        Decoder of the outputs, as for ``--decode``.
     prepare : Preparation
         Rules that win over those of the model's card, where they differ from the defaults.
     diagnostics : str
@@ -121,6 +133,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     octets: bool = False
     admission: str | None = None
     deadline: float | None = None
+    card: str = ""
+    labels: Sequence[str] | str = ()
+    decode: str = ""
     prepare: Preparation = Preparation()
     diagnostics: str = "/diagnostics"
     devices: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -130,11 +145,26 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The admission."""
         return self.admission or ("block" if quality(self.subscribe.qos).reliable else "latest")
 
-    @property
-    def card(self) -> ModelCard:
-        """Card of what is written here."""
-        # Defaults are left out, since most files state some of them.
-        return ModelCard.of("the configuration", preparation=msgspec.to_builtins(self.prepare))
+    def read_card(self) -> ModelCard:
+        """Return the card of what is written here, or raise `InputError`."""
+        name, parameters = parse_decoder(self.decode) if self.decode else ("", {})
+        written = ModelCard.of(
+            "the configuration",
+            labels=read_labels(self.labels) if isinstance(self.labels, str) else tuple(self.labels),
+            decoder=name,
+            parameters=parameters,
+            # Defaults are left out, since most files state some of them.
+            preparation=msgspec.to_builtins(self.prepare),
+        )
+        return written.merge(read_card(self.card)) if self.card else written
+
+    def complete_card(self, bundle: Bundle) -> ModelCard:
+        """Return the card of a bundle with what is written here, and with guesses."""
+        card = self.read_card()
+        # Bundles of earlier versions have no card, and nothing is guessed about them unless something is written.
+        if bundle.card is None and not self.card and not self.decode:
+            return card
+        return choose_card(bundle.plan, card.merge(bundle.card or ModelCard()))
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
@@ -167,9 +197,10 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
     except msgspec.ValidationError as error:
         raise InputError(f"{str(path)!r}: {error}") from None
     _check(configuration)
-    # So that a folder with both can be moved; an absolute path stays what it is.
-    bundle = Path(path).parent / configuration.bundle
-    return msgspec.structs.replace(configuration, bundle=str(bundle))
+    # So that a folder with all of them can be moved; an absolute path stays what it is.
+    names = {name: getattr(configuration, name) for name in ("bundle", "card", "labels")}
+    paths = {name: str(Path(path).parent / file) for name, file in names.items() if isinstance(file, str) and file}
+    return msgspec.structs.replace(configuration, **paths)
 
 
 def _yaml(text: str, origin: str) -> Any:

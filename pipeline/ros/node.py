@@ -9,10 +9,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 import pipeline
+from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError, PipelineError
 from pipeline.io.prepared_bundle import prepare_bundle
-from pipeline.io.result_reader import choose_card
+from pipeline.io.result_reader import make_reader
 from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, ignore
 from pipeline.ros.configuration import Quality, quality
 from pipeline.ros.messages import cdr, diagnostics
@@ -78,11 +81,16 @@ class RosNode(Closable):
         self._configuration, self._bundle, self._transport = configuration, bundle, transport
         self._on_report, self._trouble = report, ""
         self._reader = MessageReader(configuration.subscribe.type)
-        self._preparation = configuration.prepare
-        # Bundles of earlier versions have no card, and nothing is guessed about them.
-        if bundle.card is not None:
-            card = choose_card(bundle.plan, configuration.card.merge(bundle.card))
-            self._preparation = card.preparation or self._preparation
+        card = configuration.complete_card(bundle)
+        self._preparation, self._results = card.preparation or Preparation(), make_reader(bundle.plan, card)
+        self._decoding: dict[str, Any] = {
+            "task": card.task if self._results else "",
+            "guessed": card.origins.get("decoder", "").startswith("guess"),
+        }
+        self._publications = [
+            msgspec.structs.replace(publication, labels=publication.labels or card.labels)
+            for publication in configuration.publish
+        ]
         self._check()
         # Says at once whether the bundle runs here, and lets the first message find all libraries in memory.
         pipeline.load(bundle).close()
@@ -155,9 +163,9 @@ class RosNode(Closable):
         if len(plan.inputs) != 1:
             names = ", ".join(spec.name for spec in plan.inputs)
             raise InputError(f"a message is one input, but the model has {names}")
-        for publication in self._configuration.publish:
+        for publication in self._publications:
             # Made for its errors: those for the answers know the geometry of the pictures as well.
-            MessageWriter(publication, plan.outputs)
+            MessageWriter(publication, plan.outputs, **self._decoding)
 
     def _open_for(self, payload: bytes) -> bool:
         try:
@@ -186,13 +194,13 @@ class RosNode(Closable):
             raise InputError(str(error)) from None
         # Before the bridge, which is closed first and hands over what is still inside.
         self._running = self._stack.enter_context(running)
-        self._pixels = pixels
+        self._pixels, self._geometry = pixels, geometry
         if self._on_open is not None:
             self._on_open(running, pixels, geometry)
         plan = bundle.plan
         self._writers = [
-            MessageWriter(publication, plan.outputs, geometry, plan.quantization)
-            for publication in configuration.publish
+            MessageWriter(publication, plan.outputs, geometry, plan.quantization, **self._decoding)
+            for publication in self._publications
         ]
         self._node = self._stack.enter_context(Bridge(running, self._request, self._publish, self._report))
 
@@ -204,8 +212,13 @@ class RosNode(Closable):
         return BridgeRequest(header, array)
 
     def _publish(self, answer: BridgeAnswer) -> None:
+        result = None
+        if self._results is not None and any(writer.decodes for writer in self._writers):
+            size = None if self._pixels is None else (self._pixels.width, self._pixels.height)
+            # Once for all topics.
+            result = self._results.read(answer.outputs, self._geometry, size)
         for writer, send in zip(self._writers, self._senders, strict=True):
-            send(writer.payload(answer), answer.header.stamp)
+            send(writer.payload(answer, result), answer.header.stamp)
 
     def _report(self, error: Exception) -> None:
         self._trouble = str(error)

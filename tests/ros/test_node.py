@@ -308,3 +308,54 @@ def test_the_sample_is_a_configuration(tmp_path: Path) -> None:
 
     configuration = read(write_file(tmp_path, SAMPLE))
     assert (configuration.policy, configuration.publish[0].type) == ("latest", DETECTIONS)
+
+
+def test_boxes_of_the_models_decoder_lie_in_the_picture(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    (tmp_path / "names.txt").write_text("square\n")
+    # Of 21 cells of strides 8, 16 and 32, number 6 is in column 2 of row 1: 4 pixels right and below of its corner.
+    rows = np.zeros((1, 21, 6), np.float32)
+    rows[0, 6] = [0.5, 0.5, 0, 0, 0.75, 1]
+    model = bundle(
+        lambda _: rows, [TensorSpec("x", (1, 3, 32, 32), "float32")], [TensorSpec("y", (1, 21, 6), "float32")]
+    )
+    options = {"decode": "yolox", "labels": str(tmp_path / "names.txt"), "prepare": Preparation(resize="stretch")}
+    transport, _ = run_node(
+        configure(Publication("/found", DETECTIONS), admission="block", **options), pictures(1, (64, 64, 3)), model
+    )
+    (detection,) = cdr.decode(transport.published["/found"][0][0], DETECTIONS).detections
+    assert (detection.results[0].hypothesis.class_id, detection.results[0].hypothesis.score) == ("square", 0.75)
+    assert (detection.bbox.center.position.x, detection.bbox.center.position.y) == (40, 24)
+    assert (detection.bbox.size_x, detection.bbox.size_y, detection.bbox.center.theta) == (16, 16, 0)
+    options["decode"] = "yolox:score=0.8"
+    transport, _ = run_node(
+        configure(Publication("/found", DETECTIONS), admission="block", **options), pictures(1, (64, 64, 3)), model
+    )
+    assert cdr.decode(transport.published["/found"][0][0], DETECTIONS).detections == []
+
+
+def test_classes_are_published() -> None:
+    kind = "vision_msgs/msg/Classification"
+    scores = np.array([[0.25, 0.75, 0]], np.float32)
+    model = bundle(lambda _: scores, [SPEC], [TensorSpec("scores", (1, 3), "float32")])
+    model.card = ModelCard(labels=["cat", "dog", "cow"], decoder="classes", parameters={"activation": "none"})
+    transport, _ = run_node(configure(Publication("/class", kind, score=0.1), admission="block"), pictures(1), model)
+    message = cdr.decode(transport.published["/class"][0][0], kind)
+    assert [(each.class_id, each.score) for each in message.results] == [("dog", 0.75), ("cat", 0.25)]
+    with pytest.raises(InputError, match="decode: classes makes it one"):
+        run_node(configure(Publication("/class", kind)), [], bundle(lambda x: x, [SPEC], [ROWS]))
+
+
+def test_masks_are_published_as_images() -> None:
+    scores = np.zeros((1, 12, 16, 1), np.float32)
+    scores[:, 3:5, 2:7] = 1
+    spec = TensorSpec("picture", (12, 16, 3), "uint8")
+    model = bundle(lambda _: scores, [spec], [TensorSpec("scores", (1, 12, 16, 1), "float32")])
+    for decoder, kind in (("mask", "mono8"), ("none", "32FC1")):
+        model.card = ModelCard(task="mask", decoder=decoder)
+        to = configure(Publication("/mask", IMAGE), admission="block")
+        transport, _ = run_node(to, pictures(1, (12, 16, 3)), model)
+        message = cdr.decode(transport.published["/mask"][0][0], IMAGE)
+        assert (message.encoding, message.height, message.width) == (kind, 12, 16)
+        if kind == "mono8":
+            np.testing.assert_array_equal(message.data.reshape(12, 16), scores[0, ..., 0].astype(np.uint8))

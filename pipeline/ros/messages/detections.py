@@ -1,73 +1,86 @@
-"""Detections: rows of a detector as `vision_msgs/Detection2DArray`."""
+"""Results as messages of `vision_msgs`: boxes and classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from pipeline.io.output_forms import BOXES
+from pipeline.io.results import Classes, Detections
 from pipeline.picture.geometry import Geometry
 from pipeline.ros.messages.types import create_message
 
+DETECTIONS, CLASSIFICATION = "vision_msgs/msg/Detection2DArray", "vision_msgs/msg/Classification"
 
-@dataclass(frozen=True)
-class Detections:
-    """Rules from rows to detections.
 
-    Attributes
+def read_rows(rows: np.ndarray, geometry: Geometry | None) -> Detections:
+    """Return the detections in a named output.
+
+    Parameters
     ----------
-    score : float
-        Rows below are left out.
-    labels : sequence of str
-        Names of classes; numbers without.
+    rows : array
+        [..., 6] of left, top, right, bottom, score, class, in the model's pixels.
     geometry : Geometry or None
         Position of the picture in the model's input.
+
+    Raises
+    ------
+    InputError
+        If there are no 6 numbers in a row.
     """
+    BOXES.check(rows.shape)
+    table = rows.reshape(-1, 6).astype(np.float64)
+    corners = table[:, :4].reshape(-1, 2, 2)
+    # The model saw a resized picture; receivers know the camera's own.
+    corners = corners if geometry is None else geometry.back_points(corners)
+    # Corners of some detectors come in the other order.
+    corners = np.sort(corners, axis=1)
+    return Detections(corners.reshape(-1, 4), table[:, 4], table[:, 5].astype(np.int64))
 
-    score: float = 0.5
-    labels: Sequence[str] = ()
-    geometry: Geometry | None = None
 
-    def message(self, rows: np.ndarray, header: Any) -> Any:
-        """Return the message.
+def detection_array(detections: Detections, header: Any, score: float, labels: Sequence[str]) -> Any:
+    """Return a `Detection2DArray` of boxes with at least this score."""
+    # Their own names, unless others are given.
+    labels = labels or detections.labels
+    count = len(detections)
+    angles = np.zeros(count) if detections.angles is None else detections.angles
+    tracks = [""] * count if detections.tracks is None else map(str, detections.tracks.tolist())
+    rows = zip(
+        detections.boxes.tolist(), detections.scores.tolist(), detections.classes.tolist(), angles.tolist(), tracks,
+        strict=True,
+    )  # fmt: skip
+    messages = [
+        _detection(box, angle, _hypothesis(number, value, labels), track, header)
+        for box, value, number, angle, track in rows
+        if value >= score
+    ]
+    return create_message(DETECTIONS, header, messages)
 
-        Parameters
-        ----------
-        rows : array
-            [..., 6] of left, top, right, bottom, score, class, in the model's pixels.
-        header : object
-            A `std_msgs/Header`.
 
-        Raises
-        ------
-        InputError
-            If there are no 6 numbers in a row.
-        """
-        BOXES.check(rows.shape)
-        detections = [self._detection(row, header) for row in rows.reshape(-1, 6).tolist() if row[4] >= self.score]
-        return create_message("vision_msgs/msg/Detection2DArray", header, detections)
+def classification(classes: Classes, header: Any, score: float, labels: Sequence[str]) -> Any:
+    """Return a `Classification` of the classes with at least this score, the best first."""
+    labels = labels or classes.labels
+    rows = zip(classes.classes.tolist(), classes.scores.tolist(), strict=True)
+    hypotheses = [_hypothesis(number, value, labels) for number, value in rows if value >= score]
+    return create_message(CLASSIFICATION, header, hypotheses)
 
-    def _detection(self, row: Sequence[float], header: Any) -> Any:
-        left, top, right, bottom, score, number = row
-        # The model saw a resized picture; receivers know the camera's own.
-        if self.geometry is not None:
-            left, top = self.geometry.back(left, top)
-            right, bottom = self.geometry.back(right, bottom)
-        hypothesis = create_message("vision_msgs/msg/ObjectHypothesis", self._label(int(number)), score)
-        position = create_message("vision_msgs/msg/Point2D", (left + right) / 2, (top + bottom) / 2)
-        pose = create_message("vision_msgs/msg/Pose2D", position, 0.0)
-        # Corners of some detectors come in the other order.
-        box = create_message("vision_msgs/msg/BoundingBox2D", pose, abs(right - left), abs(bottom - top))
-        # There is no pose in two dimensions, but the message has a place for it.
-        result = create_message("vision_msgs/msg/ObjectHypothesisWithPose", hypothesis, _unknown_pose())
-        return create_message("vision_msgs/msg/Detection2D", header, [result], box, "")
 
-    def _label(self, number: int) -> str:
-        return self.labels[number] if 0 <= number < len(self.labels) else str(number)
+def _hypothesis(number: int, score: float, labels: Sequence[str]) -> Any:
+    name = labels[number] if 0 <= number < len(labels) else str(number)
+    return create_message("vision_msgs/msg/ObjectHypothesis", name, score)
+
+
+def _detection(box: Sequence[float], angle: float, hypothesis: Any, track: str, header: Any) -> Any:
+    left, top, right, bottom = box
+    position = create_message("vision_msgs/msg/Point2D", (left + right) / 2, (top + bottom) / 2)
+    pose = create_message("vision_msgs/msg/Pose2D", position, angle)
+    room = create_message("vision_msgs/msg/BoundingBox2D", pose, right - left, bottom - top)
+    # There is no pose in two dimensions, but the message has a place for it.
+    result = create_message("vision_msgs/msg/ObjectHypothesisWithPose", hypothesis, _unknown_pose())
+    return create_message("vision_msgs/msg/Detection2D", header, [result], room, track)
 
 
 @cache

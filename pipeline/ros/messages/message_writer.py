@@ -11,10 +11,17 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization, numbers
 from pipeline.errors import InputError, near
 from pipeline.io.output_forms import BOXES
+from pipeline.io.results import Classes, Detections, Mask, Result
 from pipeline.picture.geometry import Geometry
 from pipeline.ros.bag_source import IMAGE
 from pipeline.ros.messages import cdr, tensors
-from pipeline.ros.messages.detections import Detections
+from pipeline.ros.messages.detections import (
+    CLASSIFICATION,
+    DETECTIONS,
+    classification,
+    detection_array,
+    read_rows,
+)
 from pipeline.ros.messages.message_reader import TENSOR, message_header
 from pipeline.ros.messages.types import create_message
 
@@ -22,14 +29,19 @@ if TYPE_CHECKING:
     from pipeline.ros.bridge import BridgeAnswer
     from pipeline.ros.configuration import Publication
 
-DETECTIONS = "vision_msgs/msg/Detection2DArray"
-WRITABLE = (DETECTIONS, IMAGE, TENSOR, *tensors.DTYPES)
+WRITABLE = (DETECTIONS, CLASSIFICATION, IMAGE, TENSOR, *tensors.DTYPES)
 
 ENCODINGS = {
     ("uint8", 1): "mono8", ("uint8", 3): "rgb8", ("uint8", 4): "rgba8",
     ("uint16", 1): "mono16", ("float32", 1): "32FC1", ("float32", 2): "32FC2", ("float32", 3): "32FC3",
 }  # fmt: skip
 """dtype and channels -> encoding, unless the configuration says another."""
+
+_RESULTS = {
+    "detect": (DETECTIONS,), "segment": (DETECTIONS,), "pose": (DETECTIONS,), "obb": (DETECTIONS,),
+    "classify": (CLASSIFICATION,), "mask": (IMAGE,),
+}  # fmt: skip
+"""Task -> types of its result."""
 
 Message = Callable[[np.ndarray, Any], Any]
 """Makes a message of an array and a header."""
@@ -48,6 +60,15 @@ class MessageWriter:
     quantization : sequence of Quantization
         Quantization of the outputs; detections are published as the numbers that integers stand for, other types
         unchanged.
+    task : str
+        Task of the model's decoder; empty without one.
+    guessed : bool
+        True if that decoder was guessed.
+
+    Attributes
+    ----------
+    decodes : bool
+        True if messages are of the decoded result and not of an output.
 
     Raises
     ------
@@ -55,19 +76,33 @@ class MessageWriter:
         If there is no such output, or it does not fit the type.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is published, and of what
         self,
         publication: Publication,
         outputs: Sequence[TensorSpec],
         geometry: Geometry | None = None,
         quantization: Sequence[Quantization] = (),
+        task: str = "",
+        *,
+        guessed: bool = False,
     ) -> None:
-        self._kind, self._spec = publication.type, find_output(publication, outputs)
+        self._kind, self._publication = publication.type, publication
+        self.decodes = not publication.output and self._kind in _RESULTS.get(task, ())
+        if self.decodes and not guessed:
+            return
+        try:
+            self._spec = find_output(publication, outputs)
+            self._message = self._maker(publication, geometry)
+        except InputError:
+            if not self.decodes:
+                raise
+        # A named output is published as it is, and one that was published before a decoder was guessed, too.
+        else:
+            self.decodes = False
         # Scores are compared with a threshold, and boxes drawn; other types promise the bytes of the model.
         self._quantization = quantization if self._kind == DETECTIONS else ()
-        self._message = self._maker(publication, geometry)
 
-    def payload(self, answer: BridgeAnswer) -> bytearray:
+    def payload(self, answer: BridgeAnswer, result: Result | None = None) -> bytearray:
         """Return the bytes of an answer's message.
 
         Raises
@@ -75,13 +110,30 @@ class MessageWriter:
         InputError
             If the output is of another shape than the type takes.
         """
+        header = message_header(answer.header)
+        if self.decodes:
+            return cdr.encode(self._result_message(result, header), self._kind)
         array = np.asarray(numbers(answer.outputs, self._quantization)[self._spec.name])
-        return cdr.encode(self._message(array, message_header(answer.header)), self._kind)
+        return cdr.encode(self._message(array, header), self._kind)
+
+    def _result_message(self, result: Result | None, header: Any) -> Any:
+        publication = self._publication
+        if isinstance(result, Detections):
+            return detection_array(result, header, publication.score, publication.labels)
+        if isinstance(result, Classes):
+            return classification(result, header, publication.score, publication.labels)
+        assert isinstance(result, Mask)  # noqa: S101 - by its task
+        # Class numbers of the pixels; a decoder's result has them once it is at the picture's size.
+        return image(np.asarray(result.classes), header, publication)
 
     def _maker(self, publication: Publication, geometry: Geometry | None) -> Message:
         if self._kind == DETECTIONS:
             BOXES.check(self._spec.shape, self._spec.name)
-            return Detections(publication.score, publication.labels, geometry).message
+            return lambda array, header: detection_array(
+                read_rows(array, geometry), header, publication.score, publication.labels
+            )
+        if self._kind == CLASSIFICATION:
+            raise InputError(f"topic {publication.topic!r}: the model is no classifier; decode: classes makes it one")
         if self._kind == IMAGE:
             # On an array without content: what does not fit is refused before the first frame.
             _picture(np.empty(self._spec.shape, self._spec.dtype), publication)

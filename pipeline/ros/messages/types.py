@@ -32,6 +32,7 @@ DEFINITIONS = {
     "vision_msgs/msg/ObjectHypothesis": "string class_id, float64 score",
     "vision_msgs/msg/ObjectHypothesisWithPose": "vision_msgs/msg/ObjectHypothesis hypothesis, "
     "geometry_msgs/msg/PoseWithCovariance pose",
+    "vision_msgs/msg/Classification": f"{_STAMPED}, vision_msgs/msg/ObjectHypothesis[] results",
     "vision_msgs/msg/Point2D": _POINT,
     "vision_msgs/msg/Pose2D": "vision_msgs/msg/Point2D position, float64 theta",
     "vision_msgs/msg/BoundingBox2D": "vision_msgs/msg/Pose2D center, float64 size_x, float64 size_y",
