@@ -79,7 +79,8 @@ def describe_cells(interface: ModelInterface, strides: Sequence[int]) -> str:
 
 def corners(centre_x: np.ndarray, centre_y: np.ndarray, width: np.ndarray, height: np.ndarray) -> np.ndarray:
     """Return boxes [N, 4] of left, top, right, bottom by centre and size."""
-    return np.stack([centre_x - width / 2, centre_y - height / 2, centre_x + width / 2, centre_y + height / 2], axis=1)
+    across, along = width / 2, height / 2
+    return np.stack([centre_x - across, centre_y - along, centre_x + across, centre_y + along], axis=1)
 
 
 def in_pixels(parameters: GridParameters, positions: np.ndarray, limit: float) -> bool:

@@ -17,8 +17,8 @@ Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Overlap = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Tests boxes of numbers [N] against those of numbers [M]: bool [N, M], true where they are one thing."""
 
-_BLOCK = 1024
-"""Largest number of boxes compared with one another at once, which bounds their memory."""
+_MOST_PAIRS = 1 << 19
+"""Largest number of pairs compared at once, which bounds their memory; all pairs of 1024 boxes are fewer."""
 
 _FAR = 1e6
 """Pixels that no picture has: boxes end there for the search of their neighbours."""
@@ -65,24 +65,15 @@ def best_classes(scores: np.ndarray, threshold: float) -> tuple[np.ndarray, np.n
     return cells, classes, columns[classes, np.arange(len(cells))]
 
 
-def box_overlap(boxes: np.ndarray, iou: float, classes: np.ndarray | None = None) -> Overlap:
-    """Return the test for an intersection over union above `iou`.
-
-    Parameters
-    ----------
-    boxes : array
-        [N, 4] of left, top, right, bottom.
-    iou : float
-    classes : array, optional
-        [N]; only boxes of one class are compared.
-    """
-    test = _pair_test(boxes, iou, classes)
+def box_overlap(boxes: np.ndarray, iou: float) -> Overlap:
+    """Return the test for an intersection over union above `iou`, of boxes [N, 4]."""
+    test = _pair_test(np.ascontiguousarray(boxes.T), iou)
     return lambda first, second: test(first[:, None], second)
 
 
-def _pair_test(boxes: np.ndarray, iou: float, classes: np.ndarray | None) -> Overlap:
-    """Return a test of pairs of boxes by their numbers, which are broadcast."""
-    left, top, right, bottom = np.ascontiguousarray(boxes.T)
+def _pair_test(corners: np.ndarray, iou: float) -> Overlap:
+    """Return a test of pairs of boxes, of corners [4, N], by their numbers, which are broadcast."""
+    left, top, right, bottom = corners
     # A box whose corners are exchanged has no area.
     area = np.maximum(right - left, 0) * np.maximum(bottom - top, 0)
 
@@ -92,7 +83,7 @@ def _pair_test(boxes: np.ndarray, iou: float, classes: np.ndarray | None) -> Ove
         shared = np.maximum(width, 0) * np.maximum(height, 0)
         # No division, which fails for boxes without an area.
         above: np.ndarray = shared > iou * (area[first] + area[second] - shared)
-        return above if classes is None else above & (classes[first] == classes[second])
+        return above
 
     return test
 
@@ -114,31 +105,38 @@ def suppress(
         [N]; only boxes of one class suppress one another.
     """
     order = np.argsort(-scores, kind="stable")
-    test = _pair_test(boxes, iou, classes)
-    begins, ends = np.clip(boxes[:, 0:4:2].T, -_FAR, _FAR).astype(np.float64)
+    if len(order) < 2:
+        return order
+    corners = boxes[order].T.clip(-_FAR, _FAR).astype(np.float64)
     if classes is not None:
         # Each class has a room of its own beside the others.
-        begins, ends = begins + 3 * _FAR * classes, ends + 3 * _FAR * classes
-    winners = [order[:0]]
-    while len(order) and most > 0:
+        corners[::2] += 3 * _FAR * classes[order]
+    test = _pair_test(corners, iou)
+    rest = np.arange(len(order))
+    winners = [rest[:0]]
+    while len(rest) and most > 0:
         # 1. The best boxes, among themselves.
-        block, order = order[:_BLOCK], order[_BLOCK:]
-        better, worse = _neighbours(begins[block], ends[block])
+        block = rest
+        while (pairs := _neighbours(corners[0, block], corners[2, block])) is None:
+            block = block[: len(block) // 2]
+        (better, worse), rest = pairs, rest[len(block) :]
         hits = test(block[better], block[worse])
         block = block[_survivors(len(block), better[hits], worse[hits])][:most]
         winners.append(block)
         most -= len(block)
         # 2. The others, against these.
-        if len(order) and most > 0:
-            order = order[~test(block[:, None], order).any(0)]
-    return np.concatenate(winners)
+        if len(rest) and most > 0:
+            rest = rest[~test(block[:, None], rest).any(0)]
+    return order[np.concatenate(winners)]
 
 
-def _neighbours(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of intervals that overlap, the smaller number first: a sweep from left to right."""
+def _neighbours(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the pairs of intervals that overlap, the smaller number first, by a sweep; None if too many."""
     order = np.argsort(begins)
     starts = begins[order]
     counts = np.maximum(np.searchsorted(starts, ends[order]) - np.arange(1, len(order) + 1), 0)
+    if counts.sum() > _MOST_PAIRS:
+        return None
     first = np.repeat(np.arange(len(order)), counts)
     # One after another behind the first of a pair.
     second = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts) + first + 1
