@@ -154,6 +154,8 @@ class LaunchedPipeline(Closable):
                 raise InputError(f"gst: no picture within {OPENING_S:g} s")
             answer, *_ = self._pipeline.get_state(round(STEP_S * self._gst.SECOND))
         if answer == answers.FAILURE:
+            # Its reason may come later, from another thread.
+            self.read_bus(wait_s=1.0)
             self.check()
             raise InputError("gst: the pipeline cannot be started")
         # Only what makes its pictures itself has one before it plays.
@@ -174,17 +176,18 @@ class LaunchedPipeline(Closable):
         if self.error:
             raise InputError(self.error)
 
-    def read_bus(self) -> None:
+    def read_bus(self, wait_s: float = 0.0) -> None:
         """Take all messages off its bus, where they would pile up."""
-        kinds = self._gst.MessageType
-        while (message := self._bus.pop_filtered(kinds.ERROR | kinds.ELEMENT | kinds.EOS)) is not None:
+        kinds, nanoseconds = self._gst.MessageType, round(wait_s * self._gst.SECOND)
+        wanted = kinds.ERROR | kinds.ELEMENT | kinds.EOS
+        while not self.error and (message := self._bus.timed_pop_filtered(nanoseconds, wanted)) is not None:
             if message.type == kinds.EOS:
                 self.ended = True
             elif message.type == kinds.ELEMENT:
                 structure = message.get_structure()
                 if structure is not None and structure.get_name() == "missing-plugin":
                     self._missing_plugin = structure.get_string("name")
-            elif not self.error:
+            else:
                 # Later ones follow from the first.
                 error, details = message.parse_error()
                 self.error = explain(message.src.get_name(), error.message, details or "", self._missing_plugin)
@@ -216,7 +219,7 @@ def explain(element: str, message: str, details: str, missing_plugin: str = "") 
     missing_plugin : str
         Missing plugin that was reported before, such as ``"H.264 decoder"``.
     """
-    if missing_plugin:
+    if missing_plugin and "plug-in" in message:
         return (
             f"gst: {element}: there is no {missing_plugin}; apt-get install gstreamer1.0-libav gstreamer1.0-plugins-bad"
         )
