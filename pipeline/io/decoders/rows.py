@@ -111,7 +111,9 @@ def recognise_rows(interface: ModelInterface) -> Guess | None:
     if is_packed(spec):
         return Guess(f"its output {spec.name!r} has an open number of rows, as boxes have", {}, preparation)
     if len(spec.shape) in (2, 3) and spec.shape[-1] == len(COLUMNS):
-        return Guess(f"its output {list(spec.shape)} has the six columns of boxes", {}, preparation)
+        # One row may be the scores of six classes.
+        certain = len(spec.shape) == 3 or spec.shape[0] > 1
+        return Guess(f"its output {list(spec.shape)} has the six columns of boxes", {}, preparation, certain)
     return None
 
 

@@ -72,8 +72,10 @@ def recognise(interface: ModelInterface) -> Guess | None:
     if strides is None or fields <= _FIELDS:
         return None
     reason = f"its output {list(interface.outputs[0].shape)} has a row for {describe_cells(interface, strides)}"
-    # Without labels, 84 are rather the 80 classes of COCO beside a box without an objectness.
-    certain = fields == _FIELDS + len(interface.labels) if interface.labels else fields != _FIELDS + 79
+    # Without labels, 84 are rather the 80 classes of COCO beside a box without an objectness, and a fourth level is
+    # rather NanoDet's.
+    usual = fields != _FIELDS + 79 and strides == YoloxParameters().strides
+    certain = fields == _FIELDS + len(interface.labels) if interface.labels else usual
     return Guess(reason, {"strides": list(strides)}, PREPARATION, certain)
 
 
