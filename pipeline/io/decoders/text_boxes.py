@@ -125,7 +125,10 @@ def _recognise(interface: ModelInterface) -> Guess | None:
     # Sizes of DB's networks are multiples of 32.
     if any(extent % 32 for extent in interface.size):
         return None
-    return Guess(f"its only output {list(output.shape)} has a score for each pixel", {}, PREPARATION, certain=False)
+    certain = output.name.startswith("sigmoid_")
+    name = f", with the name {output.name!r} of PaddlePaddle's exporter" if certain else ""
+    reason = f"its only output {list(output.shape)} has a score for each pixel{name}"
+    return Guess(reason, {}, PREPARATION, certain)
 
 
 FAMILIES = (DecoderFamily("text-boxes", "obb", Parameters, _make, _recognise),)

@@ -37,8 +37,8 @@ class _Canvas:
     """Picture to draw on, with a pen and a font that suit its size."""
 
     def __init__(self, picture: np.ndarray) -> None:
-        # A thirtieth of the height can be read when the video fills a screen; below 10 pixels nothing can.
-        self.size = max(10, len(picture) // 30)
+        # A thirtieth of the shorter side can be read when the video fills a screen; below 10 pixels nothing can.
+        self.size = max(10, min(picture.shape[:2]) // 30)
         self.width = max(1, self.size // 8)
         self._font = _font(self.size)
         self.image = require("PIL.Image", "images", "drawing onto pictures").fromarray(picture)
@@ -47,6 +47,9 @@ class _Canvas:
 
     def text(self, corner: tuple[float, float], text: str, colour: str) -> None:
         """Write on black, since the picture below may have any colour."""
+        # At the right edge it begins further left, so that its end can be read.
+        beyond = self.pen.textbbox(corner, text, font=self._font)[2] - self.image.width
+        corner = max(0.0, corner[0] - max(0.0, beyond)), corner[1]
         self.pen.rectangle(self.pen.textbbox(corner, text, font=self._font), fill="black")
         self.pen.text(corner, text, font=self._font, fill=colour)
 

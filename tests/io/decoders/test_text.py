@@ -119,3 +119,11 @@ def test_rectangles_are_the_smallest_of_all(seed: int) -> None:
             for angle in angles
         ]
         assert abs(size.prod() - min(spans)) < 1e-9
+
+
+def test_a_map_with_paddle_s_name_is_text() -> None:
+    paddle, other = (ModelInterface((64, 32), [TensorSpec(name, (1, 1, 32, 64))]) for name in ("sigmoid_0.tmp_0", "y"))
+    card = complete_card(ModelCard(), paddle)
+    assert (card.decoder, card.task) == ("text-boxes", "obb")
+    assert "'sigmoid_0.tmp_0' of PaddlePaddle's exporter" in card.origins["decoder"]
+    assert complete_card(ModelCard(), other).decoder == ""

@@ -191,3 +191,12 @@ def test_a_line_of_json_has_the_result_and_no_large_outputs(
     assert line.keys() & {"result", "outputs"} == names
     with pytest.raises(InputError, match="must be 'all'"):
         registry.open_sink(f"{tmp_path / 'b.jsonl'}?outputs=some", ())
+
+
+def test_a_label_at_the_right_edge_can_be_read() -> None:
+    pytest.importorskip("PIL")
+    box, one = np.array([[90, 40, 99, 60]], np.float32), np.ones(1, np.float32)
+    canvas = draw(np.full((100, 100, 3), 90, np.uint8), Detections(box, one, np.zeros(1, np.int64), ["elephant"]))
+    # It begins left of its box, and ends inside of the picture.
+    assert (canvas[25:39, 60] != 90).any()
+    assert (canvas[25:39, 20] == 90).all()
