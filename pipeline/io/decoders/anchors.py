@@ -57,18 +57,9 @@ class AnchorParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
 def lay_anchors(
     size: tuple[int, int], strides: Sequence[int], shapes: Sequence[Any], *, exact: bool = False
 ) -> np.ndarray:
-    """Lay anchors over the cells of all levels.
+    """Lay anchors of `shapes` [K, 2], width and height, over the cells of each level.
 
-    Parameters
-    ----------
-    size : (int, int)
-        Width and height of the input.
-    strides : sequence of int
-        Pixels between the cells of each level.
-    shapes : sequence of arrays [K, 2]
-        Widths and heights of a cell's anchors, for each level.
-    exact : bool
-        True if cells are one stride apart; else they divide the input evenly.
+    Cells are one stride apart if `exact`; else they divide the input evenly.
     """
     levels = []
     for (rows, columns), stride, shape in zip(grid_sizes(size, strides), strides, shapes, strict=True):
@@ -80,18 +71,8 @@ def lay_anchors(
 
 
 def correct_anchors(values: np.ndarray, anchors: np.ndarray, parameters: AnchorParameters) -> np.ndarray:
-    """Return boxes and points as pairs of x and y, fractions [N, 2 + K, 2].
-
-    Parameters
-    ----------
-    values : array
-        [N, 4 + 2 K]: a centre, a size, and points.
-    anchors : array
-        [N, 4].
-    parameters : AnchorParameters
-    """
-    pairs = values.reshape(len(values), values.shape[1] // 2, 2)
-    pairs = pairs[..., ::-1] if parameters.order == "yxhw" else pairs
+    """Return corners and points [N, 2 + K, 2] of values [N, 4 + 2 K]: a centre, a size, and points."""
+    pairs = _pairs(values, parameters)
     centre, size = anchors[:, None, :2], anchors[:, None, 2:]
     shift, growth = parameters.variances
     places = pairs * shift * size + centre
@@ -101,21 +82,24 @@ def correct_anchors(values: np.ndarray, anchors: np.ndarray, parameters: AnchorP
     return np.concatenate([places[:, :1] - half, places[:, :1] + half, places[:, 2:]], 1)
 
 
-def merge_boxes(fractions: np.ndarray, scores: np.ndarray, parameters: BoxParameters) -> tuple[np.ndarray, np.ndarray]:
+def merge_boxes(pairs: np.ndarray, scores: np.ndarray, parameters: BoxParameters) -> tuple[np.ndarray, np.ndarray]:
     """Return the means of boxes that overlap the best, weighted by score, and the best scores.
 
     By "BlazeFace: Sub-millisecond Neural Face Detection on Mobile GPUs", arXiv 1907.05047, where boxes of a video jump
     less than the best ones do.
     """
-    overlap = box_overlap(fractions[:, :2].reshape(-1, 4), parameters.iou)
+    # A network whose numbers overflow says nothing about a position.
+    finite = np.isfinite(pairs).all((1, 2))
+    pairs, scores = pairs[finite], scores[finite]
+    overlap = box_overlap(_boxes(pairs), parameters.iou)
     order = np.argsort(-scores, kind="stable")
-    means: list[np.ndarray] = [fractions[:0]]
+    means: list[np.ndarray] = [pairs[:0]]
     best: list[float] = []
     while len(order) and len(best) < parameters.most:
         group = overlap(order[:1], order)[0]
         # A box without an area overlaps nothing, not even itself.
         group[0] = True
-        means.append(np.average(fractions[order[group]], 0, scores[order[group]])[None])
+        means.append(np.average(pairs[order[group]], 0, scores[order[group]])[None].astype(np.float32))
         best.append(scores[order[0]])
         order = order[~group]
     return np.concatenate(means), np.array(best, np.float32)
@@ -124,16 +108,7 @@ def merge_boxes(fractions: np.ndarray, scores: np.ndarray, parameters: BoxParame
 def find_outputs(
     interface: ModelInterface, count: int, widths: Mapping[str, int | None]
 ) -> dict[str, TensorSpec] | None:
-    """Return outputs by role, or None.
-
-    Parameters
-    ----------
-    interface : ModelInterface
-    count : int
-        Anchors.
-    widths : mapping of str to int or None
-        Last extent of each role; None, for any, comes last.
-    """
+    """Return outputs [1, count, width] by role, or None; a width of None, for any, comes last."""
     specs = [spec for spec in interface.outputs if tuple(spec.shape[:-1]) == (1, count)]
     roles = {}
     for role, width in widths.items():
@@ -180,27 +155,10 @@ def anchor_family(  # noqa: PLR0913 - all but the first three by keyword
         if roles is None:
             shapes = ", ".join(f"[1, {len(anchors)}, {width or 'classes'}]" for width in widths.values())
             raise mismatch(name, f"{shapes}, since there are {len(anchors)} anchors", interface)
-        size = np.array(interface.size, np.float32)
 
         def decode(outputs: Mapping[str, np.ndarray]) -> Result:
             arrays = {role: outputs[spec.name][0] for role, spec in roles.items()}
-            # 1. Anchors with something in them.
-            cells, classes, scores = _best_scores(arrays["scores"], parameters)
-            # 2. Their boxes and points.
-            values = np.hstack([arrays[role][cells] for role in ("boxes", "points") if role in arrays])
-            if _is_decoded(arrays["boxes"], parameters):
-                pairs = values.reshape(len(values), values.shape[1] // 2, 2)
-            else:
-                pairs = correct_anchors(values, anchors[cells], parameters)
-            # 3. One for each thing.
-            if merge:
-                pairs, scores = merge_boxes(pairs, scores, parameters)
-                classes = np.zeros(len(scores), np.int64)
-                result = Detections(_boxes(pairs * size), scores, classes, interface.labels)
-            else:
-                result, winners = best_boxes(_boxes(pairs * size), scores, classes, parameters, interface)
-                pairs = pairs[winners]
-            return replace(result, points=as_points(pairs[:, 2:] * size)) if pairs.shape[1] > 2 else result
+            return read_anchors(arrays, anchors, parameters, interface, merge=merge)
 
         return decode
 
@@ -218,20 +176,46 @@ def anchor_family(  # noqa: PLR0913 - all but the first three by keyword
     return DecoderFamily(name, "detect", type(variants[0]), make, recognise)
 
 
-def as_points(places: np.ndarray) -> np.ndarray:
-    """Return points [N, K, 3] of places [N, K, 2], which have no scores of their own."""
-    return np.concatenate([places, np.ones_like(places[..., :1])], -1).astype(np.float32)
-
-
-def _is_decoded(boxes: np.ndarray, parameters: AnchorParameters) -> bool:
-    if parameters.decoded is not None:
-        return parameters.decoded
-    # Corners are in order for all anchors; corrections are so only by chance.
-    return bool((boxes[:, 2:4] >= boxes[:, :2]).all())
+def read_anchors(
+    arrays: Mapping[str, np.ndarray],
+    anchors: np.ndarray,
+    parameters: AnchorParameters,
+    interface: ModelInterface,
+    *,
+    merge: bool = False,
+) -> Detections:
+    """Return the detections of ``boxes``, ``scores`` and ``points``, one row for each anchor."""
+    # 1. Anchors with something in them.
+    cells, classes, scores = _best_scores(arrays["scores"], parameters)
+    # 2. Their corners and points.
+    values = np.hstack([arrays[role][cells] for role in ("boxes", "points") if role in arrays])
+    decoded = parameters.decoded
+    if decoded is None:
+        # Corners are in order for all anchors; corrections are so only by chance.
+        decoded = bool((arrays["boxes"][:, 2:4] >= arrays["boxes"][:, :2]).all())
+    pairs = _pairs(values, parameters) if decoded else correct_anchors(values, anchors[cells], parameters)
+    pairs *= np.array(interface.size, np.float32)
+    # 3. One for each thing.
+    if merge:
+        pairs, scores = merge_boxes(pairs, scores, parameters)
+        result = Detections(_boxes(pairs), scores, np.zeros(len(scores), np.int64), interface.labels)
+    else:
+        result, winners = best_boxes(_boxes(pairs), scores, classes, parameters, interface)
+        pairs = pairs[winners]
+    points = pairs[:, 2:]
+    # Points have no scores of their own.
+    points = np.concatenate([points, np.ones_like(points[..., :1])], -1)
+    return replace(result, points=points) if points.shape[1] else result
 
 
 def _boxes(pairs: np.ndarray) -> np.ndarray:
     return pairs[:, :2].reshape(-1, 4)
+
+
+def _pairs(values: np.ndarray, parameters: AnchorParameters) -> np.ndarray:
+    """Return values [N, 2 K] as pairs of x and y."""
+    pairs = values.reshape(len(values), values.shape[1] // 2, 2).astype(np.float32)
+    return pairs[..., ::-1] if parameters.order == "yxhw" else pairs
 
 
 def _best_scores(scores: np.ndarray, parameters: AnchorParameters) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

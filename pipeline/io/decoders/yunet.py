@@ -1,6 +1,6 @@
 """YuNet: faces and five points for each cell of a grid.
 
-By ShiqiYu/libfacedetection.train: centre and points are offsets in strides, sizes logarithms.
+By ShiqiYu/libfacedetection.train: as corrections of anchors of one stride at the corners of the cells.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.core.model_card import Preparation
-from pipeline.io.decoders.anchors import as_points
+from pipeline.io.decoders.anchors import AnchorParameters, read_anchors
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
-from pipeline.io.decoders.grid import corners, count_cells, grid_cells
-from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes
+from pipeline.io.decoders.grid import count_cells, grid_cells
+from pipeline.io.decoders.suppression import Fraction
 from pipeline.io.results import Result
 
 _PREPARATION = Preparation(
@@ -25,7 +25,7 @@ _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 """Numbers of a cell, by the beginnings of the outputs' names."""
 
 
-class YunetParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
+class YunetParameters(AnchorParameters, frozen=True, forbid_unknown_fields=True):
     """Parameters of YuNet.
 
     Attributes
@@ -34,6 +34,8 @@ class YunetParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
         Pixels between the cells of each level.
     """
 
+    variances: tuple[float, float] = (1.0, 1.0)
+    sigmoid: bool | None = False
     score: Fraction = 0.5
     strides: tuple[int, ...] = (8, 16, 32)
 
@@ -50,24 +52,17 @@ def make(interface: ModelInterface, parameters: YunetParameters) -> Decode:
         texts = ", ".join(f"{name!r} {list(shape)}" for name, shape in wanted.items())
         raise mismatch("yunet", texts, interface)
     cells, strides = grid_cells(interface.size, parameters.strides)
-    positions = cells.T[:, None]
+    anchors = (np.stack([*cells, *np.ones_like(cells)], 1) * strides[:, None]) / np.array(
+        interface.size * 2, np.float32
+    )
     interface = replace(interface, labels=interface.labels or ("face",))
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Result:
         parts = {
             part: np.concatenate([outputs[f"{part}_{stride}"][0] for stride in parameters.strides]) for part in _WIDTHS
         }
-        scores = (parts["cls"] * parts["obj"])[:, 0]
-        numbers = np.flatnonzero(scores > parameters.score)
-        stride = strides[numbers, None]
-        offsets = np.hstack([parts["bbox"][numbers, :2], parts["kps"][numbers]]).reshape(-1, 6, 2)
-        places = (offsets + positions[numbers]) * stride[..., None]
-        with np.errstate(over="ignore"):
-            sizes = np.exp(parts["bbox"][numbers, 2:]) * stride
-        boxes = corners(*places[:, 0].T, *sizes.T)
-        classes = np.zeros(len(numbers), np.int64)
-        result, winners = best_boxes(boxes, scores[numbers], classes, parameters, interface)
-        return replace(result, points=as_points(places[winners, 1:]))
+        arrays = {"boxes": parts["bbox"], "scores": parts["cls"] * parts["obj"], "points": parts["kps"]}
+        return read_anchors(arrays, anchors, parameters, interface)
 
     return decode
 
