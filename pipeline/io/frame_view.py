@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,9 @@ import numpy as np
 from pipeline.errors import PipelineError
 from pipeline.io.sinks.annotation import source_picture
 from pipeline.io.sinks.overlay import draw
+from pipeline.io.sinks.photo import encode_jpeg
 from pipeline.io.source_frame import SourceFrame
-from pipeline.system.optional import is_installed, require
+from pipeline.system.optional import is_installed
 
 if TYPE_CHECKING:
     from pipeline.io.result_reader import ResultReader
@@ -47,8 +47,7 @@ class FrameView:
         self, metadata: Any, inputs: Sequence[np.ndarray], outputs: Mapping[str, np.ndarray]
     ) -> tuple[bytes | None, str] | None:
         """Return a JPEG, None without Pillow, and the result as a line of text."""
-        is_frame = isinstance(metadata, SourceFrame)
-        frame = metadata if is_frame else SourceFrame("", inputs[0], 0, pixels=self._pixels)
+        frame = metadata if isinstance(metadata, SourceFrame) else SourceFrame("", inputs[0], 0, pixels=self._pixels)
         if frame.picture is None:
             # The copy: the memory of the source may have another picture by now.
             frame = replace(frame, inputs=inputs[0])
@@ -61,15 +60,7 @@ class FrameView:
                 return None, text
             pixels, array = source_picture(frame)
             picture = pixels.rgb(array)
-            return _encode(picture if result is None else draw(picture, result)), text
+            return encode_jpeg(picture if result is None else draw(picture, result), QUALITY, LARGEST), text
         except PipelineError as error:
             # What is shown must never harm what runs.
             return None, str(error)
-
-
-def _encode(picture: np.ndarray) -> bytes:
-    image = require("PIL.Image", "images", "drawing onto pictures").fromarray(picture)
-    image.thumbnail((LARGEST, LARGEST))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=QUALITY)
-    return buffer.getvalue()

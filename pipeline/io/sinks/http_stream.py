@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from pipeline.errors import InputError
 from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
+from pipeline.io.sinks.photo import encode_jpeg
 from pipeline.io.source_frame import FrameResult
 from pipeline.io.uri import Uri
 from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
@@ -74,7 +74,8 @@ class _Pictures:
     """Application of WSGI with the newest picture, encoded in the threads of viewers."""
 
     def __init__(self, annotator: Annotator) -> None:
-        self._image, self._annotator = require("PIL.Image", "images", "a stream of JPEG"), annotator
+        require("PIL", "images", "a stream of JPEG")
+        self._annotator = annotator
         self._news, self._encoding = threading.Condition(), threading.Lock()
         self._ended, self._newest = False, None  # type: tuple[bool, FrameResult | None]
         self._encoded: tuple[FrameResult | None, bytes] = (None, b"")
@@ -108,9 +109,7 @@ class _Pictures:
         # Once for all viewers.
         with self._encoding:
             if self._encoded[0] is not result:
-                file = io.BytesIO()
-                self._image.fromarray(self._annotator.rgb(result)).save(file, "JPEG", quality=QUALITY)
-                self._encoded = result, file.getvalue()
+                self._encoded = result, encode_jpeg(self._annotator.rgb(result), QUALITY)
             return self._encoded[1]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+
+import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
@@ -17,6 +20,16 @@ FORMATS = {".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
 
 QUALITY = 90
 """Quality of JPEG and WebP, from 0 to 100: labels have sharp edges, around which less shows."""
+
+
+def encode_jpeg(picture: np.ndarray, quality: int, largest: int | None = None) -> bytes:
+    """Encode uint8 [height, width, 3], with at most `largest` pixels per side."""
+    image = require("PIL.Image", "images", "writing JPEG").fromarray(picture)
+    if largest is not None:
+        image.thumbnail((largest, largest))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
 
 
 class Photos(Sink):

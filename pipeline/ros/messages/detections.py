@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.io.output_forms import BOXES
+from pipeline.errors import InputError
+from pipeline.io.decoders.rows import COLUMNS
 from pipeline.io.results import Classes, Detections
 from pipeline.picture.geometry import Geometry
 from pipeline.ros.messages.types import create_message
@@ -31,7 +32,7 @@ def read_rows(rows: np.ndarray, geometry: Geometry | None) -> Detections:
     InputError
         If there are no 6 numbers in a row.
     """
-    BOXES.check(rows.shape)
+    check_rows(rows.shape)
     table = rows.reshape(-1, 6).astype(np.float64)
     corners = table[:, :4].reshape(-1, 2, 2)
     # The model saw a resized picture; receivers know the camera's own.
@@ -39,6 +40,16 @@ def read_rows(rows: np.ndarray, geometry: Geometry | None) -> Detections:
     # Corners of some detectors come in the other order.
     corners = np.sort(corners, axis=1)
     return Detections(corners.reshape(-1, 4), table[:, 4], table[:, 5].astype(np.int64))
+
+
+def check_rows(shape: Sequence[int], name: str = "") -> None:
+    """Raise `InputError` unless an output has rows of boxes."""
+    if tuple(shape[-1:]) != (len(COLUMNS),):
+        subject = f"the output {name!r}" if name else "the output"
+        raise InputError(
+            f"boxes are rows of {', '.join(COLUMNS)}, such as [1, 100, {len(COLUMNS)}], but {subject} is "
+            f"{list(shape)}; give a model that selects its boxes (non-maximum suppression), or decode: its decoder"
+        )
 
 
 def detection_array(detections: Detections, header: Any, score: float, labels: Sequence[str]) -> Any:

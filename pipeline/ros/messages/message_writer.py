@@ -10,7 +10,6 @@ import numpy as np
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization, numbers
 from pipeline.errors import InputError, near
-from pipeline.io.output_forms import BOXES
 from pipeline.io.results import Classes, Detections, Mask, Result
 from pipeline.picture.geometry import Geometry
 from pipeline.ros.bag_source import IMAGE
@@ -18,6 +17,7 @@ from pipeline.ros.messages import cdr, tensors
 from pipeline.ros.messages.detections import (
     CLASSIFICATION,
     DETECTIONS,
+    check_rows,
     classification,
     detection_array,
     read_rows,
@@ -128,7 +128,7 @@ class MessageWriter:
 
     def _maker(self, publication: Publication, geometry: Geometry | None) -> Message:
         if self._kind == DETECTIONS:
-            BOXES.check(self._spec.shape, self._spec.name)
+            check_rows(self._spec.shape, self._spec.name)
             return lambda array, header: detection_array(
                 read_rows(array, geometry), header, publication.score, publication.labels
             )
