@@ -1,7 +1,8 @@
 """Cost to read a picture, to make it a model's input, and to stream it.
 
 prepare  yuv420p to float32 [1, 3, side, side], normalised: by FFmpeg's scaler and NumPy, as the stage does it, against
-         Pillow and NumPy from RGB that was there already.  `lock_share` is the part of the time in which the
+         Pillow and NumPy from RGB that was there already, and against the stage with other rules of resizing, which
+         models may have been trained with.  `lock_share` is the part of the time in which the
          interpreter is held: by how much less another thread counts than beside one that hashes.
 stream   a lossless video file through one stage that changes nothing and back into a lossless file, against the same
          decoder and encoder alone in a loop.
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from report import Row, median, parser, percentile, report
 
 import pipeline
 from pipeline.core.board.board import Board, Device
-from pipeline.core.model_card import Preparation
+from pipeline.core.model_card import SAMPLING, Preparation
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.io.sinks.video import Video
@@ -50,16 +52,18 @@ def prepare(width: int, height: int, side: int, rounds: int) -> list[Row]:
     random = np.random.default_rng(0)
     yuv = random.integers(0, 256, (height * 3 // 2, width), np.uint8)
     rgb = random.integers(0, 256, (height, width, 3), np.uint8)
-    stage = PreparationStage(
-        Pixels("yuv420p", width, height), TensorSpec("x", (1, 3, side, side)), Preparation("stretch", MEAN, STD)
-    )
+    pixels, spec = Pixels("yuv420p", width, height), TensorSpec("x", (1, 3, side, side))
+    stages = {
+        rule: PreparationStage(pixels, spec, Preparation("stretch", MEAN, STD, sampling=rule)) for rule in SAMPLING
+    }
     mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
 
     def pillow() -> np.ndarray:
         resized = np.asarray(Image.fromarray(rgb).resize((side, side), Image.Resampling.BILINEAR))
         return np.ascontiguousarray(((resized / np.float32(255) - mean) / std).transpose(2, 0, 1)[None])
 
-    ways: dict[str, Callable[[], Any]] = {"stage": lambda: stage(yuv), "pillow": pillow}
+    ways: dict[str, Callable[[], Any]] = {"stage": lambda: stages["average"](yuv), "pillow": pillow}
+    ways |= {f"stage, {rule}": partial(stages[rule], yuv) for rule in SAMPLING if rule != "average"}
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
