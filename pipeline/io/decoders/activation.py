@@ -43,3 +43,9 @@ def activate(values: np.ndarray, activation: str, axis: int) -> np.ndarray:
         exponentials = np.exp(values - values.max(axis, keepdims=True))
         values = exponentials / exponentials.sum(axis, keepdims=True)
     return values
+
+
+def logit(score: float) -> float:
+    """Return the number whose sigmoid is a score, so that thresholds need no sigmoids of others."""
+    with np.errstate(divide="ignore"):
+        return float(np.log(score) - np.log1p(-score))

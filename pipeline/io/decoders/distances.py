@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
-from pipeline.io.decoders.grid import count_cells, grid_cells
+from pipeline.io.decoders.grid import count_cells, grid_cells, mean_distances
 from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes, best_classes
 from pipeline.io.results import Result
 
@@ -92,7 +92,6 @@ def _make(family: str) -> Callable[[ModelInterface, DistanceParameters], Decode]
         cells, strides = grid_cells(interface.size, parameters.strides)
         places = (cells + parameters.offset) * strides
         extent = np.array(interface.size * 2, np.float32)
-        distances = np.arange(parameters.bins, dtype=np.float32)
 
         def decode(outputs: Mapping[str, np.ndarray]) -> Result:
             scores, values = (
@@ -101,9 +100,7 @@ def _make(family: str) -> Callable[[ModelInterface, DistanceParameters], Decode]
             scores = scores[:, : -4 * parameters.bins] if pairs[0] is pairs[1] else scores
             numbers, classes, scores = best_classes(scores.T, parameters.score)
             logits = values[numbers, -4 * parameters.bins :].reshape(-1, 4, parameters.bins)
-            # The mean of a softmax, without an overflow.
-            weights = np.exp(logits - logits.max(-1, keepdims=True))
-            sides = weights @ distances / weights.sum(-1) * strides[numbers, None]
+            sides = mean_distances(logits) * strides[numbers, None]
             places_here = places[:, numbers].T
             boxes = np.hstack([places_here - sides[:, :2], places_here + sides[:, 2:]])
             return best_boxes(boxes.clip(0, extent), scores, classes, parameters, interface)[0]

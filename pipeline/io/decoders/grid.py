@@ -106,3 +106,14 @@ def best_rows(rows: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarra
     seen = rows[numbers]
     cells, classes, scores = best_classes(seen[:, 5:].T * seen[:, 4], threshold)
     return numbers[cells], classes, scores
+
+
+def mean_distances(distributions: np.ndarray) -> np.ndarray:
+    """Return the means of distributions over 0, 1, 2, ..., whose logits are the last axis.
+
+    This is the DFL of "Generalized Focal Loss", arXiv 2006.04388.
+    """
+    # Less the largest, so that no exponential overflows.
+    weights = np.exp(distributions - distributions.max(-1, keepdims=True))
+    means: np.ndarray = weights @ np.arange(weights.shape[-1], dtype=weights.dtype) / weights.sum(-1)
+    return means

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
+from pipeline.io.decoders.activation import activate, logit
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
 from pipeline.io.decoders.grid import (
     ULTRALYTICS,
@@ -74,13 +75,9 @@ def _rows(interface: ModelInterface) -> TensorSpec | None:
 
 
 def _maps(interface: ModelInterface, strides: tuple[int, ...]) -> list[TensorSpec]:
-    """Return a map [1, 3 * fields, rows, columns] or [1, 3, rows, columns, fields] for each level, or none."""
-    by_size: dict[tuple[int, ...], TensorSpec] = {}
-    for output in interface.outputs:
-        if len(output.shape) == 4 and output.shape[1] % _PER_CELL == 0 and output.shape[1] > _PER_CELL * _FIELDS:
-            by_size[output.shape[2:]] = output
-        elif len(output.shape) == 5 and output.shape[1] == _PER_CELL and output.shape[4] > _FIELDS:
-            by_size[output.shape[2:4]] = output
+    """Return the map [1, 3 * fields, rows, columns] of each level, or none."""
+    fits = [output for output in interface.outputs if len(output.shape) == 4 and output.shape[1] % _PER_CELL == 0]
+    by_size = {output.shape[2:]: output for output in fits if output.shape[1] > _PER_CELL * _FIELDS}
     sizes = grid_sizes(interface.size, strides)
     return [by_size[size] for size in sizes] if all(size in by_size for size in sizes) else []
 
@@ -102,14 +99,13 @@ def _map_decoder(maps: list[TensorSpec], interface: ModelInterface, parameters: 
     anchors = np.concatenate(
         [np.repeat(size, position.shape[1], 0) for size, position in zip(sizes, positions, strict=True)]
     )
-    # Sigmoids only of what can be above the threshold.
-    with np.errstate(divide="ignore"):
-        logit = float(np.log(parameters.score) - np.log1p(-parameters.score))
+    threshold = logit(parameters.score)
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Result:
         rows = np.concatenate([_level_rows(outputs[spec.name][0]) for spec in maps])
-        numbers = np.flatnonzero(rows[:, 4] > logit)
-        values = _sigmoid(rows[numbers])
+        # Sigmoids only of what can be above the threshold.
+        numbers = np.flatnonzero(rows[:, 4] > threshold)
+        values = activate(rows[numbers], "sigmoid", 1)
         values[:, :2] = (2 * values[:, :2] - 0.5 + cells[numbers]) * stride[numbers, None]
         values[:, 2:4] = np.square(2 * values[:, 2:4]) * anchors[numbers]
         kept, classes, scores = best_rows(values, parameters.score)
@@ -120,15 +116,8 @@ def _map_decoder(maps: list[TensorSpec], interface: ModelInterface, parameters: 
 
 def _level_rows(level: np.ndarray) -> np.ndarray:
     """Return a map as rows, by anchor and cell."""
-    if level.ndim == 3:
-        level = level.reshape(_PER_CELL, -1, *level.shape[1:]).transpose(0, 2, 3, 1)
-    return level.reshape(-1, level.shape[-1])
-
-
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    # Without an overflow, for numbers of any size.
-    result: np.ndarray = 0.5 + 0.5 * np.tanh(0.5 * values)
-    return result
+    fields = len(level) // _PER_CELL
+    return level.reshape(_PER_CELL, fields, -1).swapaxes(1, 2).reshape(-1, fields)
 
 
 def recognise(interface: ModelInterface) -> Guess | None:
@@ -143,7 +132,7 @@ def recognise(interface: ModelInterface) -> Guess | None:
     else:
         strides = Yolov5Parameters().strides
         maps = _maps(interface, strides)
-        fields = maps[0].shape[4] if maps and len(maps[0].shape) == 5 else maps[0].shape[1] // _PER_CELL if maps else 0
+        fields = maps[0].shape[1] // _PER_CELL if maps else 0
         reason = f"its outputs have three times {fields} numbers for {describe_cells(interface, strides)}"
         # Numbers of many maps are multiples of three.
         fits = len(maps) == len(interface.outputs) and fields == expected

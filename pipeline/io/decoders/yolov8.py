@@ -171,11 +171,9 @@ def _further(numbers: int, masks: int) -> dict[str, dict[str, Any]]:
 def _recognise_maps(interface: ModelInterface) -> dict[str, Guess]:
     parameters = Yolov8Parameters()
     levels = find_levels(interface, parameters)
-    if not levels or len({(level.bins, len(level.maps)) for level in levels}) > 1:
+    if not levels or len({(level.bins, level.classes, len(level.maps)) for level in levels}) > 1:
         return {}
-    numbers, pairs = levels[0].channels, len(levels[0].maps) == 2
-    classes = numbers[1] if pairs else numbers[0] - BOX * levels[0].bins
-    labels = len(interface.labels)
+    classes, pairs, labels = levels[0].classes, len(levels[0].maps) == 2, len(interface.labels)
     # Without labels, nothing but the published models' 80 classes tells them from others.
     plausible = classes == labels if labels else pairs or classes == _COCO
     if len(interface.outputs) not in (len(levels), 2 * len(levels), 3 * len(levels)) or not plausible:

@@ -3,7 +3,7 @@
 They are three.  *Columns*: x, y, width, height, scores and a task's further numbers for each cell
 (pixels; fractions in TFLite).  *Rows*, of end-to-end models: corners, score, class and further numbers of the best
 boxes.  *Maps*, of models that were cut earlier: for each level, distances of the box's sides from the cell in strides,
-or the distributions of these (DFL, "Generalized Focal Loss", arXiv 2006.04388), and the classes' logits.
+or the distributions of these, and the classes' logits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.io.decoders.activation import activate, logit
 from pipeline.io.decoders.base import ModelInterface, mismatch
 from pipeline.io.decoders.grid import (
     GridParameters,
@@ -25,6 +26,7 @@ from pipeline.io.decoders.grid import (
     grid_sizes,
     in_pixels,
     match_strides,
+    mean_distances,
 )
 from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes, best_classes
 from pipeline.io.results import Detections
@@ -37,6 +39,9 @@ ROW = 6
 
 BINS = 16
 """Values of a distribution, in all published models."""
+
+_SLACK = 0.01
+"""Distance of quantised scores from 0, which their scale may miss."""
 
 
 class Yolov8Parameters(GridParameters, frozen=True, forbid_unknown_fields=True):
@@ -161,26 +166,13 @@ def _scaled(boxes: np.ndarray, scale: tuple[int, int]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Level:
-    """Maps of one stride.
-
-    Attributes
-    ----------
-    stride : int
-    size : (int, int)
-        Rows and columns.
-    maps : tuple of TensorSpec
-        The box's and the scores', or one map of both.
-    bins : int
-        Numbers for each side of a box.
-    channels : tuple of int
-        Numbers of each map.
-    """
+    """Maps of one stride: the box's and the scores', or one of both; `bins` numbers are for each side of a box."""
 
     stride: int
     size: tuple[int, int]
     maps: tuple[TensorSpec, ...]
     bins: int
-    channels: tuple[int, ...]
+    classes: int
 
     def planes(self, outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return the box's numbers and the classes' scores, [numbers, cells] each."""
@@ -204,43 +196,33 @@ def find_levels(interface: ModelInterface, parameters: Yolov8Parameters) -> list
             return []
         # The box's map first; behind the classes' there may be one of the sums of their scores.
         sides, *rest = sorted(maps, key=lambda spec: maps[spec] not in (BOX, BOX * BINS))
-        classes = 0 if rest else len(interface.labels) or maps[sides] - BOX * BINS
-        bins = parameters.bins or (maps[sides] - classes) // BOX
-        if bins < 1 or (maps[sides] != BOX * bins if rest else maps[sides] <= BOX * bins):
+        classes = maps[rest[0]] if rest else len(interface.labels) or maps[sides] - BOX * BINS
+        numbers = maps[sides] if rest else maps[sides] - classes
+        bins = parameters.bins or numbers // BOX
+        classes = classes if rest else maps[sides] - BOX * bins
+        if bins < 1 or classes < 1 or (rest and numbers != BOX * bins):
             return []
-        parts = (sides, *rest[:1])
-        levels.append(Level(stride, size, parts, bins, tuple(maps[part] for part in parts)))
+        levels.append(Level(stride, size, (sides, *rest[:1]), bins, classes))
     return levels
 
 
 def _map_reader(levels: list[Level], interface: ModelInterface, parameters: Yolov8Parameters) -> Reader:
     cells = [grid_cells(interface.size, (level.stride,))[0] + np.float32(0.5) for level in levels]
-    with np.errstate(divide="ignore"):
-        logit = float(np.log(parameters.score) - np.log1p(-parameters.score))
 
     def read(outputs: Mapping[str, np.ndarray]) -> Candidates:
         planes = [level.planes(outputs) for level in levels]
         # Some exporters leave the sigmoid in the model. The last level is the smallest.
-        logits = bool((planes[-1][1] < 0).any())
+        logits = bool((planes[-1][1] < -_SLACK).any())
         parts = []
         for level, centres, (sides, scores) in zip(levels, cells, planes, strict=True):
-            numbers, classes, best = best_classes(scores, logit if logits else parameters.score)
-            distances = _distances(sides[:, numbers], level.bins)
+            numbers, classes, best = best_classes(scores, logit(parameters.score) if logits else parameters.score)
+            distances = sides[:, numbers]
+            if level.bins > 1:
+                distances = mean_distances(distances.reshape(BOX, level.bins, -1).swapaxes(1, 2))
             centre = centres[:, numbers]
             boxes = np.concatenate([centre - distances[:2], centre + distances[2:]]).T * np.float32(level.stride)
-            parts.append((boxes, 0.5 + 0.5 * np.tanh(0.5 * best) if logits else best, classes))
+            parts.append((boxes, activate(best, "sigmoid" if logits else "none", 0), classes))
         boxes, best, classes = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Candidates(boxes, best, classes, np.empty((len(best), 0), np.float32), _scale(interface, pixels=True))
 
     return read
-
-
-def _distances(sides: np.ndarray, bins: int) -> np.ndarray:
-    """Return distances to left, top, right and bottom in strides, [4, N]."""
-    if bins == 1:
-        return sides
-    distributions = sides.reshape(BOX, bins, -1)
-    # Less the largest, so that no exponential overflows.
-    weights = np.exp(distributions - distributions.max(1, keepdims=True))
-    means: np.ndarray = np.einsum("sbn,b->sn", weights, np.arange(bins, dtype=weights.dtype)) / weights.sum(1)
-    return means

@@ -35,9 +35,10 @@ _FIELDS = 5
 
 
 class YoloxParameters(GridParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of YOLOX."""
+    """Parameters of YOLOX: as in its demonstrations, boxes of all classes suppress one another."""
 
     score: Fraction = 0.3
+    agnostic: bool = True
 
 
 def make(interface: ModelInterface, parameters: YoloxParameters) -> Decode:

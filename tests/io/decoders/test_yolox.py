@@ -70,10 +70,10 @@ def test_a_higher_threshold_of_suppression_leaves_both() -> None:
     assert len(decode(encode(BOXES), iou=0.95)) == 3
 
 
-def test_classes_suppress_one_another_if_asked() -> None:
+def test_classes_suppress_one_another_unless_told() -> None:
     boxes = [BOXES[0], BOXES[1], (*BOXES[2][:5], 0.9, 0.0)]
-    assert decode(encode(boxes)).names == ["dog", "cat", "cat"]
-    assert decode(encode(boxes), agnostic=True).names == ["dog", "cat"]
+    assert decode(encode(boxes)).names == ["dog", "cat"]
+    assert decode(encode(boxes), agnostic=False).names == ["dog", "cat", "cat"]
 
 
 def test_at_most_so_many() -> None:
