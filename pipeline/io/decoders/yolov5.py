@@ -117,7 +117,8 @@ def _map_decoder(maps: list[TensorSpec], interface: ModelInterface, parameters: 
 def _level_rows(level: np.ndarray) -> np.ndarray:
     """Return a map as rows, by anchor and cell."""
     fields = len(level) // _PER_CELL
-    return level.reshape(_PER_CELL, fields, -1).swapaxes(1, 2).reshape(-1, fields)
+    rows: np.ndarray = level.reshape(_PER_CELL, fields, -1).swapaxes(1, 2).reshape(-1, fields)
+    return rows
 
 
 def recognise(interface: ModelInterface) -> Guess | None:
