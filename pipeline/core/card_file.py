@@ -65,7 +65,7 @@ def read_text(path: Path, noun: str) -> str:
             raise InputError(f"the {noun} {str(path)!r} are more than {LARGEST >> 20} MiB, and hardly {noun}")
         return data.decode()
     except OSError as error:
-        raise InputError(f"cannot read the {noun} {str(path)!r}: {error.strerror or error}") from None
+        raise InputError(f"no {noun} in {str(path)!r}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise InputError(f"the {noun} {str(path)!r} is no text in UTF-8") from None
 

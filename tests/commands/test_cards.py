@@ -146,9 +146,9 @@ def test_a_bundle_of_an_earlier_version_has_none(command: Run, model: Path, tmp_
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--labels", "missing.txt"], "cannot read the labels 'missing.txt'"),
+        (["--labels", "missing.txt"], "no labels in 'missing.txt'"),
         (["--labels", "{two}"], "labels"),
-        (["--card", "missing.toml"], "cannot read the card 'missing.toml'"),
+        (["--card", "missing.toml"], "no card in 'missing.toml'"),
         (["--card", "{two}"], "is no TOML"),
         (["--decode", "yolo"], "there is no decoder 'yolo'"),
         (["--decode", "classes:topp=3"], "has no parameter 'topp'"),

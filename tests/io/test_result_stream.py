@@ -136,7 +136,7 @@ def test_an_error_of_a_sink_ends_the_loop(detector_bundle: Any) -> None:
         (("missing.bundle", "a.jpg"), {}, "'missing.bundle' does not exist"),
         ((None, "missing.jpg"), {}, "no source at 'missing.jpg'"),
         ((None, Scenes(1)), {"sinks": ["out.gif"]}, "cannot write 'out.gif'"),
-        ((None, Scenes(1)), {"card": "missing.toml"}, "cannot read the card 'missing.toml'"),
+        ((None, Scenes(1)), {"card": "missing.toml"}, "no card in 'missing.toml'"),
         ((None, Scenes(1)), {"card": pipeline.ModelCard(decoder="yolo")}, "there is no decoder 'yolo'; did you mean"),
         ((None, Scenes(1)), {"admission": "newest"}, "must be one of 'block'"),
     ],

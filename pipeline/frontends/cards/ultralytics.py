@@ -43,3 +43,14 @@ def find(metadata: Metadata, path: Path | None, inputs: Inputs) -> ModelCard | N
     if not isinstance(points, list | tuple) or [type(number) for number in points] != [int, int]:
         raise InputError(f"{ORIGIN}: kpt_shape is {points!r}, not two whole numbers")
     return ModelCard.of(ORIGIN, decoder="yolov8-pose", parameters={"points": list(points)}).merge(card)
+
+
+def exported_size(metadata: Metadata) -> dict[str, int]:
+    """Return height and width of an export whose pictures may have any size; empty without them."""
+    try:
+        size = parse_value(metadata.get("imgsz", "[]"), ORIGIN)
+    except InputError:
+        return {}
+    if not isinstance(size, list) or [type(extent) for extent in size] != [int, int] or min(size) < 1:
+        return {}
+    return dict(zip(("height", "width"), size, strict=True))

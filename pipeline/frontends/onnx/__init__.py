@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.core.packed_model import ONNX_RUNTIME
 from pipeline.core.shapes import Shapes, is_open
 from pipeline.errors import MissingExtra, ModelError, reason
+from pipeline.frontends.cards.ultralytics import exported_size
 from pipeline.frontends.frame_dtypes import check_dtype
 from pipeline.frontends.input_shapes import resolve
 from pipeline.model.imported_model import ImportedModel
@@ -101,8 +102,7 @@ def _convert(
         fixed = not is_open(shapes)
         fallback = fallback and fixed and ONNX_RUNTIME.is_installed
         imported_model = quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback))
-    properties = {entry.key: entry.value for entry in model.metadata_props}
-    return replace(imported_model, notes=(*notes, *imported_model.notes), metadata=properties)
+    return replace(imported_model, notes=(*notes, *imported_model.notes), metadata=_properties(model))
 
 
 def _parse(
@@ -154,7 +154,11 @@ def _fix_shapes(path: Path, model: Any, shapes: Shapes) -> tuple[str, ...]:
     """Write the inputs' shapes into the model; return the assumptions."""
     tensors = [value for value in model_inputs(model) if value.type.WhichOneof("value") == "tensor_type"]
     inputs = {value.name: value.type.tensor_type for value in tensors}
-    input_shapes = resolve(repr(str(path)), {name: _pattern(tensor) for name, tensor in inputs.items()}, shapes)
+    patterns = {name: _pattern(tensor) for name, tensor in inputs.items()}
+    names = {extent for pattern in patterns.values() for extent in pattern or ()}
+    # Nobody states extents: the exporter may have, of the pictures that it traced the model with.
+    size = exported_size(_properties(model)) if not shapes and {"height", "width"} <= names else {}
+    input_shapes = resolve(repr(str(path)), patterns, shapes or size)
     for name, shape in input_shapes.shapes.items():
         inputs[name].shape.Clear()
         # Of a number, even for no dimension at all.
@@ -165,7 +169,13 @@ def _fix_shapes(path: Path, model: Any, shapes: Shapes) -> tuple[str, ...]:
                 dimension.dim_param = extent
             else:
                 dimension.dim_value = extent
-    return input_shapes.notes
+    options = " ".join(f"--shape {name}={extent}" for name, extent in size.items())
+    note = f"{str(path)!r} leaves the size of pictures open, which becomes that of its export; others are given by "
+    return (note + options, *input_shapes.notes) if size else input_shapes.notes
+
+
+def _properties(model: Any) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def _pattern(tensor: Any) -> list[int | str | None] | None:

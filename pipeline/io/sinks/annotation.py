@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.core.card_file import read_labels
 from pipeline.core.model_card import ModelCard
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import ModelInterface
@@ -18,7 +18,6 @@ from pipeline.io.sinks.base import SinkOptions
 from pipeline.io.sinks.overlay import draw
 from pipeline.io.source_frame import FrameResult, SourceFrame
 from pipeline.picture.pixels import Pixels
-from pipeline.system.files import check_regular
 
 OPTIONS = ("labels", "least", "show")
 """Options of a sink about what is drawn."""
@@ -161,18 +160,8 @@ def make_annotator(options: Mapping[str, str], sink_options: SinkOptions) -> Ann
     least = _parse_score(options["least"]) if "least" in options else None
     # A row below is hardly a thing; decoders have a score of their own.
     least = 0.5 if least is None and show == "boxes" and not sink_options.decoded else least
-    return Annotator(show, _read_labels(options.get("labels")), least, sink_options)
-
-
-def _read_labels(path: str | None) -> list[str] | None:
-    if path is None:
-        return None
-    try:
-        check_regular(Path(path))
-        # An editor may have left blank lines at the end.
-        return Path(path).read_text(encoding="utf-8").rstrip().splitlines()
-    except (OSError, ValueError) as error:
-        raise InputError(f"no labels, one per line, in {path!r}: {error}") from None
+    labels = list(read_labels(options["labels"])) if "labels" in options else None
+    return Annotator(show, labels, least, sink_options)
 
 
 def _parse_score(text: str) -> float:

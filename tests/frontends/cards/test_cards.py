@@ -10,7 +10,7 @@ import pytest
 import pipeline
 from pipeline.core.card_file import CARD_KEY
 from pipeline.core.model_card import ModelCard, Preparation
-from pipeline.errors import InputError
+from pipeline.errors import InputError, ModelError
 from tests.support import cards
 
 pytest.importorskip("onnx")
@@ -60,6 +60,25 @@ def test_key_points_of_ultralytics(tmp_path: Path) -> None:
     card = card_of(cards.onnx_model(tmp_path / "m.onnx", pose))
     assert (card.task, card.decoder, card.parameters) == ("pose", "yolov8-pose", {"points": [18, 2]})
     assert "not two whole numbers" in note_of(cards.onnx_model(tmp_path / "n.onnx", {**pose, "kpt_shape": "[18]"}))
+
+
+def test_an_open_size_becomes_that_of_the_export(tmp_path: Path) -> None:
+    import onnx
+
+    model = onnx.load(cards.onnx_model(tmp_path / "m.onnx", {**YOLO, "imgsz": "[16, 24]"}))
+    for dimension, name in zip(
+        model.graph.input[0].type.tensor_type.shape.dim, ("batch", "", "height", "width"), strict=True
+    ):
+        if name:
+            dimension.dim_param = name
+    graph = pipeline.read(model)
+    assert graph.inputs[0].shape == (1, 3, 16, 24)
+    assert "others are given by --shape height=16 --shape width=24" in graph.notes[0]
+    assert pipeline.read(model, {"height": 8, "width": 8}).inputs[0].shape == (1, 3, 8, 8)
+    for text in ("[0, 24]", "640", "[16", "[True, 1]"):
+        onnx.helper.set_model_props(model, {**YOLO, "imgsz": text})
+        with pytest.raises(ModelError, match="--shape height=224"):
+            pipeline.read(model)
 
 
 def test_a_model_in_memory_has_its_properties(tmp_path: Path) -> None:
