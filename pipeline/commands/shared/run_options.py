@@ -85,8 +85,9 @@ def _source_arguments(parser: argparse.ArgumentParser) -> None:
         "--source",
         metavar="SOURCE",
         action=values.Once,
-        help="camera:/dev/video0 (?size=640x480&encoding=mjpeg), rtsp://..., a video file, bag:PATH (?topic=TOPIC) of "
-        "ROS 2, pattern:640x480@30, watch:FOLDER for files that others put there, or what --input takes",
+        help="camera:/dev/video0 (?size=640x480&encoding=mjpeg), rtsp://..., gst:PIPELINE of GStreamer, exec:COMMAND "
+        "that writes pictures (?size=640x480&format=yuv420p), a video file, bag:PATH (?topic=TOPIC) of ROS 2, "
+        "pattern:640x480@30, watch:FOLDER for files that others put there, or what --input takes",
     )
     source_group.add_argument(
         "--input",
@@ -124,9 +125,10 @@ def _sink_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="one .npz with all outputs stacked, a folder for one .npz per frame, FILE.jsonl, - for JSON lines on "
-        "standard output, bag:PATH (?storage=sqlite3), or a video file: the pictures that the model makes, or the "
-        "source's with what was found, by ?show=label or ?show=boxes (&labels=FILE); ?codec=ffv1 loses nothing; may be "
-        "repeated; without it nothing is saved; whatever ends the stream, what was recorded until then is kept",
+        "standard output, bag:PATH (?storage=sqlite3), mjpeg:PORT for browsers, gst:PIPELINE, or a video file: the "
+        "pictures that the model makes, or the source's with what was found, by ?show=label or ?show=boxes "
+        "(&labels=FILE); ?codec=ffv1 loses nothing; may be repeated; without it nothing is "
+        "saved; whatever ends the stream, what was recorded until then is kept",
     )
 
 

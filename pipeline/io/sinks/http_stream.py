@@ -24,7 +24,7 @@ REPEAT_S = 1.0
 
 # Not all browsers show a stream that is no part of a page.
 PAGE = b"""<!doctype html><meta charset="utf-8"><title>soc-pipeline</title><body style="margin:0;background:#111">
-<img src="stream" alt="Pictures of the pipeline" style="width:100vw;height:100vh;object-fit:contain">
+<img src="stream" alt="Pictures of the pipeline" style="display:block;width:100vw;height:100vh;object-fit:contain">
 """
 
 
