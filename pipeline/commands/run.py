@@ -70,15 +70,12 @@ def run(options: argparse.Namespace) -> int:
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
 
     # 2. Load the bundle, which a model may have to become first, and open what frames come from and go to.
-    model, options.bundle = options.bundle, model_options.bundle_path(options)
-    is_model = Path(model) != options.bundle
-    bundle = Updates(options, load).load_first(Path(options.bundle))
+    bundle, is_model = model_options.load_bundle(options, Updates(options, load).load_first)
     # Bundles of earlier versions have no card, and go on without a decoder.
     base = bundle.card or (ModelCard() if is_model else None)
     card = card_options.complete_card(options, bundle.plan, base)
     reader, preparation = make_reader(bundle.plan, card), card.preparation or Preparation()
-    if base is not None and not card.decoder:
-        model_options.name_decoders(bundle.plan, card, saves=bool(options.sink) or options.json or not is_model)
+    plan = bundle.plan
     prints = reader is not None and not (options.sink or options.json)
     with (
         view.serve_view(options.view) as (server, always),
@@ -95,6 +92,9 @@ def run(options: argparse.Namespace) -> int:
             registry.open_sinks(options.sink, bundle.plan.outputs, geometry, **facts) as sink,
         ):
             # 3. Stream.
+            if base is not None and not card.decoder:
+                saves = bool(options.sink) or options.json or not is_model
+                model_options.name_decoders(plan, card, saves=saves)
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
             updates = Updates(options, lambda path: prepare_bundle(load(path), source.pixels, preparation)[0])

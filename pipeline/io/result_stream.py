@@ -261,7 +261,14 @@ def stream(  # noqa: PLR0913 - all but the first two by keyword
 
         card = read_card(card)
     bundle = _load_bundle(model, {"board": board, "stages": stages})
-    return ResultStream(bundle=bundle, source=source, sinks=sinks, card=card, limit=limit, options=options)
+    return ResultStream(
+        bundle=bundle,
+        source=source,
+        sinks=sinks,
+        card=card,
+        limit=limit,
+        options=options,
+    )
 
 
 def _load_bundle(model: Bundle | str | Path, choices: Mapping[str, Any]) -> Bundle:
@@ -281,4 +288,4 @@ def _load_bundle(model: Bundle | str | Path, choices: Mapping[str, Any]) -> Bund
     # As the command line has them, so that both share their bundles.
     changed = {name: value for name, value in choices.items() if value != {"board": "host", "stages": "auto"}[name]}
     files = [Path(str(choices["board"]))] if Path(str(choices["board"])).is_file() else []
-    return Bundle.load(model_cache.find_or_build(Path(model), build, changed, files)[0])
+    return model_cache.load_or_build(Path(model), Bundle.load, build, changed, files)[0]

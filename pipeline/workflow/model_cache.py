@@ -42,6 +42,26 @@ def is_model(path: str | Path) -> bool:
     return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
 
 
+def load_or_build(  # noqa: PLR0913 - those of `find_or_build`, and how to load
+    model: Path,
+    load: Callable[[Path], Bundle],
+    build: Callable[[], Bundle],
+    options: Mapping[str, Any],
+    files: Sequence[Path] = (),
+    *,
+    again: bool = False,
+) -> tuple[Bundle, Path, bool]:
+    """Load the bundle that `find_or_build` returns; a damaged one is built again."""
+    folder, is_new = find_or_build(model, build, options, files, again=again)
+    try:
+        return load(folder), folder, is_new
+    except BundleError:
+        if is_new:
+            raise
+    folder, _ = find_or_build(model, build, options, files, again=True)
+    return load(folder), folder, True
+
+
 def find_or_build(
     model: Path,
     build: Callable[[], Bundle],

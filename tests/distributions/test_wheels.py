@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from tests.support import detectors
 
 # Two hundred megabytes of packages are downloaded and unpacked.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -45,6 +46,11 @@ def bundle(digits_onnx: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     graph = pipeline.read(digits_onnx)
     pipeline.build(graph, pipeline.plan(graph, stages=2)).save(folder)
     np.save(folder.with_name("frames.npy"), np.random.default_rng(1).random((2, 1, 1, 32, 32), np.float32))
+    graph = pipeline.read(detectors.save_detector(folder.with_name("cells.onnx")))
+    card = pipeline.ModelCard(labels=["square"], decoder="yolox")
+    pipeline.build(graph, pipeline.plan(graph, stages=1), card=card).save(folder.with_name("cells.bundle"))
+    scene = detectors.scene((1, 2))[::2, ::2].transpose(2, 0, 1)[None]
+    np.save(folder.with_name("scene.npy"), scene.astype(np.float32))
     yield folder
     shutil.rmtree(folder)
 
@@ -82,6 +88,13 @@ def test_each_is_installed_without_the_network_and_runs_a_bundle(
     with pipeline.load(bundle) as running, np.load(tmp_path / "results.npz") as results:
         expected = np.stack(list(running.map(np.load(frames))))
         np.testing.assert_array_equal(next(iter(results.values())), expected)
+    # Boxes need nothing but NumPy; pictures would need Pillow.
+    detector, scene = str(bundle.with_name("cells.bundle")), str(bundle.with_name("scene.npy"))
+    process = call(programs, "run", detector, "--input", scene, folder=tmp_path)
+    assert process.stdout.startswith("scene: square 1.00 [8 16 16 24]\n"), process.stderr
+    code = f"import pipeline; print(len(list(pipeline.stream({detector!r}, {scene!r}))))"
+    line = [str(programs / "python"), "-I", "-c", code]
+    assert subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path).stdout == "1\n"
     process = call(programs, "plan", "model.onnx", folder=tmp_path)
     (line,) = process.stderr.splitlines()
     assert process.returncode == 2

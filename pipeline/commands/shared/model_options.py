@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     plan_options.arguments(group, rate=False)
 
 
-def bundle_path(options: argparse.Namespace) -> Path:
-    """Return the folder of the bundle, built from a model if need be.
+def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> tuple[Bundle, bool]:
+    """Load the options' bundle, and tell if it is built from a model; its folder is ``options.bundle`` from then on.
 
     Raises
     ------
@@ -38,15 +39,17 @@ def bundle_path(options: argparse.Namespace) -> Path:
         if choices:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in choices)
             raise InputError(f"{str(path)!r} is a bundle and has its stages; leave out {names}")
-        return path
+        return load(path), False
     # The rate of the source says nothing of a model that is kept for others as well.
-    options = argparse.Namespace(**{**vars(options), "model": options.bundle, "size": [], "fps": None})
-    plan_options.check_file(options)
+    model = argparse.Namespace(**{**vars(options), "model": options.bundle, "size": [], "fps": None})
+    plan_options.check_file(model)
     files = [Path(name) for name in (options.plan, options.params, options.board) if name and Path(name).is_file()]
-    folder, is_new = model_cache.find_or_build(path, lambda: _build(options), choices, files, again=options.fresh)
+    bundle, options.bundle, is_new = model_cache.load_or_build(
+        path, load, lambda: _build(model), choices, files, again=options.fresh
+    )
     if is_new:
-        console.notice(f"built {path.name}; its bundle is kept in {folder.parent}")
-    return folder
+        console.notice(f"built {path.name}; its bundle is kept in {options.bundle.parent}")
+    return bundle, True
 
 
 def name_decoders(plan: Plan, card: ModelCard, *, saves: bool) -> None:
