@@ -93,8 +93,8 @@ def test_each_is_installed_without_the_network_and_runs_a_bundle(
     process = call(programs, "run", detector, "--input", scene, folder=tmp_path)
     assert process.stdout.startswith("scene: square 1.00 [8 16 16 24]\n"), process.stderr
     code = f"import pipeline; print(len(list(pipeline.stream({detector!r}, {scene!r}))))"
-    line = [str(programs / "python"), "-I", "-c", code]
-    assert subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path).stdout == "1\n"
+    arguments = [str(programs / "python"), "-I", "-c", code]
+    assert subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=tmp_path).stdout == "1\n"
     process = call(programs, "plan", "model.onnx", folder=tmp_path)
     (line,) = process.stderr.splitlines()
     assert process.returncode == 2
