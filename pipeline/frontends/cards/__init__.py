@@ -17,7 +17,7 @@ Metadata = Mapping[str, Any]
 Inputs = Mapping[str, str]
 """Dtypes of a model's inputs by name, in its order."""
 
-ORIGINS = ("ultralytics", "tflite", "timm", "modelinfo")
+ORIGINS = ("ultralytics", "tflite", "timm", "rapidocr", "modelinfo")
 """Modules of this folder in the order of their weight.
 
 Each has ``find(metadata, path, inputs)`` for a card or None; `path` is None of a model in memory.  It raises

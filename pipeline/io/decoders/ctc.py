@@ -11,10 +11,14 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError
 from pipeline.io.decoders.activation import activate
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
 from pipeline.io.results import Text
+
+PREPARATION = Preparation(resize="letterbox", margin="corner", channels="bgr", mean=(0.5,), std=(0.5,), fill=127)
+"""Preparation by RapidOCR and PaddleOCR: the line at the left, and grey behind it."""
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +69,9 @@ def _recognise(interface: ModelInterface) -> Guess | None:
     shape = interface.outputs[0].shape
     if len(shape) != 3 or 1 not in shape[:2] or shape[2] - len(interface.labels) not in (1, 2):
         return None
-    return Guess(f"its only output {list(shape)} has steps of {len(interface.labels)} characters and a blank")
+    return Guess(
+        f"its only output {list(shape)} has steps of {len(interface.labels)} characters and a blank", {}, PREPARATION
+    )
 
 
 FAMILIES = (DecoderFamily("ctc", "text", Parameters, _make, _recognise),)

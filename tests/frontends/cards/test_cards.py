@@ -165,6 +165,11 @@ def test_values_of_torchvision(tmp_path: Path) -> None:
     assert (card.preparation.fraction, card.preparation.sampling) == (0.875, "bilinear")
 
 
+def test_characters_of_rapidocr(tmp_path: Path) -> None:
+    card = card_of(cards.onnx_model(tmp_path / "m.onnx", {"character": "a\nb\n \n"}))
+    assert (card.labels, card.task, card.origins["labels"]) == (("a", "b", " "), "text", "RapidOCR's character")
+
+
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
