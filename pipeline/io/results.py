@@ -125,8 +125,10 @@ class Detections:
         cosines, sines = np.cos(angles)[:, None], np.sin(angles)[:, None]
         # From the left top, in the order of a clock's hand.
         x, y = (halves[:, axis : axis + 1] * signs for axis, signs in enumerate(([-1, 1, 1, -1], [-1, -1, 1, 1])))
-        offsets = np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
-        turned: np.ndarray = (centres[:, None] + offsets).astype(np.float32)
+        # Networks that diverge have infinite boxes.
+        with np.errstate(invalid="ignore"):
+            offsets = np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
+            turned: np.ndarray = (centres[:, None] + offsets).astype(np.float32)
         return turned
 
     @property

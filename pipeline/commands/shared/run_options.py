@@ -125,10 +125,11 @@ def _sink_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="one .npz with all outputs stacked, a folder for one .npz per frame, FILE.jsonl, - for JSON lines on "
-        "standard output, bag:PATH (?storage=sqlite3), mjpeg:PORT for browsers, gst:PIPELINE, or a video file: the "
-        "pictures that the model makes, or the source's with what was found, by ?show=label or ?show=boxes "
-        "(&labels=FILE); ?codec=ffv1 loses nothing; may be repeated; without it nothing is "
-        "saved; whatever ends the stream, what was recorded until then is kept",
+        "standard output, bag:PATH (?storage=sqlite3), mjpeg:PORT for browsers, gst:PIPELINE, a "
+        "photo (.jpg .png .webp; the next ones are numbered; photo:FOLDER for one per frame), or a video file: the "
+        "source's pictures with the decoded results (?labels=FILE&least=SCORE; ?show=label or ?show=boxes for a bundle "
+        "without a decoder), else the pictures that the model makes; ?codec=ffv1 loses nothing; may be repeated; "
+        "whatever ends the stream, what was recorded until then is kept",
     )
 
 

@@ -20,8 +20,8 @@ def argument(parser: argparse.ArgumentParser) -> None:
         "--view",
         metavar="PORT",
         type=values.port,
-        help="serve a page that shows what the stages do, on this machine's loopback address; 0 takes a free port and "
-        "says which",
+        help="serve a page that shows what the stages do and the last picture with its result, on this machine's "
+        "loopback address; 0 takes a free port and says which",
     )
 
 

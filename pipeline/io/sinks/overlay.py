@@ -45,6 +45,12 @@ class _Canvas:
         self.pen = require("PIL.ImageDraw", "images", "drawing onto pictures").Draw(self.image)
         self._lines = 0
 
+    def clip(self, points: np.ndarray) -> np.ndarray:
+        """Return points [..., x, y] not far outside, since Pillow takes steps of a pixel to those that are."""
+        limits = np.array(self.image.size, np.float32)
+        inside = np.clip(np.nan_to_num(points[..., :2]), -limits, 2 * limits)
+        return np.concatenate([inside, points[..., 2:]], axis=-1)
+
     def text(self, corner: tuple[float, float], text: str, colour: str) -> None:
         """Write on black, since the picture below may have any colour."""
         # At the right edge it begins further left, so that its end can be read.
@@ -111,15 +117,16 @@ def _has_background(mask: Mask) -> bool:
 
 def _draw_detections(canvas: _Canvas, result: Detections) -> None:
     tracks = [""] * len(result) if result.tracks is None else [f" #{track}" for track in result.tracks]
-    corners, labels = result.corners(), result.names
+    corners, labels = canvas.clip(result.corners()), result.names
+    points = None if result.points is None else canvas.clip(result.points)
     # The best last, on top of the others.
     for row in reversed(range(len(result))):
         colour = COLOURS[int(result.classes[row]) % len(COLOURS)]
         outline = [(float(x), float(y)) for x, y in corners[row]]
         # A polygon, since rectangles with exchanged corners, as some detectors give them, are refused by Pillow.
         canvas.pen.line([*outline, outline[0]], fill=colour, width=canvas.width, joint="curve")
-        if result.points is not None:
-            _draw_points(canvas, result.points[row], colour)
+        if points is not None:
+            _draw_points(canvas, points[row], colour)
         left, top = np.min(outline, axis=0)
         # Above the box, or at the edge of the picture where the box touches it.
         corner = float(left), max(0.0, float(top) - 1.3 * canvas.size)

@@ -200,3 +200,14 @@ def test_a_label_at_the_right_edge_can_be_read() -> None:
     # It begins left of its box, and ends inside of the picture.
     assert (canvas[25:39, 60] != 90).any()
     assert (canvas[25:39, 20] == 90).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30, -1e30])
+def test_nonsense_of_a_network_is_drawn_at_once(value: float) -> None:
+    pytest.importorskip("PIL")
+    box, one = np.array([[10, 20, value, 80]], np.float32), np.ones(1, np.float32)
+    points = np.full((1, 17, 3), value, np.float32)
+    points[..., 2] = 0.9
+    for angles in (None, one):
+        nonsense = Detections(box, one, np.zeros(1, np.int64), ["dog"], points, angles=angles)
+        assert draw(np.zeros((100, 100, 3), np.uint8), nonsense).shape == (100, 100, 3)
