@@ -63,12 +63,14 @@ def _make(family: str, *, is_set: bool) -> Callable[[ModelInterface, DetrParamet
             if is_set:
                 best = scores[:, :-1].argmax(1)
                 scores = scores[:, :-1] * (np.arange(scores.shape[1] - 1) == best[:, None])
-            queries, classes = np.nonzero(scores > parameters.score)
+            # A network whose numbers overflow says nothing about a position.
+            finite = np.isfinite(arrays[boxes.name][0]).all(1)
+            queries, classes = np.nonzero((scores > parameters.score) & finite[:, None])
             # 2. Their boxes, the best first.
-            found = scores[queries, classes]
-            order = np.argsort(-found, kind="stable")[: parameters.most]
+            scores = scores[queries, classes]
+            order = np.argsort(-scores, kind="stable")[: parameters.most]
             places = corners(*arrays[boxes.name][0, queries[order]].T) * size
-            return Detections(places.astype(np.float32), found[order], classes[order], interface.labels)
+            return Detections(places.astype(np.float32), scores[order], classes[order], interface.labels)
 
         return decode
 

@@ -24,7 +24,6 @@ _PLUS = Preparation(
 _NANODET = msgspec.structs.replace(_PLUS, resize="letterbox")
 _PICODET = Preparation(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), sampling="opencv")
 
-
 _Specs = Sequence[TensorSpec]
 
 
@@ -101,8 +100,8 @@ def _make(family: str) -> Callable[[ModelInterface, DistanceParameters], Decode]
             numbers, classes, scores = best_classes(scores.T, parameters.score)
             logits = values[numbers, -4 * parameters.bins :].reshape(-1, 4, parameters.bins)
             sides = mean_distances(logits) * strides[numbers, None]
-            places_here = places[:, numbers].T
-            boxes = np.hstack([places_here - sides[:, :2], places_here + sides[:, 2:]])
+            centres = places[:, numbers].T
+            boxes = np.hstack([centres - sides[:, :2], centres + sides[:, 2:]])
             return best_boxes(boxes.clip(0, extent), scores, classes, parameters, interface)[0]
 
         return decode

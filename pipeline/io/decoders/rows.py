@@ -18,9 +18,7 @@ from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterfa
 from pipeline.io.decoders.suppression import Fraction
 from pipeline.io.results import Detections, Result
 
-CORNERS = ("left", "top", "right", "bottom")
-
-COLUMNS = (*CORNERS, "score", "class")
+COLUMNS = ("left", "top", "right", "bottom", "score", "class")
 """Columns of a table, as exporters of detectors write it."""
 
 
@@ -71,15 +69,16 @@ class ListParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     score: Fraction = 0.4
 
 
-def _detections(boxes: np.ndarray, scores: Any, classes: Any, parameters: Any, interface: ModelInterface) -> Detections:
+def _detections(
+    boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, parameters: Any, interface: ModelInterface
+) -> Detections:
     """Return boxes with a score above the threshold, the best first."""
-    rows = np.flatnonzero((scores > parameters.score) & np.isfinite(boxes).all(1))
+    # A network whose numbers overflow says nothing about a position.
+    rows = np.flatnonzero((scores > parameters.score) & np.isfinite(boxes).all(1) & np.isfinite(classes))
     rows = rows[np.argsort(-scores[rows], kind="stable")]
     scale = np.array(interface.size * 2 if parameters.fractions else 1, np.float32)
-    numbers = np.asarray(classes)[rows].astype(np.int64)
-    return Detections(
-        (boxes[rows] * scale).astype(np.float32), scores[rows].astype(np.float32), numbers, interface.labels
-    )
+    boxes, scores = (boxes[rows] * scale).astype(np.float32), scores[rows].astype(np.float32)
+    return Detections(boxes, scores, classes[rows].astype(np.int64), interface.labels)
 
 
 def make_rows(interface: ModelInterface, parameters: RowParameters) -> Decode:
@@ -158,10 +157,15 @@ def make_lists(interface: ModelInterface, parameters: ListParameters) -> Decode:
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Result:
         boxes = np.asarray(outputs[names["boxes"]]).reshape(-1, 4)
+        scores, classes = (np.asarray(outputs[names[role]]).reshape(-1) for role in ("scores", "classes"))
+        if not len(boxes) == len(scores) == len(classes):
+            raise InputError(
+                f"the decoder 'lists' takes a score and a class for each box; of this frame, {len(boxes)} boxes have "
+                f"{len(scores)} scores and {len(classes)} classes"
+            )
+        boxes = boxes[:, [1, 0, 3, 2]] if parameters.order == "yxyx" else boxes
         count = int(np.asarray(outputs[names["count"]]).reshape(-1)[0]) if "count" in names else len(boxes)
-        scores, classes = (np.asarray(outputs[names[role]]).reshape(-1)[:count] for role in ("scores", "classes"))
-        boxes = boxes[:count, [1, 0, 3, 2]] if parameters.order == "yxyx" else boxes[:count]
-        return _detections(boxes, scores, classes, parameters, interface)
+        return _detections(boxes[:count], scores[:count], classes[:count], parameters, interface)
 
     return decode
 

@@ -131,3 +131,9 @@ def test_names_the_shapes_wanted() -> None:
         match=r"'blazeface' takes \[1, 896, 16\], \[1, 896, 1\], since there are 896 anchors, for an input of 128x128",
     ):
         decode("blazeface", (128, 128), outputs)
+
+
+def test_leaves_out_what_is_no_number() -> None:
+    outputs = blaze_outputs(2, 2)
+    outputs["regressors"][0, (2 * 16 + 4) * 2, 7] = np.inf
+    np.testing.assert_allclose(decode("blazeface", (128, 128), outputs).boxes, [(42, 24, 106, 88)], atol=1e-3)

@@ -50,3 +50,9 @@ def test_nothing_in_sight() -> None:
 def test_names_the_shapes_wanted() -> None:
     with pytest.raises(InputError, match=r"'detr' takes \[1, queries, classes\] and \[1, queries, 4\]"):
         decode("detr", SIZE, {"logits": np.zeros((1, 100, 3), np.float32)})
+
+
+def test_leaves_out_what_is_no_number() -> None:
+    arrays = outputs(300, 2)
+    arrays["pred_boxes"][0, 3, 0] = np.nan
+    assert decode("rtdetr", SIZE, arrays, LABELS).names == ["cat"]

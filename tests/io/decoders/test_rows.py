@@ -91,3 +91,17 @@ def test_outputs_by_name() -> None:
     assert len(decode("lists", SIZE, outputs, boxes="a", classes="b", scores="c")) == 3
     with pytest.raises(InputError, match=r"'lists' takes boxes \[1, N, 4\], classes and scores \[1, N\]"):
         decode("lists", SIZE, outputs)
+
+
+def test_counts_the_lists() -> None:
+    outputs = {"boxes": BOXES[0], "labels": CLASSES[0, :2], "scores": SCORES[0]}
+    with pytest.raises(InputError, match="3 boxes have 3 scores and 2 classes"):
+        decode("lists", SIZE, outputs)
+
+
+def test_leaves_out_what_is_no_number() -> None:
+    rows = np.array(
+        [(np.nan, 2, 3, 4, 0.9, 0), (1, 2, 3, 4, np.nan, 0), (1, 2, 3, 4, 0.9, np.nan), (1, 2, 3, 4, 0.8, 1)]
+    )
+    assert decode("rows", SIZE, {"boxes": rows.astype(np.float32)}).facts()[0]["score"] == pytest.approx(0.8)
+    assert len(decode("rows", SIZE, {"boxes": rows.astype(np.float32)})) == 1
