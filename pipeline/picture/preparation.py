@@ -98,7 +98,6 @@ class PictureInput:
     def __init__(self, spec: TensorSpec, preparation: Preparation, quantizations: Iterable[Quantization] = ()) -> None:
         self.layout = layout(spec, preparation.layout)
         self._spec, self._preparation = spec, preparation
-        # One scale for each channel at most; those of rows or columns stand for no picture.
         quantization = next((scales for scales in quantizations if scales.tensor == spec.name), None)
         self._tables = self._byte_tables(quantization) if spec.dtype in _BYTES else None
 
@@ -152,6 +151,7 @@ class PictureInput:
     def _byte_tables(self, quantization: Quantization | None) -> Sequence[np.ndarray] | None:
         """Return each channel's bytes for a picture's, of int8 plus 128; None for the same bytes."""
         rules, spec = self._preparation, self._spec
+        # Pictures have one scale: none is known with others for rows, columns or channels.
         if quantization is None or len(quantization.scale) != 1 or not rules.normalises:
             if any(rules.mean) or any(deviation != 1 for deviation in rules.std):
                 raise InputError(
