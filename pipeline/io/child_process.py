@@ -70,17 +70,11 @@ class ChildProcess(Closable):
         self._end = weakref.finalize(self, _end_process, process)
         self._output, self._errors = (stream.fileno() for stream in (process.stdout, process.stderr) if stream)
         self._poll = select.poll()
-        self._poll.register(self._output, select.POLLIN)
-        self._poll.register(self._errors, select.POLLIN)
+        for descriptor in (self._output, self._errors):
+            self._poll.register(descriptor, select.POLLIN)
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes, as soon as there are some; none at the end.
-
-        Raises
-        ------
-        InputError
-            If the command is silent for too long.
-        """
+        """Return at most `size` bytes, none at the end; `InputError` after too long a silence."""
         deadline = time.monotonic() + self._silence_s
         while (left := deadline - time.monotonic()) > 0:
             # Both in one: a command whose errors nobody reads would stand still.
@@ -141,10 +135,12 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> os.waitid_result 
 def _end_process(process: subprocess.Popen[bytes]) -> None:
     # The group has its number as long as it is not reaped: whoever is in it goes along.
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # it has ended, or is root's
             os.killpg(process.pid, number)
         _wait(process, GRACE_S)
-    process.wait()
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
+    # Not for ever: a driver may hold it, and root's ends by the closed pipe.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)

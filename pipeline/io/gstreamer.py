@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import importlib
 import importlib.util
+import re
 import sys
 import time
 import warnings
@@ -31,21 +32,18 @@ OPENING_S = 15.0
 STEP_S = 0.1
 """Seconds of one wait: errors and Ctrl-C are seen between two."""
 
-ELEMENT_PACKAGES = {
+ORIGINS = {
+    "av(dec|enc)_": "apt-get install gstreamer1.0-libav",
+    "h26|rtmp|srt|kms|va|v4l2sl": "apt-get install gstreamer1.0-plugins-bad",
+    "imx|vpu": "it comes with NXP's plugin (imx-gst1.0-plugin)",
+    "jpeg|mp4mux|qt|rtp|rtsp|soup|udp|v4l2": "apt-get install gstreamer1.0-plugins-good",
     "libcamera": "apt-get install gstreamer1.0-libcamera",
-    "avdec_": "apt-get install gstreamer1.0-libav",
-    "avenc_": "apt-get install gstreamer1.0-libav",
-    "x264enc": "apt-get install gstreamer1.0-plugins-ugly",
-    **dict.fromkeys(("h26", "rtmp", "srt", "kms", "fakevideo"), "apt-get install gstreamer1.0-plugins-bad"),
-    **dict.fromkeys(
-        ("v4l2", "rtsp", "rtp", "udp", "jpeg", "mp4mux", "qt", "soup"), "apt-get install gstreamer1.0-plugins-good"
-    ),
-    **dict.fromkeys(("nvv4l2", "nvargus", "nvvid", "nvjpeg"), "it comes with NVIDIA's JetPack (nvidia-l4t-gstreamer)"),
     "mpp": "it comes with Rockchip's plugin (gstreamer1.0-rockchip1)",
-    "imx": "it comes with NXP's plugin (imx-gst1.0-plugin)",
-    "vpu": "it comes with NXP's plugin (imx-gst1.0-plugin)",
+    "nv(argus|jpeg|v4l2|vid)": "it comes with NVIDIA's JetPack (nvidia-l4t-gstreamer)",
+    "x264": "apt-get install gstreamer1.0-plugins-ugly",
+    "": "'apt-cache search gstreamer1.0' lists packages of elements, 'gst-inspect-1.0' the installed ones",
 }
-"""Origins of elements by the beginning of their names."""
+"""Origins of elements by the beginnings of their names; the first counts."""
 
 
 @cache
@@ -69,7 +67,7 @@ def library() -> Any:
             for name in NAMESPACES:
                 gi.require_version(name, "1.0")
                 importlib.import_module(f"gi.repository.{name}")
-    except (ModuleNotFoundError, ValueError) as error:
+    except (ImportError, ValueError) as error:
         version = ".".join(map(str, sys.version_info[:2]))
         raise MissingExtra(
             f"gst: needs GStreamer and PyGObject for Python {version} ({error}); apt-get install {DEBIAN_PACKAGES}, "
@@ -199,30 +197,15 @@ class LaunchedPipeline(Closable):
 
 def missing_element(name: str) -> str:
     """Return the message about an element that is not installed, with its origin."""
-    # The longest beginning says most: `nvv4l2` is no `v4l2`.
-    matches = sorted((start for start in ELEMENT_PACKAGES if name.startswith(start)), key=len)
-    general = "'apt-cache search gstreamer1.0' lists packages of elements, 'gst-inspect-1.0' the installed ones"
-    return f"there is no element {name!r}; {ELEMENT_PACKAGES[matches[-1]] if matches else general}"
+    origin = next(origin for start, origin in ORIGINS.items() if re.match(start, name))
+    return f"there is no element {name!r}; {origin}"
 
 
 def explain(element: str, message: str, details: str, missing_plugin: str = "") -> str:
-    """Return the message about an error of the bus.
-
-    Parameters
-    ----------
-    element : str
-        Name of the element that reported it.
-    message : str
-        Message for people.
-    details : str
-        Details for developers; the lines behind the first tell the cause.
-    missing_plugin : str
-        Missing plugin that was reported before, such as ``"H.264 decoder"``.
-    """
+    """Return the message about an error of the bus, of which later lines of the details tell the cause."""
     if missing_plugin and "plug-in" in message:
-        return (
-            f"gst: {element}: there is no {missing_plugin}; apt-get install gstreamer1.0-libav gstreamer1.0-plugins-bad"
-        )
+        remedy = "apt-get install gstreamer1.0-libav gstreamer1.0-plugins-bad"
+        return f"gst: {element}: there is no {missing_plugin}; {remedy}"
     cause = ", ".join(details.splitlines()[1:])
     text = f"gst: {element}: {message.rstrip('.')}{f' ({cause})' if cause else ''}"
     if "busy" in text.lower() or "acquire" in text.lower():

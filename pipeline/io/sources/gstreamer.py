@@ -23,11 +23,14 @@ FORMATS = {
 }  # fmt: skip
 """FFmpeg's names of GStreamer's formats."""
 
-PAIRED = ("I420", "NV12", "YUY2")
-"""Formats with one colour for several pixels; see `cuts_colours`."""
+ACCEPTED = (
+    "video/x-raw, format={ BGR, BGRA, BGRx, GRAY8, RGB, RGBA, RGBx }; "
+    "video/x-raw, format={ I420, NV12, YUY2 }, width=[ 2, 2147483646, 2 ], height=[ 4, 2147483644, 4 ]"
+)
+"""Pictures that preparation takes; the latter formats have few colours, see `cuts_colours`."""
 
-COLOUR_SPACES = {1: 0, 2: 4, 3: 1, 4: 6, 5: 7, 6: 9}
-"""FFmpeg's numbers of colour spaces by GStreamer's: RGB, FCC, BT.709, BT.601, SMPTE 240M, BT.2020."""
+COLOUR_SPACES = {2: 4, 3: 1, 4: 6, 5: 7, 6: 9}
+"""FFmpeg's numbers of colour spaces by GStreamer's: FCC, BT.709, BT.601, SMPTE 240M, BT.2020."""
 
 COLOUR_RANGES = {1: 2, 2: 1}
 """FFmpeg's numbers of colour ranges by GStreamer's: full, and limited."""
@@ -90,7 +93,7 @@ class GstSource(FrameSource):
     def _start(self, is_ours: bool) -> Any:
         """Start the pipeline, and return its first sample."""
         if self._sink.get_property("caps") is None:
-            self._sink.set_property("caps", _accepted_caps())
+            self._sink.set_property("caps", library().Gst.Caps.from_string(ACCEPTED))
         self.live = self._pipeline.pause(wait=True)
         if is_ours:
             self._sink.set_property("max-buffers", 1 if self.live else QUEUE)
@@ -136,37 +139,26 @@ class GstSource(FrameSource):
         video = library().GstVideo
         # Devices lay rows and planes out as they like, and say so with each buffer.
         layout = video.buffer_get_video_meta(buffer) or video.VideoInfo.new_from_caps(sample.get_caps())
-        parts = zip(planes(self.pixels), layout.offset, layout.stride, strict=False)
+        parts = zip(_planes(self.pixels), layout.offset, layout.stride, strict=False)
         rows = [np.ndarray(shape, np.uint8, data, offset, (stride, 1)) for shape, offset, stride in parts]
         return np.concatenate([plane.reshape(-1) for plane in rows]).reshape(self.pixels.shape)
 
 
-def _accepted_caps() -> Any:
-    """Return what preparation takes; formats with fewer colours only at sizes that do not cut them."""
-    whole = ", ".join(name for name in FORMATS if name not in PAIRED)
-    even = "width=[ 2, 2147483646, 2 ], height=[ 4, 2147483644, 4 ]"
-    text = f"video/x-raw, format={{ {', '.join(PAIRED)} }}, {even}; video/x-raw, format={{ {whole} }}"
-    return library().Gst.Caps.from_string(text)
-
-
 def _read_pixels(caps: Any) -> Pixels:
-    structure = caps.get_structure(0)
-    name = structure.get_string("format")
+    name = caps.get_structure(0).get_string("format")
     if name not in FORMATS:
         raise InputError(
             f"gst: the appsink gets {caps.to_string()}; leave it out, or give it one of {', '.join(FORMATS)}"
         )
     info = library().GstVideo.VideoInfo.new_from_caps(caps)
-    space, extent = (
-        COLOUR_SPACES.get(int(info.colorimetry.matrix), 2),
-        COLOUR_RANGES.get(int(info.colorimetry.range), 0),
-    )
+    colours = info.colorimetry
     # RGB has neither for FFmpeg.
-    colours = (space, extent) if name in PAIRED else (2, 0)
-    return Pixels(FORMATS[name], info.width, info.height, *colours)
+    space = COLOUR_SPACES.get(int(colours.matrix), 2) or 2
+    extent = 0 if space == 2 else COLOUR_RANGES.get(int(colours.range), 0)
+    return Pixels(FORMATS[name], info.width, info.height, space, extent)
 
 
-def planes(pixels: Pixels) -> list[tuple[int, int]]:
+def _planes(pixels: Pixels) -> list[tuple[int, int]]:
     """Return rows and bytes per row of each plane."""
     height, width = pixels.height, pixels.width
     colour = {"nv12": [(height // 2, width)], "yuv420p": [(height // 2, width // 2)] * 2}
