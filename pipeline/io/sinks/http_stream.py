@@ -13,7 +13,6 @@ from pipeline.io.sinks.photo import encode_jpeg
 from pipeline.io.source_frame import FrameResult
 from pipeline.io.uri import Uri
 from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
-from pipeline.observe.wsgi import WsgiServer
 from pipeline.system.optional import require
 
 QUALITY = 85
@@ -47,6 +46,9 @@ class HttpStream(Sink, LoopbackServer):  # type: ignore[misc] # both end with th
     """
 
     def __init__(self, port: int, annotator: Annotator | None = None) -> None:
+        # Its modules take longer to import than all other sinks.
+        from pipeline.observe.wsgi import WsgiServer
+
         LoopbackServer.__init__(self)
         self._pictures = _Pictures(annotator or Annotator())
         self._server = listen("pictures", port, lambda: WsgiServer(self._pictures, port))
