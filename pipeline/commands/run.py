@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLE", "HELP", "arguments", "run"]
 
-HELP = "Stream frames from a camera, a recording or files through a bundle, and save what comes out, in order."
-EXAMPLE = "soc-pipeline run model.bundle --source camera:/dev/video0 --fps 30 --sink 'out.mp4?show=label'"
+HELP = "Stream a camera, a recording or photos through a model or bundle: print, draw or save what comes out, in order."
+EXAMPLE = "soc-pipeline run detector.onnx --source photo.jpg --sink boxes.jpg"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
 
     # 2. Load the bundle, which a model may have to become first, and open what frames come from and go to.
-    bundle, is_model = model_options.load_bundle(options, Updates(options, load).load_first)
+    bundle, origin = model_options.load_bundle(options, Updates(options, load).load_first)
     # Bundles of earlier versions have no card, and go on without a decoder.
-    base = bundle.card or (ModelCard() if is_model else None)
+    base = bundle.card or (None if origin == "bundle" else ModelCard())
     card = card_options.complete_card(options, bundle.plan, base)
     reader, preparation = make_reader(bundle.plan, card), card.preparation or Preparation()
     plan = bundle.plan
@@ -92,9 +92,9 @@ def run(options: argparse.Namespace) -> int:
             registry.open_sinks(options.sink, bundle.plan.outputs, geometry, **facts) as sink,
         ):
             # 3. Stream.
-            if base is not None and not card.decoder:
-                saves = bool(options.sink) or options.json or not is_model
-                model_options.name_decoders(plan, card, saves=saves)
+            if base is not None:
+                saves = bool(options.sink) or options.json or origin == "bundle"
+                model_options.explain_decoder(plan, card, is_new=origin == "built", saves=saves)
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
             updates = Updates(options, lambda path: prepare_bundle(load(path), source.pixels, preparation)[0])

@@ -157,11 +157,17 @@ def _key(model: Path, options: Mapping[str, Any], files: Sequence[Path]) -> str:
     return hashlib.sha256(msgspec.json.encode(facts, enc_hook=str, order="sorted")).hexdigest()[:32]
 
 
-def _source_stamp() -> float:
+def _source_stamp(folder: str = str(_PACKAGE)) -> float:
     """Return the time of this package's last change, which a version does not tell where it is developed."""
-    # Not of compiled modules, which the first build itself writes.
-    sources = (Path(folder, name) for folder, _, names in os.walk(_PACKAGE) for name in names if name.endswith(".py"))
-    return max(path.stat().st_mtime for path in sources)
+    newest = 0.0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                newest = max(newest, entry.stat().st_mtime)
+            # Not the compiled files, which the first start writes.
+            elif entry.name != "__pycache__" and entry.is_dir():
+                newest = max(newest, _source_stamp(entry.path))
+    return newest
 
 
 def _find(store: FolderStore, key: str, model: Path) -> Path | None:

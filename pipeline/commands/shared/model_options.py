@@ -24,8 +24,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     plan_options.arguments(group, rate=False)
 
 
-def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> tuple[Bundle, bool]:
-    """Load the options' bundle, and tell if it is built from a model; its folder is ``options.bundle`` from then on.
+def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> tuple[Bundle, str]:
+    """Load the options' bundle, whose folder is ``options.bundle`` from then on.
+
+    Returns
+    -------
+    bundle : Bundle
+    origin : str
+        ``"built"`` from a model now, ``"cache"`` if that was before, or ``"bundle"``.
 
     Raises
     ------
@@ -39,7 +45,7 @@ def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> 
         if choices:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in choices)
             raise InputError(f"{str(path)!r} is a bundle and has its stages; leave out {names}")
-        return load(path), False
+        return load(path), "bundle"
     # The rate of the source says nothing of a model that is kept for others as well.
     model = argparse.Namespace(**{**vars(options), "model": options.bundle, "size": [], "fps": None})
     plan_options.check_file(model)
@@ -49,23 +55,29 @@ def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> 
     )
     if is_new:
         console.notice(f"built {path.name}; its bundle is kept in {options.bundle.parent}")
-    return bundle, True
+    return bundle, "built" if is_new else "cache"
 
 
-def name_decoders(plan: Plan, card: ModelCard, *, saves: bool) -> None:
-    """Name the decoders that a model without one may have.
+def explain_decoder(plan: Plan, card: ModelCard, *, is_new: bool, saves: bool) -> None:
+    """Say why a decoder was chosen, or name those that a model without one may have.
 
     Parameters
     ----------
     plan : Plan
     card : ModelCard
-        Card without a decoder.
+    is_new : bool
+        True at the model's first run, where a choice is explained.
     saves : bool
         True if outputs have another use.
     """
     from pipeline.io.decoders.registry import candidates, load_families
     from pipeline.io.result_reader import model_interface
 
+    if card.decoder:
+        origin = card.origins.get("decoder", "")
+        if is_new and origin.startswith("guess: "):
+            console.notice(f"decoder {card.decoder}, since {origin.removeprefix('guess: ')}; --decode chooses another")
+        return
     interface = model_interface(plan, card)
     if guesses := candidates(interface):
         choices = ", or ".join(f"--decode {name} ({guess.reason})" for name, guess in guesses.items())
