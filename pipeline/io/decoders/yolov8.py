@@ -151,6 +151,9 @@ def recognise_tasks(interface: ModelInterface) -> dict[str, Guess]:
             return {}
         if masks or labels:
             tasks, certain = _further(numbers - (labels or numbers - masks), masks), True
+            if not masks and numbers == _COCO != labels:
+                # Rather a list of labels that is too short by one than a turned box.
+                tasks, certain = {"yolov8": {}, **tasks}, False
         elif numbers in _USUAL:
             tasks, certain = _USUAL[numbers], True
         else:

@@ -225,6 +225,7 @@ def test_nothing_seen(score: float) -> None:
         ([(1, 84, CELLS)], 80, "yolov8", {}),
         ([(1, 84, CELLS)], 0, "yolov8", {}),
         ([(1, CELLS, 84)], 80, "yolov8", {}),
+        ([(1, 84, CELLS)], 79, "", {}),
         ([(1, 85, CELLS)], 80, "yolov8-obb", {}),
         ([(1, 20, CELLS)], 0, "yolov8-obb", {}),
         ([(1, 7, 300)], 15, "", {}),
