@@ -51,4 +51,5 @@ def parse_labels(value: Any, subject: str) -> tuple[str, ...]:
         names = [by_number[number] for number in range(len(names))]
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{subject} is no list of names")
-    return tuple(names)
+    # A literal may hold half of a surrogate pair, which no manifest can.
+    return tuple(name.encode("utf-8", "backslashreplace").decode() for name in names)

@@ -62,6 +62,11 @@ def test_key_points_of_ultralytics(tmp_path: Path) -> None:
     assert "not two whole numbers" in note_of(cards.onnx_model(tmp_path / "n.onnx", {**pose, "kpt_shape": "[18]"}))
 
 
+def test_labels_can_be_written_to_a_manifest(tmp_path: Path) -> None:
+    card = card_of(cards.onnx_model(tmp_path / "m.onnx", {**YOLO, "names": r"['\ud800', 'chat noir']"}))
+    assert card.labels == (r"\ud800", "chat noir")
+
+
 def test_an_open_size_becomes_that_of_the_export(tmp_path: Path) -> None:
     import onnx
 
