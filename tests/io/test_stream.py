@@ -210,4 +210,4 @@ def test_addresses() -> None:
     with pytest.raises(InputError, match="'sise'; the options are size; did you mean 'size'"):
         parse_uri("camera:/dev/video0?sise=1", kinds).check_options("size")
     with pytest.raises(InputError, match="has no value"):
-        parse_uri("camera:/dev/video0?size", kinds)
+        parse_uri("camera:/dev/video0?size", kinds).check_options("size")
