@@ -57,7 +57,7 @@ class Annotator:
         least: float | None = None,
         sink_options: SinkOptions | None = None,
     ) -> None:
-        self._labels, self._least = labels, least
+        self._show, self._labels, self._least = show, labels, least
         self._sink_options = sink_options or SinkOptions(())
         self._decode: Callable[[Mapping[str, np.ndarray]], Result] | None = None
         # What a model with a decoder gives is known better.
@@ -82,6 +82,8 @@ class Annotator:
                 decoded = decoded.to_picture(geometry, size)
         if self._labels and isinstance(decoded, Detections | Classes | Mask):
             decoded = replace(decoded, labels=self._labels)
+        if self._show == "label" and isinstance(decoded, Classes):
+            decoded = replace(decoded, classes=decoded.classes[:1], scores=decoded.scores[:1])
         if self._least is not None and isinstance(decoded, Detections):
             decoded = decoded[decoded.scores >= self._least]
         return decoded

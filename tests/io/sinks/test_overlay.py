@@ -211,3 +211,13 @@ def test_nonsense_of_a_network_is_drawn_at_once(value: float) -> None:
     for angles in (None, one):
         nonsense = Detections(box, one, np.zeros(1, np.int64), ["dog"], points, angles=angles)
         assert draw(np.zeros((100, 100, 3), np.uint8), nonsense).shape == (100, 100, 3)
+
+
+def test_show_label_means_the_best_of_a_decoder_s_classes() -> None:
+    classes = Classes(np.array([1, 0]), np.array([0.75, 0.25]), ["cat", "dog"])
+    result = replace(media.frame_result(np.zeros(2)), result=classes)
+    options = SinkOptions([TensorSpec("y", (2,))], decoded=True)
+    for show, text in (("label", "dog 0.75"), (None, "dog 0.75, cat 0.25")):
+        drawn = Annotator(show, sink_options=options).result(result)
+        assert drawn is not None
+        assert drawn.summary() == text
