@@ -51,7 +51,7 @@ def find_family(name: str) -> DecoderFamily:
 
 
 def parse_decoder(text: str) -> tuple[str, dict[str, Any]]:
-    """Split a text such as ``yolox:strides=8,16,32&score=0.4`` into name and parameters.
+    """Split a text such as ``yolox:strides=8,16,32&score=0.4`` into name and the parameters in it.
 
     Raises
     ------
@@ -64,7 +64,9 @@ def parse_decoder(text: str) -> tuple[str, dict[str, Any]]:
     texts = {key: value for key, _, value in (part.partition("=") for part in query.split("&") if part)}
     # Lists have commas, as those of the other options.
     values = {key: value.split(",") if "," in value else value for key, value in texts.items()}
-    return name, msgspec.to_builtins(read_parameters(find_family(name), values))
+    parameters = msgspec.to_builtins(read_parameters(find_family(name), values))
+    # Without the defaults, which would win over what the model's outputs tell.
+    return name, {key: parameters[key] for key in values}
 
 
 def read_parameters(family: DecoderFamily, values: Mapping[str, Any]) -> Any:

@@ -109,6 +109,12 @@ def test_strides_of_four_levels() -> None:
     assert candidates(four)["yolox"].parameters == {"strides": [8, 16, 32, 64]}
 
 
+def test_a_decoder_by_name_takes_its_parameters_from_the_outputs() -> None:
+    name, parameters = parse_decoder("yolox:score=0.4")
+    card = complete_card(ModelCard(decoder=name, parameters=parameters), interface(count=CELLS + 2 * 1))
+    assert card.parameters == {"score": 0.4, "strides": [8, 16, 32, 64]}
+
+
 def test_other_rows_are_not_recognised() -> None:
     assert "yolox" not in candidates(interface(count=CELLS + 1))
     assert "yolox" not in candidates(interface(fields=5))
