@@ -94,6 +94,19 @@ def test_bundles_of_earlier_versions_say_what_they_said(
     assert command("run", bundle, "--input", frames, "--decode", "none").out.startswith("6 frames, ")
 
 
+def test_a_guess_is_explained_at_the_first_start(command: Run, tmp_path: Path, photo: Path, cache: Path) -> None:
+    from tests.support import detectors
+
+    path = detectors.save_detector(tmp_path / "cells.onnx")
+    result = command("run", path, "--source", photo)
+    assert "outputs stay as they are, since they fit several decoders; choose one: --decode " in result.err
+    assert "--decode yolox (its output [1, 21, 6] has a row for each cell of strides 8, 16, 32 of 32x32)" in result.err
+    (tmp_path / "cells.toml").write_text('task = "classify"\n')
+    result = command("run", path, "--source", photo)
+    assert result.err.startswith("built cells.onnx; ")
+    assert cache.exists()
+
+
 def test_outputs_without_a_decoder(command: Run, photo: Path, tmp_path: Path) -> None:
     from tests.support.onnx_models import node, save
 

@@ -151,5 +151,9 @@ def test_the_command_streams_through_a_server(
     assert main([*line, "--sink", str(tmp_path / "out.npz")]) == 0, capsys.readouterr().err
     with np.load(tmp_path / "out.npz") as outputs:
         assert outputs["y"][:, 0, 0].tolist() == [4.0, 8.0]
+    # Clients decode what comes back.
+    capsys.readouterr()
+    assert main([*line, "--decode", "classes:top=1"]) == 0
+    assert capsys.readouterr().out.startswith("frames-000000: class ")
     assert main([*line, "--device", "cpu=cpu"]) == 2
     assert "--server leaves --device, --watch and --compile to the servers" in capsys.readouterr().err
