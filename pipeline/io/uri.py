@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.errors import InputError, near
 
-_OPTIONS = re.compile(r"(.*)\?([a-z]+=[^&?\s]*(?:&[a-z]+=[^&?\s]*)*)", re.DOTALL)
+_OPTIONS = re.compile(r"(.*)\?([a-z]+=[^&?\s]+(?:&[a-z]+=[^&?\s]+)*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -39,45 +39,37 @@ class Uri:
 
     def check_options(self, *names: str) -> Mapping[str, str]:
         """Return the options, or raise `InputError`."""
-        for name, value in self.options.items():
-            if not value:
-                raise InputError(f"{self.text!r}: the option {name!r} has no value; write {name}=VALUE")
+        for name in self.options:
             if name not in names:
                 remedy = f"the options are {', '.join(names)}{near(name, names)}" if names else "it takes no options"
                 raise InputError(f"{self.text!r} has the option {name!r}; {remedy}")
         return self.options
 
 
-def parse_uri(text: str, kinds: Collection[str]) -> Uri:
-    """Split `text`, with one of `kinds` before a colon, or raise `InputError`."""
+def parse_uri(text: str, kinds: Collection[str], commands: Collection[str] = ()) -> Uri:
+    """Split `text`, with one of `kinds` before a colon, or raise `InputError`.
+
+    Of `commands` among these kinds, options come behind the last question mark, if they look like some.
+    """
     kind, colon, remainder = text.partition(":")
+    if colon and kind in commands:
+        match = _OPTIONS.fullmatch(remainder)
+        location, query = match.groups() if match else (remainder, "")
+        # Not looked up as a path: a pipeline is longer than any name may be.
+        return Uri(text, kind, location, dict(part.split("=", 1) for part in query.split("&") if part))
     # A file that is there is meant, whatever its name looks like.
     # And C:/a.mp4 has no kind that is known.
-    if _exists(text) or not colon or kind not in kinds:
+    if Path(text).exists() or not colon or kind not in kinds:
         kind, remainder = "", text
     # Before options are looked for: names of files may have a question mark.
-    if _exists(remainder):
+    if Path(remainder).exists():
         return Uri(text, kind, remainder)
     location, _, query = remainder.partition("?")
     pairs = [part.partition("=") for part in query.split("&") if part]
+    for name, _, value in pairs:
+        if not value:
+            raise InputError(f"{text!r}: the option {name!r} has no value; write {name}=VALUE")
     return Uri(text, kind, location, {name: value for name, _, value in pairs})
-
-
-def parse_command(uri: Uri) -> Uri:
-    """Split the text of a command, with options behind the last question mark if they look like some."""
-    text = uri.text.removeprefix(f"{uri.kind}:")
-    match = _OPTIONS.fullmatch(text)
-    if match is None:
-        return Uri(uri.text, uri.kind, text)
-    pairs = (part.partition("=") for part in match[2].split("&"))
-    return Uri(uri.text, uri.kind, match[1], {name: value for name, _, value in pairs})
-
-
-def _exists(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except OSError:  # longer than any name, as pipelines are
-        return False
 
 
 def check_allowed(text: str, allow_commands: bool) -> None:

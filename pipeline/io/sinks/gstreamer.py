@@ -12,7 +12,7 @@ from pipeline.io.gstreamer import STEP_S, LaunchedPipeline, library
 from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.source_frame import SECOND, FrameResult
-from pipeline.io.uri import Uri, parse_command
+from pipeline.io.uri import Uri
 
 PATIENCE_S = 30.0
 """Seconds that a pipeline has for a picture, or to end; encoders look many pictures ahead."""
@@ -108,9 +108,8 @@ class GstSink(Sink):
 
 
 def _open(uri: Uri, sink_options: SinkOptions) -> GstSink:
-    command = parse_command(uri)
-    if command.options.keys() <= set(OPTIONS):
-        return GstSink(command.location, make_annotator(command.options, sink_options))
+    if uri.options.keys() <= set(OPTIONS):
+        return GstSink(uri.location, make_annotator(uri.options, sink_options))
     # The end of an address in it, which looks like options.
     return GstSink(uri.text.removeprefix("gst:"), make_annotator({}, sink_options))
 

@@ -59,7 +59,8 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
     """
     names = {kind.name: kind for kind in load_kinds()}
     # Else a single dash would be a folder.
-    uri = parse_uri("jsonl:-" if text in STANDARD_OUTPUT else text, names)
+    full_text = "jsonl:-" if text in STANDARD_OUTPUT else text
+    uri = parse_uri(full_text, names, [name for name, kind in names.items() if kind.is_command])
     kind = names.get(uri.kind)
     if kind and kind.is_command:
         check_allowed(text, facts.get("allow_commands", False))

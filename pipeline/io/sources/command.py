@@ -14,7 +14,7 @@ from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.camera import SILENCE
 from pipeline.io.sources.decoding import PictureDecoder, open_container, reason
-from pipeline.io.uri import Uri, parse_command, parse_size
+from pipeline.io.uri import Uri, parse_size
 from pipeline.picture.pixels import FORMATS, Pixels, choose_pixels, cuts_colours, library
 
 # And no `nobuffer`, which throws away what was looked at: the first key frame.
@@ -121,9 +121,8 @@ class CommandOutput(FrameSource):
 
 
 def _open(uri: Uri, _: SourceOptions) -> CommandOutput:
-    command = parse_command(uri)
-    options = command.check_options("size", "format")
-    return CommandOutput(command.location, options.get("size"), options.get("format"))
+    options = uri.check_options("size", "format")
+    return CommandOutput(uri.location, options.get("size"), options.get("format"))
 
 
 KINDS = (SourceKind(("exec",), _open, "exec:COMMAND", live=True, is_command=True),)

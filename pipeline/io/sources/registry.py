@@ -51,7 +51,7 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
         If it needs a package that is not installed.
     """
     names = {name: kind for kind in load_kinds() for name in kind.names}
-    uri = parse_uri(text, names)
+    uri = parse_uri(text, names, [name for name, kind in names.items() if kind.is_command])
     kind = names.get(uri.kind)
     if kind and kind.is_command:
         check_allowed(text, options.allow_commands)

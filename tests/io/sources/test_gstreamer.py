@@ -75,7 +75,9 @@ def test_what_pipelines_make_is_read_with_the_right_colours(
 
 
 def test_a_recording_ends_and_has_its_own_times() -> None:
-    with open_gst(f"videotestsrc num-buffers=7 ! {SMALL}") as source:
+    # Longer than a file's name may be.
+    text = f"videotestsrc num-buffers=7 ! {SMALL}" + " ! identity" * 50
+    with open_gst(text) as source:
         frames = list(source)
     assert not source.live
     assert [frame.name for frame in frames] == [f"{number:06d}" for number in range(7)]
