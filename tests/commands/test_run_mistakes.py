@@ -31,6 +31,7 @@ WAYS: Ways = {
     "no plan": (["model.onnx", "--source", "scene.png", "--plan", "none.json"], "none.json"),
     "plan and stages": (["model.onnx", "--source", "scene.png", "--plan", "p", "--stages", "2"], "leave out --stages"),
     "extents of no input": (["model.onnx", "--source", "scene.png", "--shape", "z=1,3,8,8"], "z"),
+    "a signature of a model": (["model.onnx", "--source", "scene.png", "--require-signature", "k"], "is for a bundle"),
     # What it gives.
     "an unknown decoder": (["model.onnx", "--source", "scene.png", "--decode", "yolo"], "did you mean"),
     "an unknown parameter": (["model.onnx", "--source", "scene.png", "--decode", "yolox:stride=8"], "'strides'"),

@@ -46,6 +46,8 @@ def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> 
             names = ", ".join(f"--{name.replace('_', '-')}" for name in choices)
             raise InputError(f"{str(path)!r} is a bundle and has its stages; leave out {names}")
         return load(path), "bundle"
+    if options.require_signature:
+        raise InputError(f"--require-signature is for a bundle; {str(path)!r} is a model, and is built here")
     # The rate of the source says nothing of a model that is kept for others as well.
     model = argparse.Namespace(**{**vars(options), "model": options.bundle, "size": [], "fps": None})
     plan_options.check_file(model)
