@@ -16,7 +16,7 @@ BENCHMARKS := hop efficiency admission throughput tracing partition interpreter 
 help:  ## say what the targets do
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 20
 
-demo: $(VENV)/demo-installed  ## stream real images through a model, unsplit and in stages, and draw the timeline
+demo: $(VENV)/demo-installed  ## find digits on pictures by a trained detector, unsplit and in stages, and draw boxes and timeline
 	$(BIN)/soc-pipeline demo $(ARGS)
 
 test: $(VENV)/dev-installed  ## run the fast tests, on all cores

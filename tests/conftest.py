@@ -7,11 +7,15 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from pipeline.system import optional
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
 
 pytest_plugins = ["tests.support.skips"]
 
@@ -73,6 +77,17 @@ def digits_onnx() -> Path:
     """The demo's trained network."""
     pytest.importorskip("onnx")
     return ROOT / "pipeline" / "demo" / "digits.onnx"
+
+
+@pytest.fixture(scope="session")
+def detector_bundle() -> Bundle:
+    """The demo's detector on one core."""
+    pytest.importorskip("onnx")
+    import pipeline
+    from pipeline.demo.detector import FILE
+
+    graph = pipeline.read(FILE)
+    return pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)
 
 
 @pytest.fixture(scope="session")

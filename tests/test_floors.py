@@ -271,7 +271,7 @@ def test_a_violation_is_seen(module: str, source: str) -> None:
         ("boards.vta.device", "from pipeline.executor.devices.base import DeviceRuntime"),
         ("pipeline.observe.timeline", "def draw():\n    import matplotlib.figure"),
         ("pipeline.observe.timeline", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import matplotlib"),
-        ("pipeline.demo.stream", "import pipeline\nfrom pipeline.scheduler.trace import Trace"),
+        ("pipeline.demo.detector", "import pipeline\nfrom pipeline.scheduler.trace import Trace"),
     ],
 )
 def test_what_is_allowed_is_not_a_violation(module: str, source: str) -> None:

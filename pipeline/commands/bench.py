@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json({**asdict(comparison), "bottleneck": comparison.bottleneck, "ratio": comparison.ratio})
     else:
-        _show(comparison)
+        show_comparison(comparison)
     return 0
 
 
@@ -101,7 +101,8 @@ def _subject(options: argparse.Namespace) -> tuple[Graph | None, Bundle]:
         return graph, pipeline.build(graph, plan, progress=step)
 
 
-def _show(comparison: Any) -> None:
+def show_comparison(comparison: Any) -> None:
+    """Print a table of the variants, the bottleneck, and the prediction."""
     out = console.console()
     table = console.table(
         comparison.model, "", ">frames/s", ">latency p50 ms", ">latency p99 ms", "busy share of each stage"

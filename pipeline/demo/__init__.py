@@ -1,1 +1,1 @@
-"""Demo: a small trained network, streamed unsplit and split for comparison."""
+"""Demo: a small trained detector, and scenes for it."""

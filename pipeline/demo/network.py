@@ -1,4 +1,4 @@
-"""Demo network as plain data: an operator table, and its ONNX form.
+"""Network of the digits' classifier as plain data: an operator table, and its ONNX form.
 
 The table is the only description: training computes with it, and the ONNX file takes its names from it.
 An operator's name is also the name of its output tensor, except that the last one's output is ``logits``.
@@ -110,22 +110,6 @@ def save(weights: Weights, path: Path) -> None:
     model = _model(onnx, weights)
     # With shapes inferred, which finds channels that do not fit each other.
     onnx.checker.check_model(model, full_check=True)
-    write_atomically(path, model.SerializeToString(deterministic=True))
-
-
-def save_with_batch(path: Path, batch: int) -> None:
-    """Write the shipped network with batch size `batch` to `path`.
-
-    Raises
-    ------
-    MissingExtra
-        If the package onnx is not installed.
-    """
-    onnx = require("onnx", "onnx", "reading an ONNX file")
-    model = onnx.load(FILE)
-    for value in (*model.graph.input, *model.graph.output):
-        # Only the ends say it: shapes in between are inferred by whoever reads the file.
-        value.type.tensor_type.shape.dim[0].dim_value = batch
     write_atomically(path, model.SerializeToString(deterministic=True))
 
 

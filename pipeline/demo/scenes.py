@@ -20,6 +20,9 @@ MOST_DIGITS = 7
 CONTRAST = 55.0
 """Least distance of a digit's brightness to that of its background, of 255."""
 
+DETAIL = 160
+"""Pixels of a picture's longer side that its edges are drawn for: larger pictures are as soft, like enlarged ones."""
+
 _TRIALS = 30
 _GREY = np.array([0.299, 0.587, 0.114])
 
@@ -73,7 +76,7 @@ def _scene(random: np.random.Generator, images: digits.Images, labels: digits.La
     # The first digits find more room, so that the count of digits varies by itself, too.
     for index in random.integers(0, len(images), random.integers(1, MOST_DIGITS + 1)):
         longer_side = min(size) * SIZES[0] * (SIZES[1] / SIZES[0]) ** random.random()
-        glyph = _glyph(random, images[index], longer_side)
+        glyph = _glyph(random, images[index], longer_side, DETAIL / max(size))
         if (corner := _free_corner(random, glyph.shape, size, boxes)) is not None:
             top, left = corner
             bottom, right = top + glyph.shape[0], left + glyph.shape[1]
@@ -109,7 +112,7 @@ def _background(random: np.random.Generator, height: int, width: int) -> Floats:
     return np.clip(picture, 0, 255)
 
 
-def _glyph(random: np.random.Generator, image: digits.Images, longer_side: float) -> Floats:
+def _glyph(random: np.random.Generator, image: digits.Images, longer_side: float, detail: float) -> Floats:
     """Return the opacity of a turned digit, cut to its box."""
     angle, slant, stretch = random.uniform(-ANGLE, ANGLE), random.uniform(-0.2, 0.2), random.uniform(0.8, 1.2)
     cosine, sine = np.cos(angle), np.sin(angle)
@@ -117,14 +120,15 @@ def _glyph(random: np.random.Generator, image: digits.Images, longer_side: float
     matrix = np.array([[1, 0], [slant, stretch]]) @ np.array([[cosine, -sine], [sine, cosine]])
     # In two passes: the first, coarse one tells how large the turned digit is.
     extent = 1.5 * len(image)
-    rows, columns = _ink(_sample(image, matrix, extent, 48))
+    rows, columns = _ink(_sample(image, matrix, extent, 48, 48))
     scale = max(rows.stop - rows.start, columns.stop - columns.start) / 48 * extent / longer_side
-    opacity = _sample(image, matrix, extent, max(1, round(extent / scale)))
+    side = max(1, round(extent / scale))
+    opacity = _sample(image, matrix, extent, side, side * detail)
     return opacity[_ink(opacity)]
 
 
-def _sample(image: digits.Images, matrix: Floats, extent: float, side: int) -> Floats:
-    """Return the opacity on a square of `side` pixels around the digit."""
+def _sample(image: digits.Images, matrix: Floats, extent: float, side: int, detail: float) -> Floats:
+    """Return the opacity on a square of `side` pixels around the digit, with edges as on one of `detail` pixels."""
     positions = ((np.arange(side) + 0.5) / side - 0.5) * extent
     y, x = np.meshgrid(positions, positions, indexing="ij")
     centre = (len(image) - 1) / 2
@@ -135,8 +139,7 @@ def _sample(image: digits.Images, matrix: Floats, extent: float, side: int) -> F
     down, right = row - above, column - before
     lines = [image[above + step, before] * (1 - right) + image[above + step, before + 1] * right for step in (0, 1)]
     ink = lines[0] * (1 - down) + lines[1] * down
-    # An edge of about a pixel, however large the digit is.
-    sharpness = min(6.0, 0.3 * side / len(image) + 1.5)
+    sharpness = min(6.0, 0.3 * detail / len(image) + 1.5)
     opacity: Floats = np.clip((ink - 0.5) * sharpness + 0.5, 0, 1)
     return opacity
 

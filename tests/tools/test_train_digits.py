@@ -7,7 +7,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from pipeline.demo import digits, network, train
+from pipeline.demo import digits, network
+from tools import train_digits as train
 
 
 def test_without_torch_one_line_names_the_extra(

@@ -1,4 +1,4 @@
-"""Trainer of the demo network: ``python -m pipeline.demo.train -o digits.onnx``.
+"""Trainer of the digits' classifier: ``python -m tools.train_digits -o digits.onnx``.
 
 The held-out images are used once, at the end, to print the accuracy; nothing is chosen by them.  With one
 release of PyTorch, one kind of processor and one number of threads, the file comes out the same each time.
@@ -29,7 +29,7 @@ Tensors = dict[str, Any]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.demo.train", description="Train the demo's network.")
+    parser = argparse.ArgumentParser(prog="python -m tools.train_digits", description="Train the classifier of digits.")
     parser.add_argument("-o", "--output", type=Path, default=Path("digits.onnx"), help="the ONNX file to write")
     parser.add_argument("--epochs", type=int, default=15, help="passes over the 1347 training images")
     parser.add_argument("--seed", type=int, default=1, help="of weights, order and distortions")
