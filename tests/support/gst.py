@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -20,7 +21,8 @@ def skip_without_gstreamer(*elements: str) -> None:
     try:
         factory = library().Gst.ElementFactory
     except MissingExtra as error:
-        if Path(SYSTEM_FOLDER, "gi").exists():
+        folder = Path(SYSTEM_FOLDER, "gi")
+        if folder.exists() and not any((folder / f"_gi{suffix}").exists() for suffix in EXTENSION_SUFFIXES):
             pytest.skip(f"this system's PyGObject is for another Python: {error}")
         pytest.skip(str(error))
     for name in elements:
