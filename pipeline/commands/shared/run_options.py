@@ -129,7 +129,7 @@ def _sink_arguments(parser: argparse.ArgumentParser) -> None:
         "photo (.jpg .png .webp; the next ones are numbered; photo:FOLDER for one per frame), or a video file: the "
         "source's pictures with the decoded results (?labels=FILE&least=SCORE; ?show=label or ?show=boxes for a bundle "
         "without a decoder), else the pictures that the model makes; ?codec=ffv1 loses nothing; may be repeated; "
-        "whatever ends the stream, what was recorded until then is kept",
+        "without it results are printed; whatever ends the stream, what was recorded until then is kept",
     )
 
 
