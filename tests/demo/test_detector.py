@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -86,10 +88,12 @@ def test_the_demo_draws_boxes_first_and_says_what_is_fastest(
 
 
 @pytest.mark.usefixtures("quick_times")
-def test_the_view_shows_the_scenes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_view_shows_the_scenes(root: Path) -> None:
     pytest.importorskip("tornado")
-    assert cli.main(["demo", "--view", "0", "--frames", "5"]) == 0
-    assert "view: http://127.0.0.1:" in capsys.readouterr().err
+    line = [sys.executable, "-m", "pipeline.cli", "demo", "--view", "0", "--frames", "5"]
+    result = subprocess.run(line, cwd=root, capture_output=True, text=True, check=False, timeout=100)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "view: http://127.0.0.1:" in result.stderr
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
