@@ -26,7 +26,8 @@ def guide(root: Path) -> str:
 @pytest.fixture
 def workshop(tmp_path: Path, root: Path) -> Iterator[Workshop]:
     """A folder on a machine of two cores, as the pages say; what is started from here has them only."""
-    pytest.importorskip("onnx")
+    for name in ("onnx", "onnxruntime", "sklearn", "PIL"):
+        pytest.importorskip(name)
     cores = os.sched_getaffinity(0)
     if len(cores) < 2:
         pytest.skip("this machine has one core, and the pages' plans have two")
