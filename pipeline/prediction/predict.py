@@ -11,7 +11,7 @@ The time between two frames is the longest of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.board.board import Board
@@ -19,7 +19,6 @@ from pipeline.core.plan.moves import StageMoves, StageSet, find_moves
 from pipeline.core.plan.stage_plan import StagePlan
 from pipeline.prediction.borrowing import stage_parts
 from pipeline.prediction.contention import flow_interval, has_turns, worker_groups, worker_phases
-from pipeline.prediction.energy import frame_joules
 from pipeline.prediction.frame_flow import Phase, WorkerGroup
 from pipeline.prediction.shared_loads import serial_devices, shared_loads
 
@@ -162,3 +161,33 @@ def _longest_path(stages: Sequence[StagePlan], seconds: Sequence[float]) -> floa
         ends |= {spec.name: end for spec in stage.outputs}
         longest = max(longest, end)
     return longest
+
+
+def frame_joules(board: Board, stages: Sequence[StagePlan]) -> float | None:
+    """Return one frame's energy above rest; None without power figures."""
+    total = 0.0
+    for stage in stages:
+        for name, seconds, share in _work(board, stage):
+            device = board.device(name)
+            if not device.watts_busy:
+                return None
+            total += seconds * (device.watts_busy - device.watts_idle) * share
+    return total
+
+
+def _work(board: Board, stage: StagePlan) -> Iterator[tuple[str, float, float]]:
+    """Yield device, seconds per frame, and its busy share (0 to 1)."""
+    for replica, seconds in enumerate(stage.replica_times):
+        core_share, frames = _core_share(board, stage, replica), stage.share(replica)
+        for step in stage.at_replica(replica).steps:
+            yield step.device, step.seconds * frames, core_share if step.device == stage.device else 1.0
+        if not stage.steps:
+            yield stage.replica_names[replica], seconds * frames, core_share
+
+
+def _core_share(board: Board, stage: StagePlan, replica: int) -> float:
+    """Return a replica's share of its device's power, by core speed."""
+    device, cores = board.device(stage.device), stage.cores_of(replica)
+    if not device.cores or device.capabilities.has_slots:
+        return 1 / device.slot_count
+    return sum(map(device.speed, cores)) / sum(map(device.speed, device.cores))

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,7 +15,6 @@ from pipeline.remote.offer import Offer
 from pipeline.remote.rate_limit import RateLimit
 from pipeline.remote.refusal_log import RefusalLog
 from pipeline.remote.session import FAREWELL_S, ServerSession, SessionLimits
-from pipeline.remote.stranger_budget import StrangerBudget
 from pipeline.remote.tls import NoTls, ServerTls
 from pipeline.remote.wire import MOST_DISCARDED, Wire, break_off, finish, peer_address
 
@@ -22,6 +22,13 @@ logger = logging.getLogger(__name__)
 
 ARRIVAL_S = 1e-3
 """Seconds of a core for accepting a client, starting its thread, and letting others wait for it."""
+
+
+SHARE = 0.1
+"""Seconds of a core in a second. Admitted clients lack what strangers cost."""
+
+BURST_S = 0.1
+"""Seconds of a burst, for some dozens who come together. They hold up all others meanwhile."""
 
 
 class Arrival:
@@ -116,3 +123,24 @@ class Entrance:
 
     def _session(self, arrival: Arrival) -> ServerSession:
         return ServerSession(Wire(arrival.connection, ClientMessage), self._offer, self._limits, self._refusals)
+
+
+class StrangerBudget:
+    """Bucket of seconds, refilled with time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._level_s, self._since_s = BURST_S, clock()
+        self._lock = threading.Lock()
+
+    def spend(self, seconds: float) -> None:
+        """Take the time of one client out of it."""
+        with self._lock:
+            clock_s = self._clock()
+            self._level_s = min(BURST_S, self._level_s + SHARE * (clock_s - self._since_s)) - seconds
+            self._since_s = clock_s
+
+    def pause(self) -> float:
+        """Return the seconds of closed doors."""
+        self.spend(0.0)
+        return max(0.0, -self._level_s / SHARE)

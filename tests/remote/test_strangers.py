@@ -12,11 +12,11 @@ import pytest
 
 from pipeline.remote import messages
 from pipeline.remote.device_threads import ServerDevices
+from pipeline.remote.entrance import BURST_S, SHARE, StrangerBudget
 from pipeline.remote.offer import Offer
 from pipeline.remote.refusal_log import MOST_LINES, PERIOD_S, RefusalLog
 from pipeline.remote.server import Server
 from pipeline.remote.store import FileStore
-from pipeline.remote.stranger_budget import BURST_S, SHARE, StrangerBudget
 from pipeline.remote.wire import LARGEST_GREETING, LARGEST_HEAD
 from tests.remote.conftest import in_thread
 from tests.remote.test_server import HELLO, OPEN, RawWire, raw, refusal, works

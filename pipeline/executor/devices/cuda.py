@@ -18,10 +18,9 @@ from pipeline.errors import PipelineError
 from pipeline.executor.devices.accelerator import Accelerator, describe_tvm_device, tvm_indices
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.devices.cpu import VmStage
-from pipeline.executor.devices.device_buffers import DeviceBuffers
 from pipeline.executor.stage_code import StageCode
 from pipeline.system.distribution import install_command
-from pipeline.tvm.access import tvm
+from pipeline.tvm.access import tvm, tvm_ffi
 
 # Replicas of a stage share its parameters, which are copied to the GPU once.
 _parameters: weakref.WeakKeyDictionary[StageCode, dict[int, list[Any]]] = weakref.WeakKeyDictionary()
@@ -35,6 +34,10 @@ _LIBRARIES = {
     "libcudart.so.13": f"the runtime of CUDA 13; run: {install_command('cuda')}",
 }
 """Libraries under TVM's part for GPUs, with their source."""
+
+
+# The lower half of what every object of TVM's FFI begins with, see `TVMFFIObject` in its C interface.
+_STRONG_REFERENCES = 0xFFFFFFFF
 
 
 class CudaRuntime(DeviceRuntime):
@@ -144,3 +147,31 @@ def _is_loadable(library: str) -> bool:
     except OSError:
         return False
     return True
+
+
+class DeviceBuffers:
+    """Tensors by shape and dtype, reused once unreferenced.
+
+    So there are as many as were in use at once.  A driver's own allocation may take as long as a small stage, and
+    giving memory back waits for all that runs on a GPU.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        # By shape and type: the address of each tensor, and the array that keeps it.
+        self._buffers: defaultdict[tuple[tuple[int, ...], str], list[tuple[int, Any]]] = defaultdict(list)
+
+    def take(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a tensor of undefined contents, free of other users."""
+        buffers = self._buffers[shape, dtype]
+        for address, keeper in buffers:
+            # Counted by TVM, not by Python: a stage may return its input, and a machine keep it until its next run.
+            if ctypes.c_uint64.from_address(address).value & _STRONG_REFERENCES == 1:
+                return keeper[0]
+        tensor = tvm.runtime.empty(shape, dtype, self._device)
+        buffers.append((tensor.__chandle__(), tvm_ffi.Array([tensor])))
+        return tensor
+
+    def clear(self) -> None:
+        """Free the unused tensors."""
+        self._buffers.clear()

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from onnx import TensorProto, helper
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.frontends.extraction import NoCounterpart, Region
-from pipeline.frontends.onnx import unsigned
 from pipeline.frontends.onnx.simplification.tensors import static_shape, tensor_types, tensors_read
+from pipeline.model.passes.quantized import HALF
 
 # They return what they read, wherever the result is of the type of the operand.
 _COPIES = {"Cast", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 
 # Other names are ONNX's own in small letters.
 _ELEMENT_TYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
+
+
+# What makes bytes of numbers, and the reverse; their third operand is the zero point.
+_KINDS = {"QuantizeLinear", "DequantizeLinear"}
 
 
 class RegionWriter:
@@ -51,7 +56,7 @@ class RegionWriter:
             [self._constants[name] for name in constants if name in self._constants],
             sparse_initializer=[self._sparse_constants[name] for name in constants if name in self._sparse_constants],
         )
-        unsigned.shift(graph, [name for name, spec in region.ends.items() if self._is_signed(name, spec)])
+        shift(graph, [name for name, spec in region.ends.items() if self._is_signed(name, spec)])
         _rename(graph, {name: spec.name for name, spec in region.ends.items()})
         opsets = list(self._model.opset_import)
         # Tools may be older than the package that wrote the model, whose version of the file format they refuse.
@@ -178,3 +183,35 @@ def _names(graph: Any) -> set[str]:
             for inner_graph in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
                 names |= _names(inner_graph)
     return names
+
+
+def shift(graph: Any, names: Collection[str]) -> None:
+    """Let signed tensors be unsigned in place, zero points shifted.
+
+    Raises `NoCounterpart` if an operator takes or makes the bytes themselves, instead of the numbers that they stand
+    for.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    constants |= {
+        node.output[0]: attribute.t
+        for node in graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    new_constants: dict[str, Any] = {}
+    for node in graph.node:
+        # Of the operands, the first one is the data of those that may stay.
+        if shifted := [name for name in (*tensors_read(node), *node.output) if name in names]:
+            _shift_zero_point(node, shifted[0], constants, new_constants)
+    graph.initializer.extend(new_constants.values())
+
+
+def _shift_zero_point(node: Any, name: str, constants: Mapping[str, Any], new_constants: dict[str, Any]) -> None:
+    zero_name = node.input[2] if len(node.input) > 2 else ""
+    if node.op_type not in _KINDS or zero_name not in constants:
+        raise NoCounterpart(f"{name!r} has signed bytes in the model, which {node.op_type} takes or makes")
+    zero = numpy_helper.to_array(constants[zero_name])
+    new_name = f"{zero_name}:unsigned"
+    new_constants[new_name] = numpy_helper.from_array((zero.astype(np.int32) + HALF).astype(np.uint8), new_name)
+    node.input[2] = new_name

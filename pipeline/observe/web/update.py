@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from itertools import zip_longest
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.core.tensor_quantization import numbers
 from pipeline.observe.web import drawing
-from pipeline.observe.web.history import History
-from pipeline.observe.web.recent import Recent
 from pipeline.observe.web.sample import Sample, Sampler
 from pipeline.observe.web.summary import data_url, summary
+from pipeline.scheduler.statistics import StageStatistics, Statistics
+from pipeline.system.machine_state import read_clock_mhz, read_temperature_c
 
 if TYPE_CHECKING:
     from pipeline.core.plan.plan import Plan
@@ -25,6 +27,16 @@ Rgb = Callable[[np.ndarray], np.ndarray]
 
 DrawFrame = Callable[[Any, Sequence[np.ndarray], Mapping[str, np.ndarray]], "tuple[bytes | None, str] | None"]
 """Draws a frame by its metadata, inputs and outputs: a JPEG or None, and a line of text; None for nothing."""
+
+
+POINTS = 300
+"""Points of a curve: two minutes of a page's updates, and about as many as a phone has pixels."""
+
+NAMES = ("frames_per_s", "latency_ms", "clock_mhz", "temperature_c")
+
+
+WINDOW_S = 2.0
+"""Seconds of the window: a stage of some frames per second has a steady share."""
 
 
 class WatchedPipeline:
@@ -137,3 +149,64 @@ def _describe_sample(sample: Sample, plan: Plan, rgb: Rgb | None, draw: DrawFram
         "result": drawn and {"picture": drawn[0] and data_url("jpeg", drawn[0]), "text": drawn[1]},
         "outputs": [{**summary(name, array), "dtype": str(arrays[name].dtype)} for name, array in outputs.items()],
     }
+
+
+class History:
+    """Values of each update, the newest last."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, tuple[float | None, ...]]] = deque(maxlen=POINTS)
+
+    def add(self, frames_per_s: float, latency_ms: float) -> None:
+        """Add the values of now, and those of the machine."""
+        self._points.append((perf_counter(), (frames_per_s, latency_ms, read_clock_mhz(), read_temperature_c())))
+
+    def curves(self) -> dict[str, object]:
+        """Return plain values: ``seconds`` of each point, at most 0, and ``curves`` by name; None where unknown."""
+        newest = self._points[-1][0] if self._points else 0.0
+        curves = {
+            name: [None if values[number] is None else round(values[number] or 0.0, 3) for _, values in self._points]
+            for number, name in enumerate(NAMES)
+        }
+        return {"seconds": [round(time - newest, 2) for time, _ in self._points], "curves": curves}
+
+
+class Recent:
+    """The statistics of the last seconds.
+
+    Attributes
+    ----------
+    frames_per_s : float
+        Frames delivered per second.
+    """
+
+    def __init__(self) -> None:
+        self._snapshots: deque[tuple[float, Statistics]] = deque()
+
+    def add(self, statistics: Statistics) -> None:
+        """Add the newest statistics, dropping all outdated but one."""
+        time = perf_counter()
+        self._snapshots.append((time, statistics))
+        # The newest one from before the window remains, so that the rates span all of it.
+        while len(self._snapshots) > 2 and time - self._snapshots[1][0] >= WINDOW_S:
+            self._snapshots.popleft()
+
+    @property
+    def frames_per_s(self) -> float:
+        """Frames delivered per second; at first, since the beginning."""
+        newest = self._snapshots[-1][1]
+        seconds = self._seconds
+        return (newest.delivered - self._snapshots[0][1].delivered) / seconds if seconds else newest.frames_per_s
+
+    def busy(self, stage: StageStatistics) -> float:
+        """Return a stage's busy share, 0 to 1, initially since the start."""
+        first = next((counts for counts in self._snapshots[0][1].stages if counts.name == stage.name), None)
+        seconds = self._seconds
+        if first is None or not seconds:
+            return stage.busy
+        # A swap may put a new stage under the same name, with counters of its own.
+        return min(1.0, max(0.0, stage.busy_s - first.busy_s) / (seconds * stage.replicas))
+
+    @property
+    def _seconds(self) -> float:
+        return self._snapshots[-1][0] - self._snapshots[0][0]

@@ -10,13 +10,12 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, GenericConst
 
-from pipeline.executor.kernels.layout.expressions import is_image, name_of
+from pipeline.executor.kernels.layout.expressions import AXIS, is_image, name_of
 from pipeline.executor.kernels.layout.rewriter import LineLayout, ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.quantized import byte_lines, integer_operators, integer_sums, rescaling, whole_sums
-from pipeline.executor.kernels.quantized.concatenation import concatenate
 from pipeline.executor.kernels.quantized.integer_operators import ByteSource
 from pipeline.executor.kernels.quantized.integer_sums import IntegerSums
-from pipeline.executor.kernels.quantized.rescaling import scale_of
+from pipeline.executor.kernels.quantized.rescaling import QuantizationScale, scale_of
 from pipeline.executor.kernels.quantized.whole_sums import PRODUCTS
 
 
@@ -152,3 +151,21 @@ def _in_layout(rewriter: Rewriter, data: Any, step: Callable[[Any], Any]) -> Any
         return LineLayout(step(rewriter.line(data)))
     value = step(rewriter.plain(data))
     return ModelLayout(value) if is_image(data.ty) else value
+
+
+def concatenate(rewriter: Rewriter, numbers: Any, scale: QuantizationScale) -> Any:
+    """Concatenate dequantised images as channels-last bytes, else None."""
+    concat = rewriter.producer(numbers, "concat")
+    if concat is None or not isinstance(concat.args[0], relax.Tuple) or not is_image(concat.ty):
+        return None
+    steps = [rewriter.producer(field, "dequantize") for field in concat.args[0].fields]
+    sources = [(step.args[0], scale_of(step)) for step in steps if step is not None and rewriter.is_last(step.args[0])]
+    scaled_images = [(rewriter.last(image), own_scale) for image, own_scale in sources if own_scale is not None]
+    if len(scaled_images) < len(steps):
+        return None
+    # Before they are joined: each conversion is fused to what makes the bytes.
+    images = [
+        rewriter.builder.emit(rescaling.change_scale(rewriter.builder, image, own_scale, scale))
+        for image, own_scale in scaled_images
+    ]
+    return relax.op.concat(images, AXIS[int(concat.attrs.axis) % 4])
