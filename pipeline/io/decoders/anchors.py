@@ -15,9 +15,10 @@ import numpy as np
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.io.decoders.activation import activate, logit
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
 from pipeline.io.decoders.grid import grid_sizes
-from pipeline.io.decoders.suppression import BoxParameters, best_boxes, best_classes, box_overlap
+from pipeline.io.decoders.suppression import BoxParameters, best_boxes, best_classes, box_overlap, make_detections
 from pipeline.io.results import Detections, Result
 
 Rule = Callable[[tuple[int, int], Any], np.ndarray]
@@ -29,6 +30,8 @@ class AnchorParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
+    strides : sequence of int
+        Pixels between the cells of each level.
     anchors : sequence of (float, float, float, float), optional
         Centre x, centre y, width and height of each as fractions; by default they follow from the family's rule.
     order : str
@@ -45,6 +48,7 @@ class AnchorParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
         True if scores are logits; by default values outside of 0 to 1 tell.
     """
 
+    strides: tuple[int, ...] = (8, 16, 32)
     anchors: tuple[tuple[float, float, float, float], ...] = ()
     order: Literal["xywh", "yxhw"] = "xywh"
     variances: tuple[float, float] = (0.1, 0.2)
@@ -198,7 +202,7 @@ def read_anchors(
     # 3. One for each thing.
     if merge:
         pairs, scores = merge_boxes(pairs, scores, parameters)
-        result = Detections(_boxes(pairs), scores, np.zeros(len(scores), np.int64), interface.labels)
+        result = make_detections(_boxes(pairs), scores, np.zeros(len(scores)), interface)
     else:
         result, winners = best_boxes(_boxes(pairs), scores, classes, parameters, interface)
         pairs = pairs[winners]
@@ -226,7 +230,5 @@ def _best_scores(scores: np.ndarray, parameters: AnchorParameters) -> tuple[np.n
     if not is_logit:
         return best_classes(scores.T, parameters.score)
     # The threshold's logit, so that few exponentials are needed.
-    with np.errstate(divide="ignore"):
-        threshold = float(np.log(parameters.score) - np.log1p(-parameters.score))
-    cells, classes, logits = best_classes(scores.T, threshold)
-    return cells, classes, 0.5 + 0.5 * np.tanh(0.5 * logits)
+    cells, classes, logits = best_classes(scores.T, logit(parameters.score))
+    return cells, classes, activate(logits, "sigmoid", 0)

@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated
 
-import msgspec
 import numpy as np
 
 from pipeline.core.model_card import Preparation
@@ -17,26 +15,17 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.decoders.activation import activate
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
 from pipeline.io.decoders.grid import corners
-from pipeline.io.decoders.suppression import Fraction
-from pipeline.io.results import Detections, Result
+from pipeline.io.decoders.suppression import Fraction, ScoreParameters, best_boxes
+from pipeline.io.results import Result
 
 _PLAIN = Preparation(sampling="bilinear")
 _IMAGENET = Preparation(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), sampling="bilinear")
 
 
-class DetrParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of DETR and its like.
-
-    Attributes
-    ----------
-    score : float
-        Scores up to this one are left out.
-    most : int
-        Largest number of boxes.
-    """
+class DetrParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
+    """Parameters of DETR and its like."""
 
     score: Fraction = 0.5
-    most: Annotated[int, msgspec.Meta(ge=1)] = 300
 
 
 def _find_outputs(interface: ModelInterface) -> tuple[TensorSpec, TensorSpec] | None:
@@ -63,14 +52,10 @@ def _make(family: str, *, is_set: bool) -> Callable[[ModelInterface, DetrParamet
             if is_set:
                 best = scores[:, :-1].argmax(1)
                 scores = scores[:, :-1] * (np.arange(scores.shape[1] - 1) == best[:, None])
-            # A network whose numbers overflow says nothing about a position.
-            finite = np.isfinite(arrays[boxes.name][0]).all(1)
-            queries, classes = np.nonzero((scores > parameters.score) & finite[:, None])
+            queries, classes = np.nonzero(scores > parameters.score)
             # 2. Their boxes, the best first.
-            scores = scores[queries, classes]
-            order = np.argsort(-scores, kind="stable")[: parameters.most]
-            places = corners(*arrays[boxes.name][0, queries[order]].T) * size
-            return Detections(places.astype(np.float32), scores[order], classes[order], interface.labels)
+            places = corners(*arrays[boxes.name][0, queries].T) * size
+            return best_boxes(places, scores[queries, classes], classes, parameters, interface)[0]
 
         return decode
 

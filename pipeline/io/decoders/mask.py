@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,6 +11,7 @@ from pipeline.errors import InputError
 from pipeline.io.decoders.activation import activate, check_activation
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
 from pipeline.io.results import Mask
+from pipeline.picture.preparation import PictureLayout
 
 SMALLEST = 8
 """Cells along a side of a map; what is smaller is rather a feature."""
@@ -38,52 +38,32 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_activation(self.activation)
 
 
-class MapShape(NamedTuple):
-    """Extents of a map over the picture.
-
-    Attributes
-    ----------
-    channels, height, width : int
-    last : bool
-        True if channels are the last axis.
-    """
-
-    channels: int
-    height: int
-    width: int
-    last: bool
-
-    def planes(self, array: np.ndarray) -> np.ndarray:
-        """Return the array as [channels, height, width]."""
-        order = (self.height, self.width, self.channels) if self.last else self[:3]
-        planes: np.ndarray = array.reshape(order)
-        return planes.transpose(2, 0, 1) if self.last else planes
-
-
-def map_shape(shape: Sequence[int], size: tuple[int, int]) -> MapShape | None:
+def map_shape(shape: Sequence[int], size: tuple[int, int]) -> PictureLayout | None:
     """Return the extents of a map over all of the model's input; None for other outputs."""
     extents = tuple(shape[1:] if len(shape) > 2 and shape[0] == 1 else shape)
     extents = (1, *extents) if len(extents) == 2 else extents
     if len(extents) != 3 or not all(size):
         return None
-    candidates = MapShape(*extents, last=False), MapShape(extents[2], extents[0], extents[1], last=True)
+    layouts = PictureLayout(*extents, last=False), PictureLayout(extents[2], *extents[:2], last=True)
     # The map has the proportions of the input, within a cell that rounding may cost.
-    fits = [
-        min(found[1:3]) >= SMALLEST and abs(found.width / size[0] - found.height / size[1]) * max(size) < 1.5
-        for found in candidates
-    ]
-    return next((found for found, fit in zip(candidates, fits, strict=True) if fit), None)
+    fits = (
+        layout
+        for layout in layouts
+        if min(layout.width, layout.height) >= SMALLEST
+        and abs(layout.width / size[0] - layout.height / size[1]) * max(size) < 1.5
+    )
+    return next(fits, None)
 
 
-def choose_map(interface: ModelInterface, name: str) -> tuple[str, MapShape]:
+def choose_map(interface: ModelInterface, name: str) -> tuple[str, PictureLayout]:
     """Return the name and extents of an output over the picture, or raise `InputError`."""
     outputs = {output.name: output.shape for output in interface.outputs}
     if name and name not in outputs:
         raise InputError(f"there is no output {name!r}; there are {', '.join(outputs)}")
     for candidate in [name] if name else outputs:
-        if (found := map_shape(outputs[candidate], interface.size)) is not None:
-            return candidate, found
-    shapes = ", ".join(f"{key} {list(shape)}" for key, shape in outputs.items())
+        if (shape := map_shape(outputs[candidate], interface.size)) is not None:
+            return candidate, shape
+    shapes = ", ".join(f"{key} {list(extents)}" for key, extents in outputs.items())
     width, height = interface.size
     raise InputError(f"no output is a map over the input of {width}x{height}; there are {shapes}")
 

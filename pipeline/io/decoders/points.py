@@ -15,8 +15,9 @@ from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError
 from pipeline.io.decoders.activation import activate
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
-from pipeline.io.decoders.mask import MapShape, choose_map, map_shape
+from pipeline.io.decoders.mask import choose_map, map_shape
 from pipeline.io.results import Detections
+from pipeline.picture.preparation import PictureLayout
 
 LABELS = ("person",)
 """Labels without those of the card: nearly all networks for key points are for people."""
@@ -117,7 +118,7 @@ def _make_heat_map(interface: ModelInterface, parameters: HeatMapParameters) -> 
     return decode
 
 
-def _read_maps(shape: MapShape, array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _read_maps(shape: PictureLayout, array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Return the points [K, 3] of heat maps."""
     maps = shape.planes(array)
     numbers = np.arange(len(maps))

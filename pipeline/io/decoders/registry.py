@@ -15,7 +15,7 @@ from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterfa
 
 MODULES: tuple[str, ...] = (
     # One per line, by name.
-    "pipeline.io.decoders.blazeface",
+    "pipeline.io.decoders.anchor_families",
     "pipeline.io.decoders.classification",
     "pipeline.io.decoders.ctc",
     "pipeline.io.decoders.detr",
@@ -23,9 +23,7 @@ MODULES: tuple[str, ...] = (
     "pipeline.io.decoders.fastestdet",
     "pipeline.io.decoders.mask",
     "pipeline.io.decoders.points",
-    "pipeline.io.decoders.priors",
     "pipeline.io.decoders.rows",
-    "pipeline.io.decoders.ssd",
     "pipeline.io.decoders.text_boxes",
     "pipeline.io.decoders.yolov5",
     "pipeline.io.decoders.yolov8",

@@ -5,38 +5,37 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.packed_value import is_packed
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
-from pipeline.io.decoders.suppression import Fraction
+from pipeline.io.decoders.suppression import Fraction, ScoreParameters, best_boxes
 from pipeline.io.results import Detections, Result
 
 COLUMNS = ("left", "top", "right", "bottom", "score", "class")
 """Columns of a table, as exporters of detectors write it."""
 
 
-class RowParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RowParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
     """Parameters of tables.
 
     Attributes
     ----------
     columns : sequence of str
         Names of the columns: those of `COLUMNS`, in any order, and others, which are of no interest.
-    score : float
-        Scores up to this one are left out.
     fractions : bool
         True if boxes are fractions of the input instead of pixels.
     """
 
+    # The model has chosen how many already.
+    most: int = sys.maxsize
     columns: tuple[str, ...] = COLUMNS
-    score: Fraction = 0.25
     fractions: bool = False
 
     def __post_init__(self) -> None:
@@ -45,7 +44,7 @@ class RowParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InputError(f"columns are {', '.join(self.columns)}; {', '.join(missing)} are missing")
 
 
-class ListParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ListParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
     """Parameters of separate outputs.
 
     Attributes
@@ -56,29 +55,24 @@ class ListParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ``"yxyx"`` for top, left, bottom, right, else ``"xyxy"``.
     fractions : bool
         True if boxes are fractions of the input instead of pixels.
-    score : float
-        Scores up to this one are left out.
     """
 
+    score: Fraction = 0.4
+    most: int = sys.maxsize
     boxes: str = ""
     scores: str = ""
     classes: str = ""
     count: str = ""
     order: Literal["yxyx", "xyxy"] = "yxyx"
     fractions: bool = True
-    score: Fraction = 0.4
 
 
 def _detections(
     boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, parameters: Any, interface: ModelInterface
 ) -> Detections:
-    """Return boxes with a score above the threshold, the best first."""
-    # A network whose numbers overflow says nothing about a position.
-    rows = np.flatnonzero((scores > parameters.score) & np.isfinite(boxes).all(1) & np.isfinite(classes))
-    rows = rows[np.argsort(-scores[rows], kind="stable")]
+    rows = np.flatnonzero((scores > parameters.score) & np.isfinite(classes))
     scale = np.array(interface.size * 2 if parameters.fractions else 1, np.float32)
-    boxes, scores = (boxes[rows] * scale).astype(np.float32), scores[rows].astype(np.float32)
-    return Detections(boxes, scores, classes[rows].astype(np.int64), interface.labels)
+    return best_boxes(boxes[rows] * scale, scores[rows], classes[rows], parameters, interface)[0]
 
 
 def make_rows(interface: ModelInterface, parameters: RowParameters) -> Decode:

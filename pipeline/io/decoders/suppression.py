@@ -24,24 +24,33 @@ _FAR = 1e6
 """Pixels that no picture has: boxes end there for the search of their neighbours."""
 
 
-class BoxParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of decoders with a non-maximum suppression.
+class ScoreParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of decoders of boxes.
 
     Attributes
     ----------
     score : float
         Scores up to this one are left out.
-    iou : float
-        Of two boxes with a larger intersection over union, the better stays.
     most : int
         Largest number of boxes.
+    """
+
+    score: Fraction = 0.25
+    most: Annotated[int, msgspec.Meta(ge=1)] = 300
+
+
+class BoxParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
+    """Parameters of decoders with a non-maximum suppression.
+
+    Attributes
+    ----------
+    iou : float
+        Of two boxes with a larger intersection over union, the better stays.
     agnostic : bool
         True if boxes of different classes suppress one another as well.
     """
 
-    score: Fraction = 0.25
     iou: Fraction = 0.45
-    most: Annotated[int, msgspec.Meta(ge=1)] = 300
     agnostic: bool = False
 
 
@@ -161,7 +170,7 @@ def best_boxes(  # noqa: PLR0913 - the parts of a detection
     boxes: np.ndarray,
     scores: np.ndarray,
     classes: np.ndarray,
-    parameters: BoxParameters,
+    parameters: ScoreParameters,
     interface: ModelInterface,
     *,
     suppressed: bool = False,
@@ -172,7 +181,8 @@ def best_boxes(  # noqa: PLR0913 - the parts of a detection
     ----------
     boxes, scores, classes : arrays [N, 4], [N], [N]
         Boxes above the threshold.
-    parameters : BoxParameters
+    parameters : ScoreParameters
+        Those of a suppression are a `BoxParameters`.
     interface : ModelInterface
         Its labels.
     suppressed : bool
@@ -183,15 +193,21 @@ def best_boxes(  # noqa: PLR0913 - the parts of a detection
     numbers = np.arange(len(boxes)) if finite.all() else np.flatnonzero(finite.all(1))
     if len(numbers) < len(boxes):
         boxes, scores, classes = boxes[numbers], scores[numbers], classes[numbers]
-    if suppressed:
+    if suppressed or not isinstance(parameters, BoxParameters):
         winners = np.argsort(-scores, kind="stable")[: parameters.most]
     else:
         rooms = None if parameters.agnostic else classes
         winners = suppress(boxes, scores, parameters.iou, parameters.most, rooms)
-    result = Detections(
-        boxes[winners].astype(np.float32, copy=False),
-        scores[winners].astype(np.float32, copy=False),
-        classes[winners].astype(np.int64, copy=False),
+    return make_detections(boxes[winners], scores[winners], classes[winners], interface), numbers[winners]
+
+
+def make_detections(
+    boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, interface: ModelInterface
+) -> Detections:
+    """Return detections in the types that they have everywhere."""
+    return Detections(
+        boxes.astype(np.float32, copy=False),
+        scores.astype(np.float32, copy=False),
+        classes.astype(np.int64, copy=False),
         interface.labels,
     )
-    return result, numbers[winners]

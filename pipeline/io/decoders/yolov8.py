@@ -17,6 +17,7 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
 from pipeline.io.decoders.grid import ULTRALYTICS, describe_cells, match_strides
+from pipeline.io.decoders.suppression import make_detections
 from pipeline.io.decoders.turned_boxes import suppress_all, turned_overlap
 from pipeline.io.decoders.yolov8_forms import (
     BINS,
@@ -28,7 +29,7 @@ from pipeline.io.decoders.yolov8_forms import (
     flat_output,
     make_reader,
 )
-from pipeline.io.results import Detections, Result
+from pipeline.io.results import Result
 
 _COCO = 80
 _USUAL: dict[int, dict[str, dict[str, Any]]] = {
@@ -114,9 +115,8 @@ def make_turned(interface: ModelInterface, parameters: Yolov8Parameters) -> Deco
         iou = 1.0 if candidates.final else parameters.iou
         overlap = turned_overlap(boxes, angles, iou, None if parameters.agnostic else classes)
         winners = suppress_all(candidates.scores, overlap, parameters.most)
-        return Detections(
-            boxes[winners], candidates.scores[winners], classes[winners], interface.labels, angles=angles[winners]
-        )
+        result = make_detections(boxes[winners], candidates.scores[winners], classes[winners], interface)
+        return replace(result, angles=angles[winners])
 
     return decode
 

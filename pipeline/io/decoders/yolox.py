@@ -1,7 +1,7 @@
 """YOLOX: rows of a box, an objectness and scores of classes, for each cell of a grid.
 
-Boxes are offsets from their cells and logarithms of sizes, in strides; exports with ``decode_in_inference``, and
-those of YOLOv6, have pixels instead.  By "YOLOX: Exceeding YOLO Series in 2021", arXiv 2107.08430.
+Boxes are offsets from their cells and logarithms of sizes, in strides; exports with ``decode_in_inference`` have pixels
+instead.  By "YOLOX: Exceeding YOLO Series in 2021", arXiv 2107.08430.
 """
 
 from __future__ import annotations

@@ -26,18 +26,11 @@ _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 
 
 class YunetParameters(AnchorParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of YuNet.
-
-    Attributes
-    ----------
-    strides : sequence of int
-        Pixels between the cells of each level.
-    """
+    """Parameters of YuNet."""
 
     variances: tuple[float, float] = (1.0, 1.0)
     sigmoid: bool | None = False
     score: Fraction = 0.5
-    strides: tuple[int, ...] = (8, 16, 32)
 
 
 def make(interface: ModelInterface, parameters: YunetParameters) -> Decode:
