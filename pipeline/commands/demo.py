@@ -38,26 +38,38 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output",
-        metavar="FOLDER",
+        metavar="PATH",
         type=Path,
         default=Path("demo-output"),
-        help="folder of the pictures scene.png and timeline.png (default: demo-output)",
+        help="folder of the pictures scene.png and timeline.png (default: demo-output), or the timeline's own name, "
+        ".png or .svg, which the scene is put beside",
     )
     view.argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Draw boxes, then compare; or show scenes in a browser."""
+    timeline_path = _timeline_path(options.output)
     with view.serve_view(options.view) as (server, trace):
         if server is None:
-            _folder(options.output)
+            _folder(timeline_path.parent)
         graph, bundle = _build(options.stages)
         if server is None:
-            _draw(bundle, options.output / "scene.png")
-            _compare(graph, bundle, options.frames, options.output / "timeline.png")
+            _draw(bundle, timeline_path.with_name("scene.png"))
+            _compare(graph, bundle, options.frames, timeline_path)
         else:
             _show(bundle, server, trace, options.frames)
     return 0
+
+
+def _timeline_path(output: Path) -> Path:
+    """Return the timeline's path, or raise `InputError` for a suffix that is no picture's."""
+    from pipeline.observe.timeline import image_format
+
+    if not output.suffix or output.is_dir():
+        return output / "timeline.png"
+    image_format(output)
+    return output
 
 
 def _folder(folder: Path) -> None:
