@@ -11,6 +11,8 @@ import ctypes
 import gc
 import math
 import mmap
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -24,6 +26,9 @@ LARGE = 1 << 16
 
 LARGE_PAGE = 2 << 20
 """Bytes of a large page on x86-64, and on 64-bit Arm where a small one has 4 kB."""
+
+_MAP_FIXED = 0x10
+"""Linux's flag of `mmap` for a map at an address, in the place of what is there."""
 
 
 def align_up(offset: int, unit: int = ALIGNMENT) -> int:
@@ -139,10 +144,37 @@ def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
 def map_file(descriptor: int) -> mmap.mmap:
     """Map a non-empty file, on large pages if possible.
 
-    Changes never reach the file.  The map is not read-only, because TVM takes no such arrays.
+    Changes never reach the file.  The map is not read-only, because TVM takes no such arrays.  It keeps no descriptor,
+    so that it may be made in a thread with its own ones, as in `quietly`, and end in another thread.
     """
-    pages = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
+    if sys.version_info >= (3, 13):
+        pages = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY, trackfd=False)
+    elif sys.platform.startswith("linux"):
+        pages = _map_without_descriptor(descriptor)
+    else:
+        pages = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
     _prefer_large(pages)
+    return pages
+
+
+def _map_without_descriptor(descriptor: int) -> mmap.mmap:
+    """Map a file in the place of zeros, whose map has no file.
+
+    Python would duplicate the descriptor, and close its number when the map ends.
+    """
+    size = os.fstat(descriptor).st_size
+    if not size:
+        raise ValueError("cannot mmap an empty file")
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    library = ctypes.CDLL(None, use_errno=True)
+    # Where a C library has both, `mmap` takes an offset of 32 bits on 32-bit systems.
+    call = library.mmap64 if hasattr(library, "mmap64") else library.mmap
+    call.restype = ctypes.c_void_p
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    flags = mmap.MAP_PRIVATE | _MAP_FIXED
+    if call(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0) != address:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return pages
 
 

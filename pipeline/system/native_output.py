@@ -36,8 +36,9 @@ def quietly(call: Callable[[], Result]) -> Result:
     On an error these prints appear after all.
 
     The function runs in a thread of its own, which the caller waits for, also when Ctrl-C comes meanwhile; so it must
-    not take a lock that the caller holds.  Where the system gives a thread no descriptors of its own, nothing is held
-    back.
+    not take a lock that the caller holds.  Nor may it leave a file open, or close the caller's: in the other thread
+    that number is of another file, or of none.  Where the system gives a thread no descriptors of its own, nothing is
+    held back.
     """
     if getattr(_thread_state, "quiet", False):
         return call()

@@ -100,3 +100,21 @@ def test_snapshots_are_usable_copies(name: str) -> None:
     np.testing.assert_array_equal(copy, original)
     assert memory.is_usable(copy) == bool(original.size)
     assert not np.may_share_memory(copy, original)
+
+
+def test_a_mapped_file_is_a_copy(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content := bytes(range(256)) * 33)
+    with path.open("rb") as stream:
+        pages = memory.map_file(stream.fileno())
+    assert pages[:] == content
+    pages[0] = 7
+    assert pages[:2] == b"\x07\x01"
+    memory.release(pages)
+    assert (len(pages), path.read_bytes()) == (len(content), content)
+
+
+def test_an_empty_file_cannot_be_mapped(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (tmp_path / "file").open("rb") as stream, pytest.raises(ValueError, match="empty"):
+        memory.map_file(stream.fileno())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.system import memory
 from pipeline.system.native_output import quietly
 
 
@@ -95,6 +98,32 @@ def test_no_file_handle_is_left() -> None:
     for _ in range(20):
         quietly(lambda: None)
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads have descriptors of their own on Linux")
+def test_the_end_of_a_map_closes_no_file_of_others(tmp_path: Path) -> None:
+    """A model's map ended with the wake-up pipe of signals: its descriptor had the same number, in another table."""
+    path = tmp_path / "parameters"
+    path.write_bytes(bytes(4096))
+
+    def read() -> mmap.mmap:
+        with path.open("rb") as stream:
+            return memory.map_file(stream.fileno())
+
+    pages = quietly(read)
+    # Until it ends, the thread holds the map as well.
+    for thread in threading.enumerate():
+        if thread.name == "quiet":
+            thread.join(30)
+    descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]
+    try:
+        del pages
+        for descriptor in descriptors:
+            os.fstat(descriptor)
+    finally:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 INTERRUPTED = """

@@ -13,6 +13,7 @@ from pipeline.errors import ModelError
 from pipeline.frontends.relay.arrays import ArrayReader
 from pipeline.frontends.relay.scalars import DTYPES
 from pipeline.system.files import check_regular
+from pipeline.system.memory import map_file
 
 Params: TypeAlias = Mapping[str, object] | str | Path
 
@@ -41,7 +42,7 @@ def load_parameters(params: Params | None) -> dict[str, np.ndarray]:
         check_regular(path)
         with path.open("rb") as stream:
             # Mapped, so that the parameters are in memory once, as the constants that they become.
-            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            data = map_file(stream.fileno())
         return _archive(path) if data[:2] == b"PK" else _read_saved(data)
     except OSError as error:
         raise ModelError(f"cannot read the parameters {str(path)!r}: {error.strerror or error}") from None
