@@ -19,6 +19,13 @@ MOST_REPEATED = 64
 A chain of operators that read their operand twice doubles with each of them.
 """
 
+MOST_NESTED = 16
+"""Operators in a row, up to which all but the last are written out where they are read.
+
+TVM's simplification of an expression takes ten times as long for eight more operators of quantised numbers inside of
+one another: a tenth of a second for 16 of them, and minutes for the dozens in which a pose network measures distances.
+"""
+
 
 def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
     """Apply the general schedule's possible steps."""
@@ -51,16 +58,20 @@ def _inline(schedule: Any) -> None:
     readings = collections.Counter(source for sources in loads_of.values() for source in sources)
     # Loads of an element of a tensor that is written out where it is read.
     sizes: dict[Any, int] = {}
+    # Operators inside of one another in it.
+    depths: dict[Any, int] = {}
     # The last block writes the result.
     for block in inner_blocks:
         results = [region.source for region in schedule.get(block).writes]
         size = sum(sizes.get(source, 1) for source in loads_of[block])
-        if size > MOST_REPEATED and any(readings[result] > 1 for result in results):
+        depth = 1 + max((depths.get(source, 0) for source in loads_of[block]), default=0)
+        if depth >= MOST_NESTED or (size > MOST_REPEATED and any(readings[result] > 1 for result in results)):
             continue
         # Reductions, and blocks that several others read, stay.
         with contextlib.suppress(s_tir.ScheduleError):
             schedule.compute_inline(block)
             sizes.update(dict.fromkeys(results, size))
+            depths.update(dict.fromkeys(results, depth))
 
 
 def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> None:
