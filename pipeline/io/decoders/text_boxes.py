@@ -126,6 +126,9 @@ def _recognise(interface: ModelInterface) -> Guess | None:
     if any(extent % 32 for extent in interface.size):
         return None
     certain = output.name.startswith("sigmoid_")
+    # DB's exports have channels first: a TFLite model's map with channels last is rather a mask.
+    if shape.last and not certain:
+        return None
     name = f", with the name {output.name!r} of PaddlePaddle's exporter" if certain else ""
     reason = f"its only output {list(output.shape)} has a score for each pixel{name}"
     return Guess(reason, {}, PREPARATION, certain)

@@ -12,7 +12,7 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import ModelInterface
 from pipeline.io.decoders.components import hulls, label_runs, smallest_rectangles
-from pipeline.io.decoders.registry import complete_card, make_decoder
+from pipeline.io.decoders.registry import candidates, complete_card, make_decoder
 from pipeline.io.results import Detections, Result
 
 
@@ -127,3 +127,15 @@ def test_a_map_with_paddle_s_name_is_text() -> None:
     assert (card.decoder, card.task) == ("text-boxes", "obb")
     assert "'sigmoid_0.tmp_0' of PaddlePaddle's exporter" in card.origins["decoder"]
     assert complete_card(ModelCard(), other).decoder == ""
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "families"),
+    [
+        ((1, 32, 64, 1), "y", ["mask"]),
+        ((1, 1, 32, 64), "y", ["mask", "text-boxes"]),
+        ((1, 32, 64, 1), "sigmoid_0.tmp_0", ["mask", "text-boxes"]),
+    ],
+)
+def test_a_map_with_channels_last_is_text_by_its_name(shape: Sequence[int], name: str, families: list[str]) -> None:
+    assert list(candidates(ModelInterface((64, 32), [TensorSpec(name, tuple(shape))]))) == families
