@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.decoders.activation import activate, logit
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels, mismatch
 from pipeline.io.decoders.grid import grid_sizes
 from pipeline.io.decoders.suppression import BoxParameters, best_boxes, best_classes, box_overlap, make_detections
 from pipeline.io.results import Detections, Result
@@ -159,6 +159,8 @@ def anchor_family(  # noqa: PLR0913 - all but the first three by keyword
         if roles is None:
             shapes = ", ".join(f"[1, {len(anchors)}, {width or 'classes'}]" for width in widths.values())
             raise mismatch(name, f"{shapes}, since there are {len(anchors)} anchors", interface)
+        scores = roles["scores"]
+        check_labels(interface, scores.shape[-1] - parameters.background, scores.name)
 
         def decode(outputs: Mapping[str, np.ndarray]) -> Result:
             arrays = {role: outputs[spec.name][0] for role, spec in roles.items()}

@@ -89,3 +89,10 @@ def mismatch(family: str, wanted: str, interface: ModelInterface) -> InputError:
     outputs = ", ".join(f"{output.name!r} {list(output.shape)}" for output in interface.outputs)
     size = "for an input of {}x{}".format(*interface.size) if all(interface.size) else "for one picture"
     return InputError(f"the decoder {family!r} takes {wanted}, {size}; the model's outputs are {outputs}")
+
+
+def check_labels(interface: ModelInterface, classes: int, subject: str) -> None:
+    """Raise `InputError` for labels of another number than the classes."""
+    # Of a list that is longer, too, all may be wrong: some begin with a class for the background.
+    if interface.labels and len(interface.labels) != classes:
+        raise InputError(f"there are {len(interface.labels)} labels for the {classes} classes of {subject!r}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.io.decoders.activation import activate, check_activation
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels
 from pipeline.io.results import Classes
 
 
@@ -43,9 +43,8 @@ def _make(interface: ModelInterface, parameters: Parameters) -> Decode:
     for output in interface.outputs[:1]:
         _check(output.shape, f"the output {output.name!r}")
         count = max(output.shape, default=1)
-        if labels and count > 0 and len(labels) != count:
-            # Of a list that is longer, too, all may be wrong: some begin with a class for the background.
-            raise InputError(f"there are {len(labels)} labels for the {count} classes of {output.name!r}")
+        if count > 0:
+            check_labels(interface, count, output.name)
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Classes:
         scores = np.asarray(next(iter(outputs.values())))

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.decoders.activation import activate
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels, mismatch
 from pipeline.io.decoders.grid import corners
 from pipeline.io.decoders.suppression import Fraction, ScoreParameters, best_boxes
 from pipeline.io.results import Result
@@ -44,6 +44,7 @@ def _make(family: str, *, is_set: bool) -> Callable[[ModelInterface, DetrParamet
         if outputs is None:
             raise mismatch(family, "[1, queries, classes] and [1, queries, 4]", interface)
         logits, boxes = outputs
+        check_labels(interface, logits.shape[2] - is_set, logits.name)
         size = np.array(interface.size * 2, np.float32)
 
         def decode(arrays: Mapping[str, np.ndarray]) -> Result:

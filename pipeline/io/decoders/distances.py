@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels, mismatch
 from pipeline.io.decoders.grid import count_cells, grid_cells, mean_distances
 from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes, best_classes
 from pipeline.io.results import Result
@@ -88,6 +88,8 @@ def _make(family: str) -> Callable[[ModelInterface, DistanceParameters], Decode]
             texts = ", ".join(f"[1, {count}, classes] and [1, {count}, {4 * parameters.bins}]" for count in counts)
             wanted = f"{texts}, or [1, {sum(counts)}, classes + {4 * parameters.bins}]"
             raise mismatch(family, wanted, interface)
+        classes = pairs[0][0].shape[-1] - (4 * parameters.bins if pairs[0] is pairs[1] else 0)
+        check_labels(interface, classes, pairs[0][0].name)
         cells, strides = grid_cells(interface.size, parameters.strides)
         places = (cells + parameters.offset) * strides
         extent = np.array(interface.size * 2, np.float32)

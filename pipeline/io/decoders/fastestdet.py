@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipeline.core.model_card import Preparation
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels, mismatch
 from pipeline.io.decoders.grid import corners, grid_cells
 from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes, best_classes
 from pipeline.io.results import Result
@@ -45,6 +45,7 @@ def make(interface: ModelInterface, parameters: FastestDetParameters) -> Decode:
     if not _fits(interface):
         wanted = [1, "5 + classes", *(extent // _STRIDE for extent in interface.size[::-1])]
         raise mismatch("fastestdet", f"[{', '.join(map(str, wanted))}]", interface)
+    check_labels(interface, interface.outputs[0].shape[1] - _FIELDS, interface.outputs[0].name)
     name, size = interface.outputs[0].name, np.array(interface.size, np.float32)
     cells, _ = grid_cells(interface.size, (_STRIDE,))
 

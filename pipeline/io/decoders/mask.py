@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.io.decoders.activation import activate, check_activation
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels
 from pipeline.io.results import Mask
 from pipeline.picture.preparation import PictureLayout
 
@@ -71,8 +71,8 @@ def choose_map(interface: ModelInterface, name: str) -> tuple[str, PictureLayout
 def _make(interface: ModelInterface, parameters: Parameters) -> Decode:
     name, shape = choose_map(interface, parameters.output)
     labels = tuple(interface.labels)
-    if labels and shape.channels > 1 and len(labels) != shape.channels:
-        raise InputError(f"there are {len(labels)} labels for the {shape.channels} classes of {name!r}")
+    if shape.channels > 1:
+        check_labels(interface, shape.channels, name)
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Mask:
         planes = shape.planes(np.asarray(outputs[name]))

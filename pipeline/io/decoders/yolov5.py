@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.decoders.activation import activate, logit
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels, mismatch
 from pipeline.io.decoders.grid import (
     ULTRALYTICS,
     GridParameters,
@@ -49,6 +49,7 @@ def make(interface: ModelInterface, parameters: Yolov5Parameters) -> Decode:
     """Return the decoder of a model."""
     rows = _rows(interface)
     if rows is not None:
+        check_labels(interface, rows.shape[2] - _FIELDS, rows.name)
         return lambda outputs: _decode_rows(outputs[rows.name][0], interface, parameters)
     maps = _maps(interface, parameters.strides)
     if not maps:
@@ -59,6 +60,7 @@ def make(interface: ModelInterface, parameters: Yolov5Parameters) -> Decode:
             f"the decoder 'yolov5' has {len(parameters.anchors)} numbers of anchors; {len(maps)} strides need "
             f"{2 * _PER_CELL * len(maps)}, width and height of three for each"
         )
+    check_labels(interface, maps[0].shape[1] // _PER_CELL - _FIELDS, maps[0].name)
     return _map_decoder(maps, interface, parameters)
 
 

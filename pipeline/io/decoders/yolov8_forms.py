@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.decoders.activation import activate, logit
-from pipeline.io.decoders.base import ModelInterface, mismatch
+from pipeline.io.decoders.base import ModelInterface, check_labels, mismatch
 from pipeline.io.decoders.grid import (
     GridParameters,
     corners,
@@ -127,6 +127,7 @@ def make_reader(
     if output is not None:
         name, form = output.name, columns_first(interface, output, extras)
         if form is not None and output.shape[1 if form else 2] > BOX + extras:
+            check_labels(interface, output.shape[1 if form else 2] - BOX - extras, name)
             return lambda outputs: _read_columns(
                 outputs[name][0] if form else outputs[name][0].T, interface, parameters, extras
             )
@@ -134,6 +135,7 @@ def make_reader(
             return lambda outputs: _read_rows(outputs[name][0], interface, parameters, centres=centres)
     levels = find_levels(interface, parameters)
     if levels and not extras:
+        check_labels(interface, levels[0].classes, interface.outputs[0].name)
         return _map_reader(levels, interface, parameters)
     further = f" + {extras}" if extras else ""
     wanted = f"[1, 4 + classes{further}, {describe_cells(interface, parameters.strides)}] or [1, boxes, 6{further}]"

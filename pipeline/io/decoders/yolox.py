@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipeline.core.model_card import Preparation
-from pipeline.errors import InputError
-from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, mismatch
+from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels, mismatch
 from pipeline.io.decoders.grid import (
     GridParameters,
     best_rows,
@@ -49,8 +48,7 @@ def make(interface: ModelInterface, parameters: YoloxParameters) -> Decode:
     if len(shape) != 3 or shape[1] != count or shape[2] <= _FIELDS:
         wanted = f"[1, {count}, 5 + classes] with strides {', '.join(map(str, parameters.strides))}"
         raise mismatch("yolox", wanted, interface)
-    if interface.labels and len(interface.labels) != shape[2] - _FIELDS:
-        raise InputError(f"there are {len(interface.labels)} labels for the {shape[2] - _FIELDS} classes of {name!r}")
+    check_labels(interface, shape[2] - _FIELDS, name)
     cells, strides = grid_cells(interface.size, parameters.strides)
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Result:

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.errors import InputError
 from pipeline.io.decoders.base import ModelInterface
 from pipeline.io.decoders.registry import candidates, complete_card, load_families, make_decoder
 
@@ -38,3 +39,25 @@ def test_no_outputs_confuse_a_family(block: int) -> None:
 
 def test_a_model_without_known_outputs_has_no_decoder() -> None:
     assert candidates(ModelInterface((0, 0), ())) == {}
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "shapes"),
+    [
+        ("yolox", (64, 64), [(1, 84, 8)]),
+        ("yolov5", (64, 64), [(1, 252, 8)]),
+        ("yolov8", (64, 64), [(1, 7, 84)]),
+        ("fastestdet", (64, 64), [(1, 8, 4, 4)]),
+        ("rtdetr", (64, 64), [(1, 300, 3), (1, 300, 4)]),
+        ("detr", (64, 64), [(1, 100, 4), (1, 100, 4)]),
+        ("classes", (64, 64), [(1, 3)]),
+        ("mask", (64, 64), [(1, 3, 64, 64)]),
+    ],
+)
+def test_labels_of_another_number_than_the_classes_are_refused(
+    family: str, size: tuple[int, int], shapes: list[tuple[int, ...]]
+) -> None:
+    outputs = [TensorSpec(f"box{number}" if number else "y", shape, "float32") for number, shape in enumerate(shapes)]
+    make_decoder(ModelCard(decoder=family), ModelInterface(size, outputs, ("a", "b", "c")))
+    with pytest.raises(InputError, match="2 labels for the 3 classes of"):
+        make_decoder(ModelCard(decoder=family), ModelInterface(size, outputs, ("a", "b")))
