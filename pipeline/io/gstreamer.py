@@ -46,6 +46,10 @@ ORIGINS = {
 """Origins of elements by the beginnings of their names; the first counts."""
 
 
+BUSY = "another program has it: end that one ('fuser -v /dev/video*' shows it)"
+"""Remedy for a camera in use."""
+
+
 @cache
 def library() -> Any:
     """Return PyGObject's repository with GStreamer in it, initialised.
@@ -209,7 +213,7 @@ def explain(element: str, message: str, details: str, missing_plugin: str = "") 
     cause = ", ".join(details.splitlines()[1:])
     text = f"gst: {element}: {message.rstrip('.')}{f' ({cause})' if cause else ''}"
     if "busy" in text.lower() or "acquire" in text.lower():
-        return f"{text}; another program has it: end that one ('fuser -v /dev/video*' shows it)"
+        return f"{text}; {BUSY}"
     if "not-negotiated" in text:
         return f"{text}; formats of two elements do not fit: put videoconvert between them, or nvvidconv on a Jetson"
     return text

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.io.gstreamer import BUSY
 from pipeline.picture.pixels import library
 
 
@@ -42,7 +44,8 @@ def open_container(target: Any, name: str, **options: Any) -> Any:
 def reason(error: BaseException) -> str:
     """Return FFmpeg's message without number and file name."""
     text = getattr(error, "strerror", None) or str(error)
-    return str(text)[:1].lower() + str(text)[1:]
+    text = str(text)[:1].lower() + str(text)[1:]
+    return f"{text}; {BUSY}" if getattr(error, "errno", None) == errno.EBUSY else text
 
 
 class PictureDecoder:

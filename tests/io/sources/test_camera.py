@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pipeline.io.sources.base import FrameSource
 from pipeline.io.sources.camera import Capture, open_camera, open_stream
 from pipeline.io.sources.capture_clock import CaptureClock
 from pipeline.io.sources.reconnect import ReconnectingSource
+from pipeline.picture.pixels import library
 
 av = pytest.importorskip("av")
 
@@ -186,3 +188,12 @@ def test_a_stream_of_rtsp_is_read_until_its_sender_ends() -> None:
 def test_a_stream_that_nobody_sends_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot open 'rtsp://127"):
         open_stream(f"rtsp://127.0.0.1:{free_port()}/live")
+
+
+def test_a_busy_camera_names_who_may_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(target: str, **_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", target)
+
+    monkeypatch.setattr(library(), "open", refuse)
+    with pytest.raises(InputError, match=r"cannot open 'camera /dev/video0': device or resource busy; .*'fuser -v"):
+        open_camera("/dev/video0")

@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.errors import InputError, SourceLost
 from pipeline.io import gstreamer
+from pipeline.io.gstreamer import explain, missing_element
 from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceOptions
 from pipeline.io.sources.gstreamer import GstSource
@@ -239,3 +240,9 @@ def test_exceptions_of_libraries_that_are_loaded_later_are_caught() -> None:
     code += "    except RuntimeError as error: print('caught')"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (result.returncode, result.stdout) == (0, "caught\n"), result.stderr
+
+
+def test_messages_of_what_is_missing_or_busy_name_the_remedy() -> None:
+    assert missing_element("x264enc") == ("there is no element 'x264enc'; apt-get install gstreamer1.0-plugins-ugly")
+    busy = explain("v4l2src0", "Device '/dev/video0' is busy", "")
+    assert busy.endswith("another program has it: end that one ('fuser -v /dev/video*' shows it)")
