@@ -44,7 +44,7 @@ EXAMPLE = "soc-pipeline run detector.onnx --source photo.jpg --sink boxes.jpg"
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, stream, save and report."""
-    from pipeline.core.model_card import ModelCard, Preparation
+    from pipeline.core.model_card import FIELDS, ModelCard, Preparation
     from pipeline.executor.bundle import Bundle
     from pipeline.io.prepared_bundle import prepare_bundle
     from pipeline.io.result_reader import make_reader
@@ -74,6 +74,14 @@ def run(options: argparse.Namespace) -> int:
     # Bundles of earlier versions have no card, and go on without a decoder.
     base = bundle.card or (None if origin == "bundle" else ModelCard())
     card = card_options.complete_card(options, bundle.plan, base)
+
+    def load_version(path: Path) -> Bundle:
+        version = load(path)
+        other = card_options.complete_card(options, version.plan, version.card or (base and ModelCard()))
+        if changes := [name for name in FIELDS if getattr(other, name) != getattr(card, name)]:
+            raise InputError(f"its card has another {', '.join(changes)}; start the command anew with it")
+        return prepare_bundle(version, source.pixels, preparation)[0]
+
     reader, preparation = make_reader(bundle.plan, card), card.preparation or Preparation()
     plan = bundle.plan
     prints = reader is not None and not (options.sink or options.json)
@@ -97,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
                 model_options.explain_decoder(plan, card, is_new=origin == "built", saves=saves)
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
-            updates = Updates(options, lambda path: prepare_bundle(load(path), source.pixels, preparation)[0])
+            updates = Updates(options, load_version)
             statistics, summary, replicas = _stream(
                 bundle,
                 source,

@@ -7,10 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from tests.support import media
+import pipeline
+from tests.support import detectors, media
 
 pytest.importorskip("av")
 
@@ -151,3 +153,19 @@ def test_wrong_use_is_one_line(command: Any, identity: Path, arguments: list[str
     assert (result.status, result.out) == (2, "")
     assert message in result.err
     assert result.err.count("\n") == 1
+
+
+def test_a_new_version_with_another_card_is_refused(command: Any, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    graph = pipeline.read(detectors.save_detector(tmp_path / "cells.onnx"))
+    card, plan = pipeline.ModelCard(decoder="yolox", labels=["cat"]), pipeline.plan(graph)
+    pipeline.build(graph, plan, card=card).save(tmp_path / "first")
+    (tmp_path / "versions").mkdir()
+    second = pipeline.build(graph, plan, card=msgspec.structs.replace(card, labels=("dog",)))
+    timer = threading.Timer(1.0, lambda: second.save(tmp_path / "versions" / "v2"))
+    timer.start()
+    line = ("run", tmp_path / "first", "--source", "pattern:64x64@30", "--frames", 120, "--json")
+    result = command(*line, "--watch", tmp_path / "versions")
+    timer.join()
+    assert result.status == 0, result.err
+    assert json.loads(result.out)["updates"] == {"applied": 0, "refused": 1, "rolled_back": 0}
