@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -156,8 +157,9 @@ class ResultStream(Closable):
                 facts = result.number, frame.name, frame.timestamp, result.outputs, result.result
                 yield StreamFrame(*facts, frame, self._decoders)
             self._thread.join()
-            if self._error is not None:
-                raise self._error
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
         finally:
             self.close()
 
@@ -172,6 +174,10 @@ class ResultStream(Closable):
         self._channel.close()
         if self._thread.ident is not None:
             self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            # The loop has ended before, or raises an error of its own.
+            warnings.warn(f"the stream failed in the end: {error}", RuntimeWarning, stacklevel=2)
         self._stack.close()
 
     def _run(self) -> None:

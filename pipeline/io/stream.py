@@ -78,7 +78,7 @@ class FrameStream:
     ) -> None:
         self._running, self._source, self._sink = running, source, sink
         self._skip_failed, self._limit = skip_failed, limit
-        self._reader, self._geometry = reader, geometry
+        self._reader, self._geometry = reader if sink.reads_results else None, geometry
         self._loop = StreamLoop(running, self._deliver, self._fail, "sink")
         self._latencies, self._passed_over = Durations(), 0
         self._nan_inputs, self._nan_outputs = NanCount("input"), NanCount("output")

@@ -46,6 +46,8 @@ class BagSink(Sink):
         If there is something already, the storage is unknown, or ROS has no message for an output.
     """
 
+    reads_results = False
+
     def __init__(self, path: Path, outputs: Sequence[TensorSpec], storage: str = "mcap") -> None:
         if storage not in STORAGE:
             raise InputError(f"storage is {storage!r}; it must be {' or '.join(map(repr, STORAGE))}")

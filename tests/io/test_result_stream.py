@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError, PipelineClosed, PipelineError, SourceLost
-from pipeline.io.sinks.base import Callback
+from pipeline.io.prepared_bundle import prepare_bundle
+from pipeline.io.result_reader import ResultReader
+from pipeline.io.sinks.base import Callback, Sink, SinkGroup
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource
+from pipeline.io.stream import FrameStream
 from pipeline.picture.pixels import Pixels
 from tests.support import detectors, media
 
@@ -156,3 +160,37 @@ def test_a_model_without_a_decoder() -> None:
     np.testing.assert_array_equal(frame.outputs["y"], frame.picture)
     with pytest.raises(InputError, match=r"has no decoder; give card=ModelCard\(decoder=...\), with the name of one"):
         _ = frame.detections
+
+
+class Full(Sink):
+    """Fails in the end, as on a full disk."""
+
+    def finish(self) -> None:
+        raise OSError("no space left")
+
+
+def test_an_error_after_the_loop_ended_early_is_a_warning(detector_bundle: Any) -> None:
+    with (
+        pytest.warns(RuntimeWarning, match="the stream failed in the end: no space left"),
+        pipeline.stream(detector_bundle, Scenes(20), sinks=[Full()]) as stream,
+    ):
+        next(iter(stream))
+
+
+def test_results_that_no_sink_reads_are_not_decoded(detector_bundle: Any) -> None:
+    reads: list[str] = []
+
+    class Counting(ResultReader):
+        def read_frame(self, frame: SourceFrame, outputs: Any, geometry: Any) -> Any:
+            reads.append(frame.name)
+            return super().read_frame(frame, outputs, geometry)
+
+    class Blind(Sink):
+        reads_results = False
+
+    reader = Counting(detector_bundle.plan, detector_bundle.card.merge(YOLOX))
+    for sinks in ([Blind()], [Blind(), Sink()]):
+        bundle, geometry = prepare_bundle(detector_bundle, Scenes.pixels, Preparation())
+        with pipeline.load(bundle) as running:
+            FrameStream(running, Scenes(3), SinkGroup(sinks), reader=reader, geometry=geometry).run()
+    assert reads == ["0", "1", "2"]

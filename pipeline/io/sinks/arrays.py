@@ -27,6 +27,8 @@ class StackedArrays(Sink):
         If nothing can be written there.
     """
 
+    reads_results = False
+
     def __init__(self, path: Path, outputs: Sequence[TensorSpec]) -> None:
         self._names = [spec.name for spec in outputs]
         self._results: list[FrameResult] = []
@@ -82,6 +84,8 @@ class Folder(Sink):
     folder : Path
         Folder, made if it is not there.
     """
+
+    reads_results = False
 
     def __init__(self, folder: Path) -> None:
         # Not its parents: a typing mistake in the path should not make folders.

@@ -24,7 +24,14 @@ class Sink:
     The recording is completed when the ``with`` block ends, also by an exception: a camera that is lost takes nothing
     along.  A sink of one's own has `add`, `finish` if there is something to do in the end, and `finish_early` if that
     is another thing after an exception.
+
+    Attributes
+    ----------
+    reads_results : bool
+        False if it leaves `FrameResult.result` alone, which then need not be decoded.
     """
+
+    reads_results = True
 
     def add(self, result: FrameResult) -> None:
         """Take one result."""
@@ -72,6 +79,7 @@ class SinkGroup(Sink):
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = list(sinks)
+        self.reads_results = any(sink.reads_results for sink in self._sinks)
 
     def add(self, result: FrameResult) -> None:
         """Hand it on."""
