@@ -72,11 +72,7 @@ class ResultReader:
 
     def read_frame(self, frame: SourceFrame, outputs: Mapping[str, Any], geometry: Geometry | None) -> Result:
         """Return the result of a source's frame; its own geometry wins."""
-        if frame.geometry is not None and frame.picture is not None:
-            height, width = frame.picture.shape[:2]
-            return self.read(outputs, frame.geometry, (width, height))
-        size = None if frame.pixels is None else (frame.pixels.width, frame.pixels.height)
-        return self.read(outputs, geometry, size)
+        return self.read(outputs, *frame.placement(geometry))
 
 
 def make_reader(plan: Plan, card: ModelCard) -> ResultReader | None:

@@ -61,6 +61,18 @@ class SourceFrame:
         # A float of seconds since 1970 is exact to a quarter of a microsecond.
         return self.stamp / SECOND
 
+    def placement(self, geometry: Geometry | None) -> tuple[Geometry | None, tuple[int, int] | None]:
+        """Return the position of its picture in the model's input, and the picture's width and height.
+
+        Parameters
+        ----------
+        geometry : Geometry or None
+            Position of the source's pictures; that of a photo is the frame's own.
+        """
+        if self.geometry is not None and self.picture is not None:
+            return self.geometry, (self.picture.shape[1], self.picture.shape[0])
+        return geometry, None if self.pixels is None else (self.pixels.width, self.pixels.height)
+
 
 @dataclass(frozen=True)
 class FrameResult:

@@ -76,9 +76,9 @@ class Annotator:
         """Return the result as it is drawn; None without a decoder."""
         decoded = result.result
         if decoded is None and self._decode is not None:
-            decoded, geometry = self._decode(result.numbers), self._sink_options.geometry
-            if geometry is not None and result.frame.pixels is not None:
-                size = result.frame.pixels.width, result.frame.pixels.height
+            decoded = self._decode(result.numbers)
+            geometry, size = result.frame.placement(self._sink_options.geometry)
+            if geometry is not None and size is not None:
                 decoded = decoded.to_picture(geometry, size)
         if self._labels and isinstance(decoded, Detections | Classes | Mask):
             decoded = replace(decoded, labels=self._labels)

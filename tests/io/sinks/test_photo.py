@@ -10,7 +10,10 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.results import Detections
 from pipeline.io.sinks import registry
+from pipeline.io.sinks.annotation import make_annotator
+from pipeline.io.sinks.base import SinkOptions
 from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.picture.geometry import fit
 from tests.support import media
 
 image = pytest.importorskip("PIL.Image")
@@ -114,3 +117,13 @@ def test_without_a_picture_there_is_one_error(tmp_path: Path) -> None:
     ):
         sink.add(media.frame_result(np.zeros(2)))
     assert not list(tmp_path.iterdir())
+
+
+def test_boxes_without_a_card_lie_in_the_photo_s_pixels() -> None:
+    rows = np.array([[[10, 20, 30, 40, 0.9, 1]]], np.float32)
+    picture = np.zeros((200, 400, 3), np.uint8)
+    frame = SourceFrame("photo", {}, 0, picture=picture, geometry=fit("stretch", (400, 200), (100, 100)))
+    annotator = make_annotator({"show": "boxes"}, SinkOptions([TensorSpec("rows", rows.shape, "float32")]))
+    detections = annotator.result(FrameResult(frame, {"rows": rows}))
+    assert isinstance(detections, Detections)
+    np.testing.assert_allclose(detections.boxes, [[40, 40, 120, 80]])
