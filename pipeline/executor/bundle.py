@@ -214,13 +214,18 @@ def _load(folder: BundleFolder, devices: DeviceMap | None, allowed: Path | None)
         if code is not None:
             # A server may ask for it.
             code.signed = signed
+    return from_manifest(facts, codes, other_builds, manifest.read_checksum(folder))
+
+
+def from_manifest(facts: Manifest, codes: Sequence[Any], more: Sequence[Build], checksum: str) -> Bundle:
+    """Return the bundle of a manifest, with the code of its plan and of other sizes."""
     return Bundle(
         facts.plan,
         codes,
         numerics=facts.numerics,
         shapes=facts.shapes,
-        more=other_builds,
-        checksum=manifest.read_checksum(folder),
+        more=more,
+        checksum=checksum,
         card=facts.card,
     )
 

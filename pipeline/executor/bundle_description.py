@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.core.shapes import Build
 from pipeline.executor import manifest
-from pipeline.executor.bundle import Bundle
+from pipeline.executor.bundle import Bundle, from_manifest
 from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.manifest import Manifest
 
@@ -29,13 +29,4 @@ def describe_bundle(path: str | Path, require_signature: str | Path | None = Non
 def describe_manifest(facts: Manifest, checksum: str = "") -> Bundle:
     """Describe the bundle of a manifest, without its code."""
     more = [Build(build.plan, (None,) * len(build.stages), build.symbolic) for build in facts.more]
-    codes = (None,) * len(facts.stages)
-    return Bundle(
-        facts.plan,
-        codes,
-        numerics=facts.numerics,
-        shapes=facts.shapes,
-        more=more,
-        checksum=checksum,
-        card=facts.card,
-    )
+    return from_manifest(facts, (None,) * len(facts.stages), more, checksum)
