@@ -55,6 +55,8 @@ def announce_server(address: Address, host: str, port: int) -> Iterator[None]:
         with _open_session(address) as session:
             name = network_address() if host in WILDCARDS else host
             token = session.liveliness().declare_token(f"{PREFIX}/{address.key}/{name}:{port}")
+            # A declaration is only sent. The router answers behind it, in order: then everybody sees the token.
+            _announced_keys(session, address)
             try:
                 yield
             finally:
@@ -78,9 +80,7 @@ def follow_announcements(address: Address, pool: Pool) -> Iterator[None]:
 def find_members(address: Address) -> list[Address]:
     """Return the servers announced under the address's key now, or raise `DeviceLost`."""
     with _open_session(address) as session:
-        replies = session.liveliness().get(f"{PREFIX}/{address.key}/*", timeout=LOOK_S)
-        texts = [str(reply.ok.key_expr) for reply in replies if reply.ok is not None]
-    members = [_member_address(address, text) for text in dict.fromkeys(texts)]
+        members = [_member_address(address, text) for text in _announced_keys(session, address)]
     return [member for member in members if member is not None]
 
 
@@ -138,6 +138,12 @@ class _Follower:
             member = self._members.pop(text)
         self._pool.remove(member)
         logger.warning("a member of the pool has gone: %s", address)
+
+
+def _announced_keys(session: Any, address: Address) -> dict[str, None]:
+    """Keys of the tokens below the address's key, in order."""
+    replies = session.liveliness().get(f"{PREFIX}/{address.key}/*", timeout=LOOK_S)
+    return dict.fromkeys(str(reply.ok.key_expr) for reply in replies if reply.ok is not None)
 
 
 def _member_address(pool: Address, text: str) -> Address | None:
