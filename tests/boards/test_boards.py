@@ -26,8 +26,11 @@ def test_the_boards_of_the_readme_come_along() -> None:
         "kv260",
         "nuc",
         "pynq-z2",
+        "raspberry-pi-3b-plus",
         "raspberry-pi-4",
         "raspberry-pi-5",
+        "raspberry-pi-zero-2w",
+        "rk3566",
         "rk3588",
     }
     variants = {"jetson-orin-nano-super", "raspberry-pi-4-1800"}
@@ -48,7 +51,14 @@ def test_each_board_is_possible_and_has_targets_that_tvm_takes(name: str) -> Non
 
 @pytest.mark.parametrize(
     ("name", "device"),
-    [("jetson-orin-nano", "gpu"), ("nuc", "gpu"), ("nuc", "npu"), ("raspberry-pi-5-hailo", "npu"), ("rk3588", "npu2")],
+    [
+        ("jetson-orin-nano", "gpu"),
+        ("nuc", "gpu"),
+        ("nuc", "npu"),
+        ("raspberry-pi-5-hailo", "npu"),
+        ("rk3566", "npu"),
+        ("rk3588", "npu2"),
+    ],
 )
 def test_a_network_of_floats_may_run_on_each_accelerator(name: str, device: str, digits_onnx: Path) -> None:
     plan = pipeline.plan(pipeline.read(digits_onnx), board=name, devices=[device])
@@ -56,7 +66,8 @@ def test_a_network_of_floats_may_run_on_each_accelerator(name: str, device: str,
 
 
 @pytest.mark.parametrize(
-    ("name", "device"), [("raspberry-pi-5-edge-tpu", "tpu"), ("rk3588", "npu0"), ("rk3588-rocket", "npu")]
+    ("name", "device"),
+    [("raspberry-pi-5-edge-tpu", "tpu"), ("rk3566", "npu"), ("rk3588", "npu0"), ("rk3588-rocket", "npu")],
 )
 def test_a_network_of_bytes_may_run_on_each_accelerator(name: str, device: str, tmp_path: Path) -> None:
     constants = {
@@ -131,7 +142,7 @@ def test_the_example_shows_every_key() -> None:
 
 def test_the_files_are_package_data(root: Path) -> None:
     text_values = msgspec.toml.decode((root / "distributions/runtime/pyproject.toml").read_bytes())
-    assert text_values["tool"]["setuptools"]["package-data"]["boards"] == ["*.toml"]
+    assert text_values["tool"]["setuptools"]["package-data"]["boards"] == ["*.toml", "published/*.toml"]
 
 
 # A user's own.

@@ -44,13 +44,13 @@ def read(path: Path) -> Board:
 
 def decode(data: bytes, name: str) -> Board:
     """Return the board written in `data`; `name` is the default name."""
-    return from_table({"name": name, **_parse_table(data)})
+    return from_table({"name": name, **parse_table(data)})
 
 
 def from_table(table: Mapping[str, Any]) -> Board:
     """Return the board from a table of its fields."""
     # Before msgspec, which ignores unknown keys: a misspelt field would silently keep its default.
-    _check_keys(table, Board, "")
+    check_keys(table, Board)
     try:
         board = msgspec.convert(table, Board)
     except msgspec.ValidationError as error:
@@ -71,7 +71,8 @@ def from_table(table: Mapping[str, Any]) -> Board:
     return board
 
 
-def _parse_table(data: bytes) -> dict[str, Any]:
+def parse_table(data: bytes) -> dict[str, Any]:
+    """Return the table of a TOML file; else raise `BoardError`."""
     try:
         table: dict[str, Any] = msgspec.toml.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:  # no UTF-8, or a number of thousands of digits
@@ -79,7 +80,7 @@ def _parse_table(data: bytes) -> dict[str, Any]:
     return table
 
 
-def _check_keys(table: Mapping[str, Any], kind: type, prefix: str) -> None:
+def check_keys(table: Mapping[str, Any], kind: type, prefix: str = "") -> None:
     """Raise `BoardError` for keys unknown to `kind`."""
     fields = [field.name for field in dataclasses.fields(kind)]
     for key, value in table.items():
@@ -87,7 +88,7 @@ def _check_keys(table: Mapping[str, Any], kind: type, prefix: str) -> None:
             raise BoardError(f"unknown key {f'{prefix}{key}'!r}; known are {', '.join(fields)}{near(key, fields)}")
         if key in _INSIDE.get(kind, {}):
             for number, subtable in enumerate(_tables(value)):
-                _check_keys(subtable, _INSIDE[kind][key], f"{prefix}{key}[{number}].")
+                check_keys(subtable, _INSIDE[kind][key], f"{prefix}{key}[{number}].")
 
 
 def _tables(value: Any) -> Iterable[Mapping[str, Any]]:
