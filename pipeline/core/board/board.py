@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.core.board.board_checks import check_devices, check_links
-from pipeline.core.board.device import Cluster, Device, Link
+from pipeline.core.board.device import Accuracy, Cluster, Device, Link
 from pipeline.errors import BoardError, near
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Board", "Cluster", "Device", "Link"]
+__all__ = ["Accuracy", "Board", "Cluster", "Device", "Link"]
 
 Amount = TypeVar("Amount", float, "NDArray[np.float64]")
 """One number, or an array of them: the planner asks for all positions of a long chain at once."""

@@ -66,9 +66,16 @@ def _check_device(device: Device) -> None:
     _check_names(f"{title}: family", device.families, FAMILIES)
     _check_names(f"{title}: efficiency", device.efficiency or (), FAMILIES)
     _check_names(f"{title}: measured", device.measured, MEASURABLE)
+    _check_shares(title, device)
+
+
+def _check_shares(title: str, device: Device) -> None:
     for family, share in (device.efficiency or {}).items():
         if not _is_positive(share):
             raise BoardError(f"{title}: efficiency of {family!r} is {share}; it must be above 0")
+    accuracy = device.accuracy
+    if accuracy and not (accuracy.figures > 0 and 0 < accuracy.low <= accuracy.high < math.inf):
+        raise BoardError(f"{title}: accuracy must have figures above 0, and low above 0 and at most high")
 
 
 def _check_cores(title: str, device: Device) -> None:

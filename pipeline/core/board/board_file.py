@@ -9,14 +9,17 @@ from typing import Any
 
 import msgspec
 
-from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.board.board import Accuracy, Board, Cluster, Device, Link
 from pipeline.core.board.device_kinds import describe_unknown, find_kind, kind_names
 from pipeline.errors import BoardError, PipelineError, near
 from pipeline.system.files import check_regular
 
 SUFFIX = ".toml"
 
-_INSIDE: dict[type, dict[str, type]] = {Board: {"devices": Device, "links": Link}, Device: {"clusters": Cluster}}
+_INSIDE: dict[type, dict[str, type]] = {
+    Board: {"devices": Device, "links": Link},
+    Device: {"clusters": Cluster, "accuracy": Accuracy},
+}
 
 
 def read(path: Path) -> Board:
@@ -88,11 +91,13 @@ def check_keys(table: Mapping[str, Any], kind: type, prefix: str = "") -> None:
             raise BoardError(f"unknown key {f'{prefix}{key}'!r}; known are {', '.join(fields)}{near(key, fields)}")
         if key in _INSIDE.get(kind, {}):
             for number, subtable in enumerate(_tables(value)):
-                check_keys(subtable, _INSIDE[kind][key], f"{prefix}{key}[{number}].")
+                index = "" if isinstance(value, Mapping) else f"[{number}]"
+                check_keys(subtable, _INSIDE[kind][key], f"{prefix}{key}{index}.")
 
 
 def _tables(value: Any) -> Iterable[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, Mapping)]
 
 
 def _put_key_first(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Device, Cluster and Link: processors and the links of their memories."""
+"""Device, Cluster, Accuracy and Link: processors and the links of their memories."""
 
 from __future__ import annotations
 
@@ -36,6 +36,23 @@ class Cluster:
     cores: tuple[int, ...]
     speed: float = 1.0
     target: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Ratio of published to predicted rates of a device.
+
+    Attributes
+    ----------
+    figures : int
+        Number of published figures that were compared.
+    low, high : float
+        Shares of the predicted rate. Between them lie 90 % of the figures.
+    """
+
+    figures: int
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -91,6 +108,8 @@ class Device:
         or one on each of `cores`.
     measured : tuple of str
         Names of those of its numbers that were measured; all others are estimates.
+    accuracy : Accuracy or None
+        Range of published rates around the predicted ones; None where there are none to compare with.
     """
 
     name: str
@@ -116,6 +135,7 @@ class Device:
     runtimes: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
     slots: int = 0
+    accuracy: Accuracy | None = None
 
     def __post_init__(self) -> None:
         if not self.cores and self.clusters:

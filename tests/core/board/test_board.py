@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import boards
-from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.board.board import Accuracy, Board, Cluster, Device, Link
 from pipeline.errors import BoardError
 
 
@@ -48,6 +48,8 @@ def test_impossible_boards_are_refused(devices: tuple[Device, ...], message: str
         ({"families": ("depthwize",)}, "family 'depthwize' is unknown; .* did you mean 'depthwise'"),
         ({"efficiency": {"conv": 1}}, "efficiency 'conv' is unknown; .* did you mean 'convolution'"),
         ({"efficiency": {"matmul": 0}}, "efficiency of 'matmul' is 0; it must be above 0"),
+        ({"accuracy": Accuracy(0, 0.5, 2.0)}, "accuracy must have figures above 0"),
+        ({"accuracy": Accuracy(3, 1.5, 1.0)}, "low above 0 and at most high"),
         ({"measured": ("flop",)}, "measured 'flop' is unknown; .* did you mean 'flops'"),
         ({"cores": (0, 1, 0)}, "core 0 cannot be"),
         ({"cores": (0, -2)}, "core -2 cannot be"),

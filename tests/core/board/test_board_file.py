@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.board.board import Accuracy, Board, Cluster, Device, Link
 from pipeline.core.board.board_file import decode, from_table, read
 from pipeline.errors import BoardError
 
@@ -51,6 +51,12 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert read(path).name == "other"
 
 
+def test_the_accuracy_of_a_device_is_read() -> None:
+    board = decode(b'[[devices]]\nname = "a"\naccuracy = { figures = 11, low = 0.73, high = 1.3 }', "b")
+    assert board.device("a").accuracy == Accuracy(11, 0.73, 1.3)
+    assert board.device("a").with_runtime("onnxruntime").accuracy == Accuracy(11, 0.73, 1.3)
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BoardError, match=r"cannot read the board '.*no\.toml': No such file"):
         read(tmp_path / "no.toml")
@@ -81,6 +87,8 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         ('[[devices]]\nname = "a"\nkind = "cdua"', "kind 'cdua', which nothing drives; .*; did you mean 'cuda'"),
         ('[[devices]]\nname = "a"\ncores = [0.5]', r"devices\[0\]\.cores\[0\]: expected int, got float"),
         ('[[devices]]\nname = "a"\n[[devices.clusters]]\nsped = 1', r"unknown key 'devices\[0\]\.clusters\[0\]\.sped'"),
+        ('[[devices]]\nname = "a"\naccuracy = { lo = 1 }', r"unknown key 'devices\[0\]\.accuracy\.lo'; .*mean 'low'"),
+        ('[[devices]]\nname = "a"\naccuracy = { low = 1 }', r"devices\[0\]\.accuracy: object missing"),
         ('[[devices]]\nname = "a"\n[[links]]\nends = ["host"]\nbytes_per_s = 1', r"links\[0\]\.ends: expected array"),
         ('[[devices]]\nname = "a"\n[[links]]\nbandwidth = 1', r"unknown key 'links\[0\]\.bandwidth'"),
     ],
