@@ -170,6 +170,18 @@ class Device:
         return device_kind(self.kind)
 
     @property
+    def likeness(self) -> str:
+        """Text that devices of equal make have in common.
+
+        They differ in name, index, address, and in target keys that select one of them.
+        """
+        target = {key: value for key, value in (self.target or {}).items() if key != "options"}
+        if "device" in target:
+            # Such as OpenVINO's "GPU.1".
+            target["device"] = str(target["device"]).rstrip(".:0123456789")
+        return repr(replace(self, name="", index=0, address="", memory="", target=target))
+
+    @property
     def overlaps(self) -> bool:
         """True if further replicas only overlap transfers.
 
