@@ -36,30 +36,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     vendor_commands.argument(parser)
     plan_options.arguments(parser)
     tune.database_arguments(parser)
-    _kernel_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FOLDER", required=True, help="the bundle to write")
     parser.add_argument(
         "--sign", metavar="KEY", type=Path, help="sign the bundle with this private key of OpenSSH, such as ed25519"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-
-
-def _kernel_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--winograd", action="store_true", help="compute 3x3 convolutions by Winograd's transforms where that is faster"
-    )
-    parser.add_argument(
-        "--weights",
-        metavar="TYPE",
-        default="float32",
-        help="store weights as float32 (default), float16 or bfloat16; sums stay float32",
-    )
-    parser.add_argument(
-        "--arithmetic",
-        metavar="TYPE",
-        default="float32",
-        help="multiply as float32 (default), or as float16 on 64-bit Arm cores that have it, with weights to match",
-    )
     parser.add_argument(
         "--other-sizes",
         choices=("refuse", "pad", "symbolic"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
 from pipeline.errors import InputError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.measure.throughput import Decode, Variant, VariantRun, Watch, turns
@@ -115,7 +116,7 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     if graph is not None:
         progress("building the unsplit model")
         plan = bundle.plan
-        variants = build_unsplit(graph, plan.board, plan.board.device(plan.stages[0].device))
+        variants = build_unsplit(graph, plan.board, plan.board.device(plan.stages[0].device), plan.stages[0].options)
     # Last, where `Comparison.pipelined` looks for it.
     variants.append((_pipeline_name(bundle), bundle))
     runs = [VariantRun(name, variant, watch, common_trace) for name, variant in variants]
@@ -168,7 +169,9 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str, Bundle]]:
+def build_unsplit(
+    graph: Graph, board: Board, device: Device, options: StageOptions = NO_OPTIONS
+) -> list[tuple[str, Bundle]]:
     """Build the unsplit model for one core of `device`, and all.
 
     Returns
@@ -185,7 +188,7 @@ def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str,
     # A build for several cores is slower on one of them than a build for that one.
     for cores in dict.fromkeys((device.cores[-1:], device.cores)):
         one_device_board = replace(board, devices=(replace(device, cores=cores),))
-        plan = Planner(graph, one_device_board).plan(stages=1)
+        plan = Planner(graph, one_device_board, options=options).plan(stages=1)
         # A planner leaves out cores that would not help; whether they do is the question here.
         plan = replace(plan, stages=(replace(plan.stages[0], cores=cores),))
         variants.append((f"unsplit, {_count(len(cores) or 1, 'core')}", build_unchecked(graph, plan)))

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pipeline.core.board.board import Device
+from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.executor import build, devices, host_target, parameters
 from pipeline.executor.stage_code import StageCode
@@ -145,7 +146,7 @@ class CostCache:
         return self._folder / f"costs-{FORMAT}" / digest[:2] / f"{digest[2:34]}.json"  # type: ignore[operator]
 
 
-def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
+def describe_processor(device: Device, cores: int = 1, numerics: Numerics = EXACT) -> dict[str, object]:
     """Return a device's key part: kind, processor, target, compiler versions.
 
     The versions of a device on another machine depend on that machine, and not on the address where it is reached.
@@ -156,6 +157,8 @@ def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
         Device; one of another machine with its target.
     cores : int
         Cores in use.
+    numerics : Numerics
+        Options of the build; the exact ones are left out, as from records of earlier versions.
     """
     kind, name = device.kind, host_target.full_name() if device.capabilities.is_processor else ""
     if devices.is_remote(device):
@@ -169,6 +172,7 @@ def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
         # Another release may compile the same kernel to other instructions.
         "tvm": str(tvm.__version__),
         "kernels": kernels_digest(),
+        **({} if numerics == EXACT else {"numerics": repr(numerics)}),
     }
 
 

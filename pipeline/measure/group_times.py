@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
 from pipeline.core.board.board import Device
+from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan.plan import StagePlan
 from pipeline.executor import devices, parameters
 from pipeline.executor.build import Progress, compile_stage
@@ -82,7 +83,7 @@ def measure(
     create_pass : callable
         Makes what runs a frame through the groups, once for each core that is busy.
     """
-    timer = GroupTimer(device, cores, options.cache, options.sampling, create_pass)
+    timer = GroupTimer(device, cores, options.cache, options.sampling, create_pass, options.numerics)
     return timer.time(timer.prepare(pairs, options.progress), options.progress)
 
 
@@ -103,16 +104,17 @@ def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
 class GroupTimer:
     """Builds and times a model's uncached groups on one device; see `measure`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a measurement depends on
         self,
         device: Device,
         cores: int,
         cache: CostCache,
         sampling: Sampling = FULL,
         create_pass: CreatePass = FramePass,
+        numerics: Numerics = EXACT,
     ) -> None:
         self._device, self._cores, self._cache, self._sampling = device, cores, cache, sampling
-        self._create_pass = create_pass
+        self._create_pass, self._numerics = create_pass, numerics
         self._measuring_cores = fastest_cores(device, cores)
         remote = devices.is_remote(device)
         # Cores of another machine cannot be kept busy from here.
@@ -121,7 +123,7 @@ class GroupTimer:
         # Another machine would have to be sent all groups again for each turn.
         self._turns = 1 if remote else sampling.turns
         # A contended time depends on how many others there were, so that their number is part of the key.
-        self._processor = {**cost_cache.describe_processor(device, cores), "others": len(self._busy_cores)}
+        self._processor = {**cost_cache.describe_processor(device, cores, numerics), "others": len(self._busy_cores)}
         self._records: dict[str, TimeRecord] = {}
         self._codes: dict[str, tuple[StageCode, tuple[OutputLayout, ...]]] = {}
         self._layouts: dict[str, tuple[OutputLayout, ...]] = {}
@@ -162,7 +164,8 @@ class GroupTimer:
         self, stage: StagePlan, module: Any, names_in_stage_layout: set[str]
     ) -> tuple[StageCode, tuple[OutputLayout, ...]]:
         names = {spec.name for spec in stage.inputs} & names_in_stage_layout
-        code = compile_stage(module, self._device, self._cores, CompileOptions(channels_last=names))
+        options = CompileOptions(channels_last=names, numerics=self._numerics)
+        code = compile_stage(module, self._device, self._cores, options)
         return code, tuple(OutputLayout(spec.shape, spec.name in names) for spec in stage.outputs)
 
     def _time(self, groups: Sequence[TimedGroup]) -> None:

@@ -9,6 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.board.board import Board, Device, Link
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
 from pipeline.errors import BuildError, DeviceLost
 from pipeline.measure.sampling import FULL, MeasureOptions, Sampling
 
@@ -61,6 +62,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     cache: CostCache | None = None,
     refusals: Mapping[str, Refusals] | None = None,
     sampling: Sampling = FULL,
+    stage_options: StageOptions = NO_OPTIONS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Profile:
     """Measure a model's groups on the board's present devices, and links.
@@ -83,6 +85,8 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
         Groups that a device does not run, of `pipeline.measure.refusals`; nothing with them is built for it.
     sampling : Sampling, optional
         Number and length of a time's measurements.
+    stage_options : StageOptions, optional
+        Build options with which groups are measured, or estimated.
     progress : callable, optional
         Gets a text for each step.
 
@@ -101,7 +105,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
         import boards
 
         board = boards.get(board)
-    options = MeasureOptions(cache or CostCache.of_user(fresh=fresh), sampling, progress)
+    options = MeasureOptions(cache or CostCache.of_user(fresh=fresh), sampling, progress, stage_options)
     # 1. Which devices can be measured, with the targets that their servers tell.
     described_board, absence_reasons = _describe_devices(board)
     # 2. Rates of their memories and links, by copying.
@@ -141,7 +145,7 @@ def _time_devices(
                 absence_reasons[device.name] = str(error)
         # No `else`: a device that was lost just now is estimated, too.
         if device.name in absence_reasons:
-            seconds[device.name] = tuple(estimate(graph, device))
+            seconds[device.name] = tuple(estimate(graph, device, options.stage_options))
     return seconds, contended_seconds
 
 

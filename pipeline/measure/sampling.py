@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipeline.core.numerics import EXACT, Numerics
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
+
 if TYPE_CHECKING:
     from pipeline.measure.cost_cache import CostCache
 
@@ -44,3 +47,9 @@ class MeasureOptions:
     cache: CostCache
     sampling: Sampling = FULL
     progress: Callable[[str], None] = lambda _: None
+    stage_options: StageOptions = NO_OPTIONS
+
+    @property
+    def numerics(self) -> Numerics:
+        """Numerics of the groups' builds."""
+        return EXACT.of_stage(self.stage_options)

@@ -13,6 +13,7 @@ from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.bundle import Bundle
+from pipeline.executor.executable import CompileOptions
 from pipeline.executor.stage_code import StageCode
 from pipeline.measure import cost_cache
 from pipeline.measure.cost_cache import TimeRecord
@@ -42,7 +43,7 @@ class UnsplitBaseline:
         # Apart from the time of the same group in a pass, in which the scheduler has no part.
         conditions = {"others": len(cores) - 1, "streams": True}
         if code is None:
-            processor = {**cost_cache.describe_processor(device), **conditions}
+            processor = {**cost_cache.describe_processor(device, numerics=options.numerics), **conditions}
             self._key = cost_cache.key_of_group(processor, stage, module, [False] * len(stage.inputs))
         else:
             self._key = cost_cache.key_of_span(device, code, **conditions)
@@ -55,7 +56,8 @@ class UnsplitBaseline:
         """
         if self._record is None:
             options.progress("building the whole model")
-            self.runs = self._warm_up(graph, device, stage, code or compile_stage(module, device), cores)
+            code = code or compile_stage(module, device, options=CompileOptions(numerics=options.numerics))
+            self.runs = self._warm_up(graph, device, stage, code, cores)
 
     def time(self) -> GroupTimes:
         """Return seconds per frame: on one core, and on all fastest cores.

@@ -145,7 +145,16 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         if not isinstance(graph, Graph):
             raise PlanError(f"{graph.name!r} has shapes that vary; plan it at a size: pipeline.plan(model.at(...))")
         # The division that the user made is kept; of one model the planner chooses.
-        plan = make_plan(graph, board, stages="models" if graph.model_ends else "auto", devices=devices)
+        stages = "models" if graph.model_ends else "auto"
+        plan = make_plan(
+            graph,
+            board,
+            stages=stages,
+            devices=devices,
+            winograd=options.get("winograd", False),
+            weights=options.get("weights", "float32"),
+            arithmetic=options.get("arithmetic", "float32"),
+        )
     # 3. Its stages.
     build_options = _pack(plan, options)
     if isinstance(graph, Graph):

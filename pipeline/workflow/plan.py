@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.core import arguments
 from pipeline.core.board.board import Board
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
 from pipeline.measure.sampling import FULL, Sampling
@@ -35,6 +36,8 @@ class PlannerOptions:
         Cuts that divide fused groups.
     sampling : Sampling
         Number and length of a time's measurements.
+    stage_options : StageOptions
+        Build options of all stages, which are planned with.
     """
 
     measure: bool = False
@@ -44,6 +47,7 @@ class PlannerOptions:
     pin: Mapping[str, str] | None = None
     unfused: Sequence[str | int] = ()
     sampling: Sampling = FULL
+    stage_options: StageOptions = NO_OPTIONS
 
 
 class PlanKeywords(PlanChoices, total=False):
@@ -55,6 +59,9 @@ class PlanKeywords(PlanChoices, total=False):
     cv: float
     measure: bool
     runtimes: Sequence[str]
+    winograd: bool
+    weights: str
+    arithmetic: str
     progress: Callable[[str], None]
 
 
@@ -108,6 +115,9 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
         True if ``"auto"`` may run a stage on several frames at once (default), each on cores of its own.
     heterogeneous : bool
         True if workers of ``"auto"`` may borrow devices (default), where that is faster than a chain of stages.
+    winograd, weights, arithmetic
+        Options of `pipeline.build` that change the time of its kernels.  Times are estimated or measured with them, and
+        the plan's stages keep them.
     progress : callable, optional
         Function to call with the present activity.
 
@@ -130,6 +140,7 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
         if choices.get("cuts") is None:
             raise PlanError("allow_unfused allows cuts inside of fused groups, but no cuts are given; give cuts=[...]")
         planner_options["unfused"] = choices["cuts"]
+    planner_options["stage_options"] = StageOptions.of_build(options)
     progress = options.get("progress", lambda _: None)
 
     def make(fresh: bool) -> Planner:
@@ -165,12 +176,31 @@ def make_planner(
     refusals = find_refusals(graph, board, runtimes=options.measure, fresh=fresh, progress=progress)
     depth, cv = options.queue_depth, options.cv
     if not options.measure:
-        return Planner(graph, board, None, depth, cv, pins=pins, refusals=refusals)
+        return Planner(graph, board, None, depth, cv, pins=pins, refusals=refusals, options=options.stage_options)
     from pipeline.measure.profile import profile
 
-    times = profile(graph, board, fresh=fresh, refusals=refusals, progress=progress, sampling=options.sampling)
+    times = profile(
+        graph,
+        board,
+        fresh=fresh,
+        refusals=refusals,
+        progress=progress,
+        sampling=options.sampling,
+        stage_options=options.stage_options,
+    )
     # With the rates that were measured on the way, in place of those in the file of the board.
-    return Planner(graph, times.board, times.measured, depth, cv, times.contended, pins, times.spans, refusals)
+    return Planner(
+        graph,
+        times.board,
+        times.measured,
+        depth,
+        cv,
+        times.contended,
+        pins,
+        times.spans,
+        refusals,
+        options=options.stage_options,
+    )
 
 
 def _resolve_board(board: Board | str, runtimes: Sequence[str]) -> Board:

@@ -12,6 +12,7 @@ import pytest
 import pipeline
 from pipeline.core.board.board import Board, Cluster, Device
 from pipeline.core.plan.plan import StagePlan
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
 from pipeline.errors import BuildError
 from pipeline.executor import detection, host_target
 from pipeline.measure import group_times, link_rates
@@ -30,7 +31,8 @@ def measure(
 ) -> tuple[group_times.GroupTimes, list[str]]:
     """Measure a little, and return the times and what was built for it."""
     texts: list[str] = []
-    measuring = MeasureOptions(CostCache(None) if cache is None else cache, QUICK, texts.append)
+    stage_options = options.pop("stage_options", NO_OPTIONS)
+    measuring = MeasureOptions(CostCache(None) if cache is None else cache, QUICK, texts.append, stage_options)
     times = group_times.measure(pairs, device, measuring, **options)
     return times, [text for text in texts if text.startswith("building")]
 
@@ -56,6 +58,11 @@ def test_a_second_measurement_builds_nothing(tmp_path: Path) -> None:
     assert len(first.isolated) == 3
     assert all(seconds > 0 for seconds in first.isolated)
     assert len(builds) >= 2
+    assert measure(pairs, cache=cache) == (first, [])
+    # Times of other kernels are others.
+    winograd, other_builds = measure(pairs, cache=cache, stage_options=StageOptions(winograd=True))
+    assert len(other_builds) >= 2
+    assert measure(pairs, cache=cache, stage_options=StageOptions(winograd=True)) == (winograd, [])
     assert measure(pairs, cache=cache) == (first, [])
     _, fresh_builds = measure(pairs, cache=CostCache(tmp_path / "cache", fresh=True))
     assert fresh_builds == builds

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import stage_options, targets, values
 from pipeline.commands.shared.console import Progress, notice, progress
+from pipeline.core.plan.stage_options import StageOptions
 from pipeline.core.renaming import add_renamed_option
 from pipeline.errors import PlanError
 
@@ -77,7 +78,7 @@ def _board_arguments(parser: argparse._ActionsContainer) -> None:
         help="the board's device for each stage; 'cpu+vta' is one on cores of the CPU whose workers borrow VTA",
     )
     targets.argument(parser)
-    stage_options.argument(parser)
+    stage_options.arguments(parser)
     parser.add_argument(
         "--pin",
         metavar="NAME=DEVICE",
@@ -165,7 +166,10 @@ def load_or_make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
     """Read the plan's file, or plan now."""
     from pipeline.core.plan.plan import Plan
 
-    return stage_options.apply(Plan.load(options.plan), options) if options.plan else make_plan(graph, options)
+    if not options.plan:
+        return make_plan(graph, options)
+    plan = Plan.load(options.plan).complete_options(StageOptions.of_build(vars(options)))
+    return stage_options.apply(plan, options)
 
 
 def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
@@ -193,6 +197,7 @@ def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progr
         cv=options.time_variation,
         pin=dict(options.pin),
         unfused=options.cut if options.allow_unfused else (),
+        stage_options=StageOptions.of_build(vars(options)),
     )
     choices: PlanChoices = {
         "stages": options.stages,

@@ -1,4 +1,4 @@
-"""``--stage-option``: deviating build options of one stage."""
+"""Build options of all stages that change their times, and ``--stage-option`` of one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,23 @@ OPTION = "--stage-option"
 _KEYS = tuple(field.name for field in fields(StageOptions))
 
 
-def argument(parser: argparse._ActionsContainer) -> None:
-    """Declare the option."""
+def arguments(parser: argparse._ActionsContainer) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--winograd", action="store_true", help="compute 3x3 convolutions by Winograd's transforms where that is faster"
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="TYPE",
+        default="float32",
+        help="store weights as float32 (default), float16 or bfloat16; sums stay float32",
+    )
+    parser.add_argument(
+        "--arithmetic",
+        metavar="TYPE",
+        default="float32",
+        help="multiply as float32 (default), or as float16 on 64-bit Arm cores that have it, with weights to match",
+    )
     parser.add_argument(
         OPTION,
         metavar="STAGE.KEY=VALUE",

@@ -130,6 +130,12 @@ class Plan:
             self, stages=tuple(new_stage if candidate is old_stage else candidate for candidate in self.stages)
         )
 
+    def complete_options(self, options: StageOptions) -> Plan:
+        """Return the plan with build options for all stages, behind their own."""
+        return replace(
+            self, stages=tuple(replace(stage, options=stage.options.complete(options)) for stage in self.stages)
+        )
+
     def join(
         self,
         first: str,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from pipeline.errors import PlanError, near
 
@@ -54,6 +55,19 @@ class StageOptions:
             raise PlanError(f"tolerance is {self.tolerance!r}; it must be a number of at least 0")
         if self.target is not None and not isinstance(self.target, Mapping):
             raise PlanError(f"target is {self.target!r}; it must be keys of the device's target with their values")
+
+    @staticmethod
+    def of_build(options: Mapping[str, Any]) -> StageOptions:
+        """Return the options of a build that its stages keep; its defaults are left to each build."""
+        choices = {"winograd": False, "weights": "float32", "arithmetic": "float32"}
+        return StageOptions(
+            **{name: options[name] for name, default in choices.items() if options.get(name, default) != default}
+        )
+
+    def complete(self, others: StageOptions) -> StageOptions:
+        """Return these options, and others where they have none."""
+        names = [field.name for field in fields(self)]
+        return StageOptions(**{name: getattr(others if getattr(self, name) is None else self, name) for name in names})
 
 
 NO_OPTIONS = StageOptions()

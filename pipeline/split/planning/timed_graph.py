@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
 from pipeline.prediction.predict import Prediction, predict
 from pipeline.split.graph import Graph
 from pipeline.split.offload import Refusals
@@ -57,6 +58,8 @@ class TimedGraph:
         Fused groups that a device does not run by its own word, with reasons, by the name of a device with its runtime.
     estimates : mapping of str to sequence of float, optional
         Estimated seconds of each fused group, if they are known already, by the name of a device with its runtime.
+    options : StageOptions
+        Options of all stages, with which times are estimated, or were measured.
     """
 
     graph: Graph
@@ -69,6 +72,7 @@ class TimedGraph:
     spans: Mapping[str, SpanTimes] = field(default_factory=dict)
     refusals: Mapping[str, Refusals] = field(default_factory=dict)
     estimates: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
+    options: StageOptions = NO_OPTIONS
 
     def reorder(self, order: Sequence[int]) -> Self:
         """Return it with its groups in another topological order."""
@@ -119,7 +123,7 @@ class TimedGraph:
 
     def build(self, solution: Solution) -> Plan:
         """Return the plan of a solution."""
-        return build_plan(solution, self.graph, self.board, measured=self.measured)
+        return build_plan(solution, self.graph, self.board, measured=self.measured).complete_options(self.options)
 
     @property
     def least_depth(self) -> int:
@@ -217,7 +221,7 @@ class TimedGraph:
     def _estimate(self, device: Device) -> Sequence[float]:
         # Each takes a moment in a graph of thousands of operators, and most runtimes of a device are not asked for.
         if device.name not in self._estimates:
-            self._estimates[device.name] = list(estimate(self.graph, device))
+            self._estimates[device.name] = list(estimate(self.graph, device, self.options))
         return self._estimates[device.name]
 
     @property

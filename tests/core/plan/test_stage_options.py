@@ -130,3 +130,18 @@ def test_mistakes_are_named(small_onnx: Path, option: str, reason: str, capsys: 
 def test_options_that_there_are_not_are_refused() -> None:
     with pytest.raises(PlanError, match=r"stages have no option 'tolerence'; .*did you mean 'tolerance'"):
         skip_plan().with_options("first", tolerence=1.0)
+
+
+def test_options_of_all_stages_are_planned_with_and_built(small_onnx: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.json")
+    words = ["plan", str(small_onnx), "--stages", "2", "--weights", "float16", "--stage-option", "stage1.winograd=true"]
+    assert main([*words, "-o", path]) == 0
+    options = [StageOptions(weights="float16"), StageOptions(weights="float16", winograd=True)]
+    assert [stage.options for stage in Plan.load(path).stages] == options
+    graph = pipeline.read(small_onnx)
+    assert [stage.options for stage in pipeline.plan(graph, stages=2, weights="float16").stages] == options[:1] * 2
+    # A file's own options stay, and the command line's hold for those that are not in it.
+    words = ["build", str(small_onnx), "--plan", path, "--weights", "bfloat16", "--winograd"]
+    assert main([*words, "-o", str(tmp_path / "small.bundle")]) == 0
+    plan = pipeline.Bundle.load(tmp_path / "small.bundle").plan
+    assert [stage.options for stage in plan.stages] == options[1:] * 2

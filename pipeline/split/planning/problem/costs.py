@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pipeline.core.board.board import Device
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
 from pipeline.split import offload
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.group_work import GroupWork, group_works, groups
 
 
-def estimate(graph: Graph, device: Device) -> list[float]:
+def estimate(graph: Graph, device: Device, options: StageOptions = NO_OPTIONS) -> list[float]:  # noqa: ARG001
     """Return each group's estimated seconds on a core, or infinity.
 
     A group takes its start, plus the larger of its arithmetic and its traffic to memory at the device's attainable
