@@ -23,6 +23,7 @@ def test_the_boards_of_the_readme_come_along() -> None:
     reference = {
         "jetson-nano",
         "jetson-orin-nano",
+        "jetson-orin-nx",
         "kv260",
         "nuc",
         "pynq-z2",
@@ -34,7 +35,9 @@ def test_the_boards_of_the_readme_come_along() -> None:
         "rk3588",
     }
     variants = {"jetson-orin-nano-super", "raspberry-pi-4-1800"}
-    with_npus = {"raspberry-pi-5-edge-tpu", "raspberry-pi-5-hailo", "rk3588-rocket"}
+    with_npus = {
+        "coral-dev-board", "raspberry-pi-5-edge-tpu", "raspberry-pi-5-hailo", "raspberry-pi-5-hailo8", "rk3588-rocket",
+    }  # fmt: skip
     assert boards.names()[0] == "host"
     assert reference | variants | with_npus | {"ultra96", "ultra96-simulated", "zcu104"} == set(NAMES)
 
@@ -53,9 +56,11 @@ def test_each_board_is_possible_and_has_targets_that_tvm_takes(name: str) -> Non
     ("name", "device"),
     [
         ("jetson-orin-nano", "gpu"),
+        ("jetson-orin-nx", "gpu"),
         ("nuc", "gpu"),
         ("nuc", "npu"),
         ("raspberry-pi-5-hailo", "npu"),
+        ("raspberry-pi-5-hailo8", "npu"),
         ("rk3566", "npu"),
         ("rk3588", "npu2"),
     ],
@@ -67,7 +72,13 @@ def test_a_network_of_floats_may_run_on_each_accelerator(name: str, device: str,
 
 @pytest.mark.parametrize(
     ("name", "device"),
-    [("raspberry-pi-5-edge-tpu", "tpu"), ("rk3566", "npu"), ("rk3588", "npu0"), ("rk3588-rocket", "npu")],
+    [
+        ("coral-dev-board", "tpu"),
+        ("raspberry-pi-5-edge-tpu", "tpu"),
+        ("rk3566", "npu"),
+        ("rk3588", "npu0"),
+        ("rk3588-rocket", "npu"),
+    ],
 )
 def test_a_network_of_bytes_may_run_on_each_accelerator(name: str, device: str, tmp_path: Path) -> None:
     constants = {
