@@ -120,7 +120,7 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
     return [
         (
             stage.name + (f" x {stage.replicas}" if stage.replicas > 1 else ""),
-            " + ".join(dict.fromkeys((stage.device, *(step.device for step in stage.steps)))),
+            " + ".join(stage.devices),
             ",".join(map(str, stage.cores)) or "-",
             " .. ".join(stage.operators) or "-",
             f"{stage.compute_s * 1e3:.3f}",
@@ -160,7 +160,9 @@ def _causes(explanation: Explanation) -> list[str]:
     stages: dict[tuple[str, str], list[str]] = {}
     for stage in explanation.stages:
         if stage.cause:
-            stages.setdefault((stage.device, stage.cause), []).append(stage.name)
+            stages.setdefault(
+                (" + ".join(stage.devices) if stage.replica_devices else stage.device, stage.cause), []
+            ).append(stage.name)
     return [f"{', '.join(names)} on {device}: {cause}." for (device, cause), names in stages.items()]
 
 

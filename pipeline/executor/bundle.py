@@ -238,7 +238,8 @@ def _check_processor(facts: Manifest, folder: BundleFolder) -> None:
             raise BundleError(
                 f"{str(folder.path)!r}: {stage.name} ({files.library.file}) {problem}; build it again with this one"
             )
-        if problem := why_absent(facts.plan.board.device(stage.device)):
+        devices = map(facts.plan.board.device, dict.fromkeys(stage.replica_names))
+        if problem := next(filter(None, map(why_absent, devices)), ""):
             raise MissingExtra(f"{str(folder.path)!r}: {stage.name} is for a device that is not here: {problem}")
         if problem := host_target.misfit(files.machine, files.features):
             raise BundleError(f"{str(folder.path)!r}: {stage.name} ({files.library.file}) {problem}")

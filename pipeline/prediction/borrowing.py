@@ -33,6 +33,11 @@ class StagePart:
     compute_s: float
     share: float = 1.0
 
+    def at(self, board: Board, name: str) -> StagePart:
+        """Return the part on an equal device, with copies over its links."""
+        old, new = (board.device(device).memory for device in (self.device, name))
+        return replace(self, device=name, moves=self.moves if old == new else self.moves.at_memory(old, new))
+
 
 @dataclass(frozen=True)
 class _Steps:

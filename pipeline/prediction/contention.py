@@ -78,7 +78,7 @@ class _PhaseBuilder:
             # What is copied, or borrowed, takes as long in each replica.
             own_parts = replica_parts(stage, parts, replica)
             if not stage.steps:
-                own_parts = [replace(part, device=name) for part in own_parts]
+                own_parts = [part.at(self._board, name) for part in own_parts]
             workers.append(tuple(self._phases(stage, own_parts)))
         return workers
 

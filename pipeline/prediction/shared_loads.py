@@ -22,10 +22,20 @@ def shared_loads(
         *_memory_loads(board, stages, parts),
     ):
         loads[name] += seconds
-    for move in (move for stage_parts in parts for part in stage_parts for move in part.moves.copies):
-        if move.ends:
-            loads[f"link {' - '.join(move.ends)}"] += move.seconds
+    for stage, stage_parts in zip(stages, parts, strict=True):
+        for part, share in _shared_parts(board, stage, stage_parts):
+            for move in part.moves.copies:
+                if move.ends:
+                    loads[f"link {' - '.join(move.ends)}"] += move.seconds * share
     return dict(loads)
+
+
+def _shared_parts(board: Board, stage: StagePlan, parts: Sequence[StagePart]) -> Iterator[tuple[StagePart, float]]:
+    """Yield the parts on each device of a stage's replicas, with its share of the frames."""
+    if not stage.replica_devices:
+        yield from ((part, 1.0) for part in parts)
+    for replica, name in enumerate(stage.replica_devices):
+        yield from ((part.at(board, name), stage.share(replica)) for part in parts)
 
 
 def shared_cores(board: Board, stages: Sequence[StagePlan]) -> set[int]:
@@ -77,6 +87,6 @@ def _memory_loads(
 ) -> Iterator[tuple[str, float]]:
     pools = {name: pool for pool in memory_pools(board) if pool.bytes_per_s for name in pool.memories}
     for stage, stage_parts in zip(stages, parts, strict=True) if pools else ():
-        for part in stage_parts if stage.memory_traffic else ():
+        for part, share in _shared_parts(board, stage, stage_parts) if stage.memory_traffic else ():
             if pool := pools.get(board.device(part.device).memory):
-                yield f"memory {pool.name}", stage.memory_traffic * part.share / pool.bytes_per_s
+                yield f"memory {pool.name}", stage.memory_traffic * part.share * share / pool.bytes_per_s

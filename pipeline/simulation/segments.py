@@ -99,6 +99,8 @@ class SharedResources:
         units = stage.units if stage.steps else [replace(stage, device=device, replica_devices=())]
         # What moves takes as long as it takes; the rest of the stage's time varies.
         parts = replica_parts(stage, parts, replica)
+        if stage.replica_devices:
+            parts = [part.at(self._plan.board, device) for part in parts]
         copy_s = sum(part.moves.copy_s for part in parts)
         computing = np.maximum(stage_seconds - min(copy_s, stage.replica_times[replica]), 0.0)
         return tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pipeline.core.board.board import Board, Device
@@ -81,6 +81,14 @@ class StageMoves:
 
     enter: tuple[Move, ...]
     leave: tuple[Move, ...]
+
+    def at_memory(self, old: str, new: str) -> StageMoves:
+        """Return the moves over another memory's links."""
+        sides = (
+            tuple(replace(move, ends=tuple(new if end == old else end for end in move.ends)) for move in moves)
+            for moves in (self.enter, self.leave)
+        )
+        return StageMoves(*sides)
 
     @property
     def entries(self) -> tuple[Move, ...]:

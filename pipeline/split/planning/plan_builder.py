@@ -25,7 +25,8 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
     devices = [_device(stage, processors, board) for stage in stages]
     # The last stage ends with the graph, which is no cut.
     pieces = parts(graph, [ends[stage.end - 1] for stage in stages[:-1]])
-    plans = tuple(map(_stage, range(len(stages)), stages, pieces, devices, _give_cores(board, stages)))
+    names = [_alike_names(stage, processors) for stage in stages]
+    plans = tuple(map(_stage, range(len(stages)), stages, pieces, devices, names, _give_cores(board, stages)))
     plan = Plan(
         model=graph.name,
         digest=graph.digest,
@@ -76,7 +77,15 @@ def _device(stage: StageSolution, processors: Sequence[BoardProcessor], board: B
     return device if stage.choice.paths is not None else board.device(stage.choice.device or device.name)
 
 
-def _stage(index: int, stage: StageSolution, piece: GraphPart, device: Device, cores: tuple[int, ...]) -> StagePlan:
+def _alike_names(stage: StageSolution, processors: Sequence[BoardProcessor]) -> tuple[str, ...]:
+    """Return the devices of replicas on several equal ones."""
+    users = [processors[index] for index, count in enumerate(stage.choice.use) if count]
+    return tuple(user.device.name for user in users) if len(users) > 1 and not users[0].cores else ()
+
+
+def _stage(  # noqa: PLR0913, PLR0917 - one stage's share of each list
+    index: int, stage: StageSolution, piece: GraphPart, device: Device, names: tuple[str, ...], cores: tuple[int, ...]
+) -> StagePlan:
     return StagePlan(
         name=f"stage{index}",
         device=device.name,
@@ -87,6 +96,7 @@ def _stage(index: int, stage: StageSolution, piece: GraphPart, device: Device, c
         seconds=stage.compute,
         replica_seconds=tuple(stage.compute * factor for factor in stage.choice.factors),
         replicas=replicas_on(device, stage.choice.replicas),
+        replica_devices=names * (replicas_on(device, stage.choice.replicas) // len(names)) if names else (),
     )
 
 

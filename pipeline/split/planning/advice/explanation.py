@@ -79,6 +79,8 @@ class StageForecast:
         Steps of a heterogeneous stage, whose workers borrow other devices.
     cause : str
         Reason for its device, as the plan has it; empty if it has none.
+    replica_devices : tuple of str
+        Device of each replica, where they are not the same one.
     """
 
     name: str
@@ -98,6 +100,12 @@ class StageForecast:
     queue_cost: float
     steps: tuple[StepForecast, ...] = ()
     cause: str = ""
+    replica_devices: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All devices, those of equal replicas and of steps included."""
+        return tuple(dict.fromkeys((self.device, *self.replica_devices, *(step.device for step in self.steps))))
 
     @property
     def seconds(self) -> float:
@@ -263,7 +271,9 @@ def _forecasts(
     for index, (stage, (begin, end)) in enumerate(queues.stage_groups(plan, graph)):
         device, seconds, moves = board.device(stage.device), group_s[index], all_moves[index]
         queue_bytes = stage.queue_depth * int(footprint.entry_bytes(begin, end))
-        nbytes = int(footprint.stage_bytes(begin, end, stage.replicas)) + queue_bytes
+        # Of several memories, each has its share of the replicas.
+        memories = len({board.device(name).memory for name in stage.replica_names})
+        nbytes = int(footprint.stage_bytes(begin, end, stage.replicas // memories)) + queue_bytes
         longest = begin + int(np.argmax(seconds))
         yield StageForecast(
             name=stage.name,
@@ -286,4 +296,5 @@ def _forecasts(
             queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
             steps=tuple(_forecast_steps(graph, stage, footprint)),
             cause=stage.cause,
+            replica_devices=stage.replica_devices,
         )

@@ -58,6 +58,8 @@ class Choice:
         Time of the items ``[i, j)`` as entry ``[j, i]``, where that is not the sum of their `seconds`, but never less.
     device : str
         Plans' name of the device with its runtime; empty for the processor's own name.
+    memories : int
+        Number of equal memories that share out its replicas.
     threads : int
         Cores of each replica; 0 on a device without cores.
     watts : float
@@ -89,6 +91,7 @@ class Choice:
     waits: Array | None = None
     paths: Paths | None = None
     common: Array | None = None
+    memories: int = 1
 
     @cached_property
     def rate(self) -> float:
@@ -140,8 +143,10 @@ class Choice:
         spans = b"" if self.spans is None else self.spans.tobytes()
         use = tuple(self.use[index] for index in order)
         common = b"" if self.common is None else self.common.tobytes()
-        properties = (self.replicas, self.threads, self.watts, self.factors, loads, common)
-        return order.index(self.processor), use, self.seconds.tobytes(), spans, properties
+        properties = (self.replicas, self.threads, self.watts, self.factors, loads, common, self.memories)
+        # Of equal devices, the first in that order stands for all.
+        first = next((position for position, count in enumerate(use) if count), order.index(self.processor))
+        return first, use, self.seconds.tobytes(), spans, properties
 
     def merge_items(self, edges: Sequence[int]) -> Choice:
         """Return the choice for items merged at `edges`."""

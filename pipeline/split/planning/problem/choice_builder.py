@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.board.board import Board, Device
 from pipeline.split.planning.problem.arrays import Array, span_sums
-from pipeline.split.planning.problem.board_processors import BoardProcessor
+from pipeline.split.planning.problem.board_processors import BoardProcessor, equal_devices
 from pipeline.split.planning.problem.choice import Choice
 from pipeline.split.planning.problem.request import PlanRequest
 from pipeline.split.planning.problem.spans import SpanTimes
@@ -107,6 +107,28 @@ def board_choices(
             else:
                 choices = _choices(processors, indices, runtime_times, replicas=replicas, slots=slots)
                 yield from (choice for choice in choices if sum(choice.use) <= spare)
+        if replicas and not requested:
+            yield from _alike_choices(board, processors, indices[0], times)
+
+
+def _alike_choices(
+    board: Board, processors: Sequence[BoardProcessor], first: int, times: DeviceTimes
+) -> Iterator[Choice]:
+    """Yield the choices with replicas on several equal devices."""
+    processor = processors[first]
+    for alike in equal_devices(board, processors, first):
+        devices = [processors[index].device for index in alike]
+        # As slow as the slowest, where they were measured, and only what runs on all of them.
+        seconds = np.max([times.seconds(device) for device in devices], axis=0)
+        yield Choice(
+            first,
+            _use(processors, dict.fromkeys(alike, 1)),
+            np.asarray(seconds, np.float64),
+            replicas=len(alike) * processor.device.slot_count,
+            watts=processor.watts,
+            device=processor.device.name,
+            memories=len({device.memory for device in devices}),
+        )
 
 
 def _runtime_times(device: Device, times: DeviceTimes) -> _RuntimeTimes:

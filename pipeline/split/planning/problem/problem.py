@@ -233,7 +233,7 @@ class Problem:
     def memory_bytes(self, choice: Choice) -> Array:
         """Return the bytes of stages on items ``[i, j)``, as ``[j, i]``."""
         queue_bytes = np.zeros(self.items + 1) if self.queue_bytes is None else self.queue_bytes
-        return choice.replicas * self._span_footprints + queue_bytes[None, :]
+        return choice.replicas / choice.memories * self._span_footprints + queue_bytes[None, :]
 
     @cached_property
     def most_bytes(self) -> float:

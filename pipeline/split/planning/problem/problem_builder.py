@@ -68,7 +68,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
     )
     devices = [processor.device for processor in processors]
     problem = add_turns(problem, devices, borders)
-    problem = add_links(problem, borders)
+    problem = add_links(problem, devices, borders)
     problem = extend(add_memories(problem, graph, board, devices, borders))
     return problem.merge_items(request.edges) if request.edges else problem
 

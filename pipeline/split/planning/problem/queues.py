@@ -15,6 +15,7 @@ of it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -165,7 +166,7 @@ def _queue_room(plan: Plan, graph: Graph) -> dict[str, float]:
     room = {memory: float(size) for memory, size in memory_sizes(plan.board).items()}
     footprint = Footprint.of(graph)
     for stage, (begin, end) in stage_groups(plan, graph):
-        memory = plan.board.device(stage.device).memory
-        if memory in room:
-            room[memory] -= footprint.stage_bytes(begin, end, stage.replicas)
+        for memory, replicas in Counter(plan.board.device(name).memory for name in stage.replica_names).items():
+            if memory in room:
+                room[memory] -= footprint.stage_bytes(begin, end, replicas)
     return room

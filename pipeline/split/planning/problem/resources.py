@@ -30,12 +30,17 @@ def add_turns(problem: Problem, devices: Sequence[Device], borders: BoardBorders
     return problem
 
 
-def add_links(problem: Problem, borders: BoardBorders) -> Problem:
+def add_links(problem: Problem, devices: Sequence[Device], borders: BoardBorders) -> Problem:
     """Return the problem with a resource per link.
 
-    It carries one tensor at a time.
+    It carries one tensor at a time. `devices` has that of each processor.
     """
+    # Equal devices with memories of their own have links of their own: only one worker uses each.
+    spread = [choice.use for choice in problem.choices if choice.memories > 1]
+    lone = {device.memory for use in spread for device, count in zip(devices, use, strict=True) if count}
     for ends in dict.fromkeys((*borders.enter_links, *borders.leave_links)):
+        if lone.intersection(ends):
+            continue
         index = len(problem.resources)
         problem = replace(
             problem,
@@ -60,7 +65,7 @@ def add_memories(
         problem = replace(
             problem,
             choices=tuple(
-                replace(choice, loads={**choice.loads, index: traffic / pool.bytes_per_s})
+                replace(choice, loads={**choice.loads, index: traffic / pool.bytes_per_s / choice.memories})
                 if residents[choice.processor]
                 else choice
                 for choice in problem.choices
@@ -102,4 +107,5 @@ def _if_any(resource: int, load: Array) -> dict[int, Array]:
 
 def _add_load(choice: Choice, resource: int, slots: int) -> Choice:
     load = choice.seconds if choice.spans is None else choice.spans
-    return replace(choice, loads={**choice.loads, resource: load / slots})
+    # Of equal devices, each takes its share of the frames.
+    return replace(choice, loads={**choice.loads, resource: load / slots / max(1, sum(map(bool, choice.use)))})

@@ -139,7 +139,7 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
     nbytes = 0.0
     if problem.parameters is not None and problem.workspace is not None and problem.queue_bytes is not None:
         footprint = problem.parameters[span].sum() + problem.workspace[span].max()
-        nbytes = float(choice.replicas * footprint + problem.queue_bytes[segment.begin])
+        nbytes = float(choice.replicas / choice.memories * footprint + problem.queue_bytes[segment.begin])
     loads = {index: _load(problem, borders, segment, index) for index in range(len(problem.resources))}
     return StageSolution(segment.begin, segment.end, choice, compute, enter, leave, interval_s, nbytes, common, loads)
 
