@@ -34,7 +34,7 @@ from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.simulation import simulate
 from pipeline.split.planning.problem.arrays import Array
 from pipeline.split.planning.problem.choice import Choice
-from pipeline.split.planning.problem.choice_builder import parallel_seconds
+from pipeline.split.planning.problem.costs import parallel_seconds
 from pipeline.split.planning.problem.problem import Problem, Processor
 from pipeline.split.planning.solver.solution import Solution, StageSolution
 from pipeline.split.planning.solver.solver import Solver

@@ -45,7 +45,7 @@ from pipeline.simulation import simulate
 from pipeline.split import extract, stage_parts
 from pipeline.split.graph import Graph
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem.choice_builder import parallel_seconds
+from pipeline.split.planning.problem.costs import parallel_seconds
 
 BOARD, VTA = "ultra96-simulated", "vta-simulated"
 BOARDS = {BOARD: VTA, "pynq-z2": "vta"}

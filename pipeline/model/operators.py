@@ -9,6 +9,9 @@ from typing import Any
 
 from pipeline.model.passes.bindings import kernel
 
+# Below a few vectors of channels, transforms take what products save.
+_WINOGRAD_CHANNELS = 16
+
 Operations = Callable[[Any, int], int]
 """Operation count of a call, from the number of its elements."""
 
@@ -144,6 +147,17 @@ def operator_family(name: str, call: Any = None) -> str:
     """Return an operator's family; `call` reveals depthwise convolutions."""
     family = operator_kind(name).family
     return "depthwise" if family == "convolution" and _is_depthwise(call) else family
+
+
+def suits_winograd(call: Any) -> bool:
+    """Test for a dense, unstrided 3x3 convolution of many channels."""
+    attributes: Any = getattr(call, "attrs", None)
+    if getattr(attributes, "kernel_layout", None) is None or int(attributes.groups) != 1:
+        return False
+    steps = [int(step) for step in (*attributes.strides, *attributes.dilation)]
+    kernel_shape = dict(zip(str(attributes.kernel_layout), _shape(call.args[1]), strict=True))
+    window = [extent for axis, extent in kernel_shape.items() if axis not in "OI"]
+    return set(steps) == {1} and window == [3, 3] and min(kernel_shape["O"], kernel_shape["I"]) >= _WINOGRAD_CHANNELS
 
 
 def operations(call: Any, name: str, elements: int) -> int:

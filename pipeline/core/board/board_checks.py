@@ -16,7 +16,8 @@ FAMILIES = (
 # Rates divide, and so must be above 0; amounts may be 0, which mostly stands for unknown.
 RATES = ("flops", "bytes_per_s")
 AMOUNTS = (
-    "index", "memory_bytes", "memory_bytes_per_s", "at_once", "int8_flops", "launch_s", "watts_idle", "watts_busy",
+    "index", "memory_bytes", "memory_bytes_per_s", "at_once", "int8_flops", "float16_flops",
+    "result_flops", "element_bytes", "launch_s", "watts_idle", "watts_busy",
     "slots",
 )  # fmt: skip
 MEASURABLE = (*RATES, *AMOUNTS, "efficiency")

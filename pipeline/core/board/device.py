@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipeline.core.board.device_kinds import DeviceKind, device_kind, kind_names
+from pipeline.core.board.device_kinds import ARM_EFFICIENCY, CPU_EFFICIENCY, DeviceKind, device_kind, kind_names
 
 TVM = "tvm"
 """Runtime of stages compiled by TVM."""
@@ -90,12 +91,19 @@ class Device:
         Number of stages on it at the same time; 0 stands for one on each core, or one without cores.
     flops : float
         Attainable floating-point operations per second of one core, for estimates.
-    int8_flops : float
-        The same for eight-bit integers; 0 stands for `flops`.
+    int8_flops, float16_flops : float
+        The same for eight-bit integers, and for float16 in stages built with that arithmetic; 0 stands for `flops`.
+    result_flops : float
+        Operations that each result costs beside its products: loads, requantising, the activation and the store.
     efficiency : mapping of str to float, or None
-        Share of `flops` that each family of operators reaches, where it is not the usual one of its kind of device.
+        Share of these rates that each family of operators reaches, where it is not the usual one of its kind of device
+        and processor.
     bytes_per_s : float
         Attainable bytes per second of one core to and from that memory, for estimates.
+    element_bytes : int
+        Bytes of a floating-point number in the device's tensors, whatever the model says; 0 stands for the model's.
+    dataflow : bool
+        True if parts of the chip compute all layers at once: bytes move at its borders only, beside computing.
     launch_s : float
         Seconds to start one operator, for estimates.
     watts_idle, watts_busy : float
@@ -129,6 +137,10 @@ class Device:
     dtypes: tuple[str, ...] = ()
     at_once: int = 0
     int8_flops: float = 0.0
+    float16_flops: float = 0.0
+    result_flops: float = 0.0
+    element_bytes: int = 0
+    dataflow: bool = False
     efficiency: Mapping[str, float] | None = None
     watts_idle: float = 0.0
     watts_busy: float = 0.0
@@ -157,7 +169,8 @@ class Device:
 
         The target is that runtime's default.
         """
-        return replace(self, name=f"{self.name}/{runtime}", kind=runtime, target=None, runtimes=())
+        name, efficiency = f"{self.name}/{runtime}", self.family_efficiency
+        return replace(self, name=name, kind=runtime, target=None, runtimes=(), efficiency=efficiency)
 
     @property
     def places(self) -> int:
@@ -187,7 +200,20 @@ class Device:
 
         Such a device computes one frame at a time in each slot.
         """
-        return self.capabilities.overlaps
+        return self.capabilities.overlaps or self.dataflow
+
+    @property
+    def family_efficiency(self) -> Mapping[str, float]:
+        """Share of its rates that each family of operators reaches."""
+        usual = self.capabilities.efficiency
+        if usual is CPU_EFFICIENCY and self._is_arm:
+            usual = ARM_EFFICIENCY
+        return {**usual, **(self.efficiency or {})}
+
+    @property
+    def _is_arm(self) -> bool:
+        triple = str((self.target or {}).get("mtriple", platform.machine()))
+        return triple.startswith(("aarch64", "arm"))
 
     @property
     def slot_count(self) -> int:

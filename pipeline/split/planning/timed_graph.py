@@ -20,7 +20,7 @@ from pipeline.split.planning.borrowing.borrowing import board_borrowings
 from pipeline.split.planning.borrowing.heterogeneous_choices import add_heterogeneous
 from pipeline.split.planning.plan_builder import build_plan
 from pipeline.split.planning.problem.board_processors import board_processors
-from pipeline.split.planning.problem.costs import estimate
+from pipeline.split.planning.problem.costs import estimate, parallel_seconds
 from pipeline.split.planning.problem.pins import Pins
 from pipeline.split.planning.problem.problem import Problem
 from pipeline.split.planning.problem.problem_builder import build_problem
@@ -57,7 +57,8 @@ class TimedGraph:
     refusals : mapping of str to mapping of int to str
         Fused groups that a device does not run by its own word, with reasons, by the name of a device with its runtime.
     estimates : mapping of str to sequence of float, optional
-        Estimated seconds of each fused group, if they are known already, by the name of a device with its runtime.
+        Estimated seconds of each fused group, if they are known already, by the name of a device with its runtime,
+        and behind it the number of threads if several.
     options : StageOptions
         Options of all stages, with which times are estimated, or were measured.
     """
@@ -182,12 +183,12 @@ class TimedGraph:
             names & {*device.variants, device.name} for device in self.board.devices
         )
 
-    def seconds(self, device: Device) -> Sequence[float]:
-        """Return each group's seconds on a core, others busy.
+    def seconds(self, device: Device, threads: int = 1) -> Sequence[float]:
+        """Return each group's seconds on some cores, others busy.
 
         Seconds are infinite where the group is pinned elsewhere.
         """
-        seconds = self.seconds_anywhere(device)
+        seconds = self.seconds_anywhere(device, threads)
         # A pin to a device holds whichever runtime executes the stage.
         elsewhere = {
             group
@@ -196,39 +197,43 @@ class TimedGraph:
         }
         return _exclude(seconds, elsewhere)
 
-    def isolated_seconds(self, device: Device) -> Sequence[float]:
-        """Return each group's seconds on a core, others at rest. Measured seconds replace estimates."""
+    def isolated_seconds(self, device: Device, threads: int = 1) -> Sequence[float]:
+        """Return each group's seconds on some cores, others at rest. Measured seconds replace estimates."""
         if isinstance(self.isolated, Mapping) and device.name in self.isolated:
-            seconds = self.isolated[device.name]
+            seconds = _parallel(self.isolated[device.name], threads)
         elif self.isolated is not None and not isinstance(self.isolated, Mapping) and device is self.board.devices[0]:
-            seconds = self.isolated
+            seconds = _parallel(self.isolated, threads)
         else:
-            seconds = self._estimate(device)
+            seconds = self._estimate(device, threads)
         return _exclude(seconds, self.refusals.get(device.name, ()))
 
-    def seconds_anywhere(self, device: Device) -> Sequence[float]:
-        """Return each group's seconds on a core, without pins."""
-        seconds = self.isolated_seconds(device)
+    def seconds_anywhere(self, device: Device, threads: int = 1) -> Sequence[float]:
+        """Return each group's seconds on some cores, without pins."""
         # A core that has no neighbours is slowed by none.
         if len(device.cores) > 1 and device.name in self.contended:
-            return _exclude(self.contended[device.name], self.refusals.get(device.name, ()))
-        return seconds
+            return _exclude(_parallel(self.contended[device.name], threads), self.refusals.get(device.name, ()))
+        return self.isolated_seconds(device, threads)
 
     @cached_property
     def _estimates(self) -> dict[str, Sequence[float]]:
         return dict(self.estimates)
 
-    def _estimate(self, device: Device) -> Sequence[float]:
+    def _estimate(self, device: Device, threads: int) -> Sequence[float]:
         # Each takes a moment in a graph of thousands of operators, and most runtimes of a device are not asked for.
-        if device.name not in self._estimates:
-            self._estimates[device.name] = list(estimate(self.graph, device, self.options))
-        return self._estimates[device.name]
+        key = device.name if threads == 1 else f"{device.name} {threads}"
+        if key not in self._estimates:
+            self._estimates[key] = estimate(self.graph, device, self.options, threads)
+        return self._estimates[key]
 
     @property
     def unsplit_seconds(self) -> float:
         """Return the unsplit seconds on the first able device, or 0."""
         seconds = (float(np.sum(self.isolated_seconds(device))) for device in self.board.devices)
         return next((time for time in seconds if np.isfinite(time)), 0.0)
+
+
+def _parallel(seconds: Sequence[float], threads: int) -> Sequence[float]:
+    return seconds if threads <= 1 else parallel_seconds(np.asarray(seconds, np.float64), threads).tolist()
 
 
 def _exclude(seconds: Sequence[float], groups: Collection[int]) -> Sequence[float]:

@@ -18,8 +18,7 @@ from pipeline.prediction.predict import predict
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem.choice_builder import PARALLEL
-from pipeline.split.planning.problem.costs import estimate
+from pipeline.split.planning.problem.costs import PARALLEL, estimate
 from tests.support.onnx_models import node, save
 from tests.support.planning import plan_with_times
 from tests.support.small_plans import host, last_operators

@@ -14,7 +14,6 @@ from pipeline.split.planning.borrowing.step_builder import add_step_transfers, w
 from pipeline.split.planning.borrowing.worker_costs import STEP_S
 from pipeline.split.planning.plan_builder import add_transfers
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem.choice_builder import parallel_seconds
 from pipeline.split.planning.problem.group_work import group_traffic
 
 
@@ -36,10 +35,10 @@ def group_seconds(planner: Planner, stage: StagePlan, begin: int, end: int) -> n
 def _device_seconds(planner: Planner, name: str, threads: int, begin: int, end: int) -> np.ndarray:
     """Return the seconds of the groups ``[begin, end)`` on a device."""
     device = planner.board.device(name)
-    seconds = np.asarray(planner.seconds(device), np.float64)[begin:end]
     spans = planner.spans.get(device.name)
+    seconds = np.asarray(planner.seconds(device, 1 if spans else threads), np.float64)[begin:end]
     if spans is None:
-        return parallel_seconds(seconds, threads)
+        return seconds
     # A runtime that fuses over the stage has no times of groups: they are the span's, divided as they were estimated.
     span_s: float = spans.matrix(threads, contended=len(device.cores) > 1)[end, begin]
     share: float = span_s / seconds.sum()

@@ -16,35 +16,20 @@ from pipeline.split.planning.problem.choice import Choice
 from pipeline.split.planning.problem.request import PlanRequest
 from pipeline.split.planning.problem.spans import SpanTimes
 
-# Amdahl's share of the work; the rest stands for what one thread does alone in each kernel.
-PARALLEL = 0.8
-"""Share of a fused group's time that several threads divide among them, for estimates."""
-
-BARRIER_S = 10e-6
-"""Seconds that several threads lose in each group by waiting for each other, for estimates."""
-
 MOST_MIXTURES = 24
 """Bound on fully tried mixtures of replicas on unlike cores; above it, of each cluster powers of two, and all."""
 
 MOST_COUNTS = 12
 """Bound on fully tried numbers of cores; above it, powers of two."""
 
-Seconds = Callable[[Device], Sequence[float]]
-"""Returns the seconds of each fused group on one core of a device, or on the device if it has no cores."""
+Seconds = Callable[[Device, int], Sequence[float]]
+"""Returns the seconds of each fused group under some threads on a device; without cores it has one."""
 
 Variants = Callable[[Device], Sequence[str]]
 """Returns the names of a device with its runtimes."""
 
 Spans = Callable[[Device], SpanTimes | None]
 """Times of spans on a device, where they are not the sums of groups' times."""
-
-
-def parallel_seconds(seconds: Array, threads: int, groups: int = 1) -> Array:
-    """Return the estimated seconds under several threads."""
-    if threads <= 1:
-        return seconds
-    # Amdahl's law, and a barrier at the end of each kernel.
-    return seconds * (1 - PARALLEL + PARALLEL / threads) + BARRIER_S * groups
 
 
 @dataclass(frozen=True)
@@ -62,27 +47,32 @@ class _RuntimeTimes:
 
     Attributes
     ----------
-    device : str
-        Device with its runtime, in the words of plans.
+    device : Device
+        Device with its runtime.
     contended : bool
         True if there are other cores, which other stages keep busy.
     """
 
-    device: str
-    seconds: Array
+    device: Device
+    times: Seconds
     spans: SpanTimes | None
     contended: bool
+
+    def seconds(self, threads: int) -> Array:
+        """Return each group's seconds under some threads."""
+        return np.asarray(self.times(self.device, max(1, threads)), np.float64)
 
     def choice(self, processor: int, use: tuple[int, ...], threads: int, scale: float = 1.0, **options: Any) -> Choice:
         """Return a choice of some threads, at a multiple of the fastest times."""
         if self.spans is None:
-            seconds, spans = parallel_seconds(self.seconds, threads) * scale, None
+            seconds, spans = self.seconds(threads) * scale, None
         else:
-            seconds = self.seconds * self.spans.thread_share(threads) * scale
+            one_core = self.seconds(1)
+            seconds = one_core * self.spans.thread_share(threads) * scale
             # What is pinned elsewhere was measured all the same.
-            is_possible = np.isfinite(span_sums(self.seconds))
+            is_possible = np.isfinite(span_sums(one_core))
             spans = np.where(is_possible, self.spans.matrix(threads, contended=self.contended) * scale, np.inf)
-        return Choice(processor, use, seconds, threads=threads, spans=spans, device=self.device, **options)
+        return Choice(processor, use, seconds, threads=threads, spans=spans, device=self.device.name, **options)
 
 
 def board_choices(
@@ -119,7 +109,7 @@ def _alike_choices(
     for alike in equal_devices(board, processors, first):
         devices = [processors[index].device for index in alike]
         # As slow as the slowest, where they were measured, and only what runs on all of them.
-        seconds = np.max([times.seconds(device) for device in devices], axis=0)
+        seconds = np.max([times.seconds(device, 1) for device in devices], axis=0)
         yield Choice(
             first,
             _use(processors, dict.fromkeys(alike, 1)),
@@ -132,8 +122,7 @@ def _alike_choices(
 
 
 def _runtime_times(device: Device, times: DeviceTimes) -> _RuntimeTimes:
-    seconds = np.asarray(times.seconds(device), np.float64)
-    return _RuntimeTimes(device.name, seconds, times.spans(device), len(device.cores) > 1)
+    return _RuntimeTimes(device, times.seconds, times.spans(device), len(device.cores) > 1)
 
 
 def _shared_choice(processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes) -> Choice:

@@ -3,25 +3,66 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from pipeline.core.board.board import Device
 from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
 from pipeline.split import offload
 from pipeline.split.graph import Graph
-from pipeline.split.planning.problem.group_work import GroupWork, group_works, groups
+from pipeline.split.planning.problem.arrays import Array
+from pipeline.split.planning.problem.group_work import GroupWork, WorkTable, group_works, groups
+
+# Amdahl's share of the work; the rest stands for what one thread does alone in each kernel.
+PARALLEL = 0.8
+"""Share of a group's measured time that several threads divide among them; waiting for the memory is in the rest."""
+
+PARALLEL_ARITHMETIC = 0.9
+"""The same of estimated arithmetic, where the bytes per second of the memory are known and count by themselves."""
+
+BARRIER_S = 10e-6
+"""Seconds that several threads lose in each group by waiting for each other, for estimates."""
+
+WINOGRAD_GAIN = 1.8
+"""Rate of convolutions by Winograd's transforms over the direct one. Of 4 times fewer products, transforms and more
+bytes per product leave so much."""
+
+# Windows of 3x3 become tiles of 6x6.
+_WINOGRAD_WEIGHTS = 4
+
+_FLOAT_BYTES = 4
 
 
-def estimate(graph: Graph, device: Device, options: StageOptions = NO_OPTIONS) -> list[float]:  # noqa: ARG001
-    """Return each group's estimated seconds on a core, or infinity.
+def estimate(graph: Graph, device: Device, options: StageOptions = NO_OPTIONS, threads: int = 1) -> list[float]:
+    """Return each group's estimated seconds on some cores, or infinity.
 
-    A group takes its start, plus the larger of its arithmetic and its traffic to memory at the device's attainable
-    rates (the roofline model), over the share of them that its family reaches.
+    A group takes its start, its arithmetic at the share of the rate that its family reaches, and its traffic to memory:
+    one after the other on a core, the longer of both on an accelerator (the roofline model).
     """
     if offload.applies(device):
         return [verdict.seconds for verdict in offload.verdicts(graph, groups(graph), device)]
-    efficiency = {**device.capabilities.efficiency, **(device.efficiency or {})}
-    return [_seconds(work, device, efficiency) if _fits(work, device) else math.inf for work in group_works(graph)]
+    return estimate_works(group_works(graph), device, options, threads)
+
+
+def estimate_works(
+    works: Sequence[GroupWork], device: Device, options: StageOptions = NO_OPTIONS, threads: int = 1
+) -> list[float]:
+    """Return the seconds of `estimate` from groups' work."""
+    arithmetic_s, traffic_s = rates(WorkTable.of(works), device, options)
+    efficiency = device.family_efficiency
+    arithmetic_s = arithmetic_s / np.array([efficiency.get(work.family, 1.0) for work in works])
+    seconds = device.launch_s + _threaded(arithmetic_s, traffic_s, device, threads)
+    return [second if _fits(work, device) else math.inf for work, second in zip(works, seconds.tolist(), strict=True)]
+
+
+def parallel_seconds(seconds: Array, threads: int, groups: int = 1) -> Array:
+    """Return the estimated seconds of measured ones under several threads."""
+    if threads <= 1:
+        return seconds
+    # Amdahl's law, and a barrier at the end of each kernel.
+    return seconds * (1 - PARALLEL + PARALLEL / threads) + BARRIER_S * groups
 
 
 def runs(graph: Graph, device: Device) -> list[bool]:
@@ -38,10 +79,22 @@ def fallback_share(graph: Graph, seconds: Sequence[float]) -> float:
     return fallback / total if total else 0.0
 
 
-def rates(work: GroupWork, device: Device) -> tuple[float, float]:
-    """Return a group's arithmetic and traffic seconds at attainable rates."""
-    flops = device.int8_flops if device.int8_flops and work.reads_bytes else device.flops
-    return work.flops / flops, work.traffic / device.bytes_per_s
+def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = NO_OPTIONS) -> tuple[Array, Array]:
+    """Return arithmetic and traffic seconds of one core at attainable rates."""
+    is_half = options.arithmetic == "float16" and device.float16_flops > 0
+    floats = device.float16_flops if is_half else device.flops
+    flops = np.where(work.reads_bytes, device.int8_flops or device.flops, floats)
+    operations: Any = work.flops
+    traffic: Any = work.traffic
+    # Accelerators multiply directly, or their published times have it in.
+    if options.winograd and device.capabilities.is_processor:
+        is_float = ~np.asarray(work.reads_bytes)
+        operations = operations - is_float * work.winograd_flops * (1 - 1 / WINOGRAD_GAIN)
+        traffic = traffic + is_float * work.winograd_bytes * (_WINOGRAD_WEIGHTS - 1)
+    if width := device.element_bytes or (2 if is_half else 0):
+        traffic = traffic * (1 - work.float_share * (1 - width / _FLOAT_BYTES))
+    traffic_s = np.zeros_like(flops) if device.dataflow else np.asarray(traffic / device.bytes_per_s)
+    return (operations + device.result_flops * work.results) / flops, traffic_s
 
 
 def _fits(work: GroupWork, device: Device) -> bool:
@@ -54,5 +107,16 @@ def _fits(work: GroupWork, device: Device) -> bool:
     )
 
 
-def _seconds(work: GroupWork, device: Device, efficiency: Mapping[str, float]) -> float:
-    return device.launch_s + max(rates(work, device)) / efficiency.get(work.family, 1.0)
+def _threaded(arithmetic_s: Array, traffic_s: Array, device: Device, threads: int) -> Array:
+    """Return groups' seconds without their start, on some cores of a device."""
+    if not device.memory_bytes_per_s:
+        return parallel_seconds(_overlap(arithmetic_s, traffic_s, device), threads)
+    # Each core moves its part, up to what the memory gives to all of them.
+    traffic_s = traffic_s * max(1 / threads, device.bytes_per_s / device.memory_bytes_per_s)
+    arithmetic_s = arithmetic_s * (1 - PARALLEL_ARITHMETIC + PARALLEL_ARITHMETIC / threads)
+    return _overlap(arithmetic_s, traffic_s, device) + (BARRIER_S if threads > 1 else 0.0)
+
+
+def _overlap(arithmetic_s: Array, traffic_s: Array, device: Device) -> Array:
+    # A core waits for what its kernels read; accelerators fetch ahead.
+    return arithmetic_s + traffic_s if device.cores else np.maximum(arithmetic_s, traffic_s)

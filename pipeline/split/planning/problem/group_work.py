@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
@@ -11,9 +12,10 @@ import numpy as np
 
 from pipeline.core import packed_model
 from pipeline.core.board.board_checks import FAMILIES
-from pipeline.model.operators import operator_family
+from pipeline.model.operators import operator_family, operator_kind, suits_winograd
 from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
+from pipeline.split.planning.problem.arrays import Array
 
 # Whatever else is in a group takes longer, and is what its family says.
 _LIGHTEST = ("elementwise", "movement")
@@ -39,6 +41,12 @@ class GroupWork:
         True if all that it reads is bytes: whatever is inside, sums of their products take the time.
     has_islands : bool
         True if the model's own runtime computes some of it.
+    results : int
+        Elements that it writes.
+    float_share : float
+        Part of the traffic in float32, which devices may keep in fewer bytes.
+    winograd_flops, winograd_bytes : int
+        Operations, and bytes of weights, of convolutions that Winograd's transforms suit.
     """
 
     flops: int
@@ -48,6 +56,10 @@ class GroupWork:
     dtypes: frozenset[str]
     reads_bytes: bool
     has_islands: bool
+    results: int = 0
+    float_share: float = 0.0
+    winograd_flops: int = 0
+    winograd_bytes: int = 0
 
     @staticmethod
     def of(graph: Graph, group: Sequence[Operator]) -> GroupWork:
@@ -57,15 +69,42 @@ class GroupWork:
         # Kernels of a fused group keep what is between their operators in registers and caches.
         borders = [graph.tensors[name] for name in results ^ reads]
         families = group_families(group)
+        reads_bytes = all(graph.tensors[name].dtype in {"int8", "uint8"} for name in reads - results)
+        parameter_bytes = sum(operator.parameter_bytes for operator in group)
+        traffic = sum(tensor.nbytes for tensor in borders) + parameter_bytes
+        floats = sum(tensor.nbytes for tensor in borders if tensor.dtype == "float32")
+        suited = [operator for operator in group if any(map(_suits_winograd, operator.calls))]
         return GroupWork(
             flops=sum(operator.flops for operator in group),
-            traffic=sum(tensor.nbytes for tensor in borders) + sum(operator.parameter_bytes for operator in group),
+            traffic=traffic,
             families=frozenset(families),
             family=_heaviest(families),
             dtypes=frozenset(_dtype_name(tensor.dtype) for tensor in borders),
-            reads_bytes=all(graph.tensors[name].dtype in {"int8", "uint8"} for name in reads - results),
+            reads_bytes=reads_bytes,
             has_islands=any(operator.kind in packed_model.RUNTIMES for operator in group),
+            results=sum(math.prod(graph.tensors[name].shape) for name in results - reads),
+            float_share=(floats + (0 if reads_bytes else parameter_bytes)) / max(1, traffic),
+            winograd_flops=sum(operator.flops for operator in suited),
+            winograd_bytes=sum(operator.parameter_bytes for operator in suited),
         )
+
+
+@dataclass(frozen=True)
+class WorkTable:
+    """Columns of several groups' `GroupWork`."""
+
+    flops: Array
+    traffic: Array
+    reads_bytes: Array
+    results: Array
+    float_share: Array
+    winograd_flops: Array
+    winograd_bytes: Array
+
+    @staticmethod
+    def of(works: Sequence[GroupWork]) -> WorkTable:
+        """Return the columns of groups' work."""
+        return WorkTable(*(np.array([getattr(work, field.name) for work in works]) for field in fields(WorkTable)))
 
 
 def groups(graph: Graph) -> list[list[Operator]]:
@@ -103,6 +142,10 @@ def group_families(group: Sequence[Operator]) -> set[str]:
         for operator in group
         for call in operator.calls
     }
+
+
+def _suits_winograd(call: Operator) -> bool:
+    return bool(call.lines) and operator_kind(call.kind).family == "convolution" and suits_winograd(call.lines[0].value)
 
 
 def _heaviest(families: set[str]) -> str:

@@ -35,7 +35,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
     Parameters
     ----------
     seconds : callable
-        Returns the seconds of each fused group on one core of a device, or on the device if it has no cores.
+        Returns the seconds of each fused group under some threads on a device; without cores it has one.
     variants : callable
         Returns the names of a device with those of its runtimes that stages may have.
     spans : callable

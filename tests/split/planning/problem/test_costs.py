@@ -10,7 +10,7 @@ import pytest
 import pipeline
 from pipeline.core.board.board import Device
 from pipeline.core.board.board_checks import FAMILIES
-from pipeline.core.board.device_kinds import CPU_EFFICIENCY, OTHER_EFFICIENCY
+from pipeline.core.board.device_kinds import ARM_EFFICIENCY, CPU_EFFICIENCY
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
@@ -73,8 +73,8 @@ def test_a_share_of_the_device_goes_before_the_usual_one(graph: Graph) -> None:
 
 
 def test_shares_are_of_known_families() -> None:
-    assert {*CPU_EFFICIENCY, *OTHER_EFFICIENCY} <= set(FAMILIES)
-    assert min(*CPU_EFFICIENCY.values(), *OTHER_EFFICIENCY.values()) > 0
+    assert {*CPU_EFFICIENCY, *ARM_EFFICIENCY} <= set(FAMILIES)
+    assert min(*CPU_EFFICIENCY.values(), *ARM_EFFICIENCY.values()) > 0
 
 
 def test_what_a_device_cannot_run_takes_for_ever(graph: Graph) -> None:
