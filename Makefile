@@ -38,7 +38,7 @@ crowd: $(VENV)/all-installed  ## let 32 clients come and go for ten minutes, and
 
 all-extras: $(VENV)/all-installed  ## install the packages without which tests are skipped: PyTorch, TFLite, a browser's driver
 
-arm-board: $(VENV)/arm-board/python  ## make an emulated 64-bit Arm board for tests: 40 s, 430 MB
+arm-board: $(VENV)/arm-board/python  ## make an emulated 64-bit Arm board for tests: one to three minutes, 900 MB
 
 ros-peers: $(VENV)/ros-peers/installed  ## install a ROS 2 with Fast DDS 3 for tests, from the package index: Python 3.11, 240 MB
 

@@ -17,12 +17,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent
-# The C library of 2018, since boards keep theirs for long; TVM's libraries need no newer one.
+# The C library of 2018, which JetPack 4 has, since boards keep theirs for long; TVM's libraries need no newer one.
 TARGETS = {
     "aarch64": "aarch64-linux-gnu.2.27",
     "armv7l": "arm-linux-gnueabihf.2.27",
     "x86_64": "x86_64-linux-gnu.2.27",
 }
+
+CORES = {
+    "aarch64": "64-bit Arm cores (ARMv8-A): Cortex-A35, A53 and later",
+    # Of the Cortex-A9, the oldest that is supported.
+    "armv7l": "32-bit Arm cores with NEON (ARMv7-A): Cortex-A7, A9 and later, not ARMv6 (Raspberry Pi Zero and 1)",
+    "x86_64": "x86-64 processors",
+}
+"""What runs the program of a machine, the bundle aside."""
 
 
 def packages() -> Path:
@@ -45,15 +53,16 @@ def find_cmake() -> list[str]:
 def find_compiler(machine: str, folder: Path) -> list[str]:
     """Return CMake's compiler options for `machine`, or end."""
     is_foreign = machine != platform.machine()
-    if not is_foreign and (os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")):
+    has_zig = importlib.util.find_spec("ziglang") is not None
+    # What the system's own compiler links needs this system's C library, or a newer one.
+    if not is_foreign and (os.environ.get("CXX") or (not has_zig and (shutil.which("c++") or shutil.which("g++")))):
         return []
-    if not importlib.util.find_spec("ziglang"):
+    if not has_zig:
         sys.exit(f"error: there is no C++ compiler for {machine}; pip install ziglang")
     script = folder / "zig-c++"
     # CMake's first trials name no level, with which Zig would compile its libraries a second time.
     command = f'exec "{sys.executable}" -m ziglang c++ -target {TARGETS[machine]} -O2 "$@"'
     if machine == "armv7l":
-        # Of the Cortex-A9, the oldest that has NEON.
         command = command.replace(' "$@"', ' -mcpu=cortex_a9 "$@"')
     script.write_text(f"#!/bin/sh\n{command}\n")
     script.chmod(0o755)
@@ -75,7 +84,7 @@ def build(folder: Path, machine: str, options: Sequence[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     cmake = find_cmake()
     configure = ["-S", str(SOURCE), "-B", str(folder), f"-DPACKAGES={packages()}", *find_compiler(machine, folder)]
-    configure += ["-G", "Ninja" if shutil.which("ninja") else "Unix Makefiles"]
+    configure += [f"-DCORES={CORES[machine]}", "-G", "Ninja" if shutil.which("ninja") else "Unix Makefiles"]
     forget_other_tools(folder, configure)
     for arguments in ([*configure, *options], ["--build", str(folder), "--parallel", str(os.cpu_count())]):
         if status := subprocess.run([*cmake, *arguments], check=False).returncode:
@@ -93,6 +102,7 @@ def main() -> None:
     suffix = "" if arguments.machine == platform.machine() else f"-{arguments.machine}"
     folder = arguments.folder or SOURCE.parent / f"build/runner{suffix}"
     print(build(folder.absolute(), arguments.machine, arguments.options))
+    print(f"It runs on {CORES[arguments.machine]}.")
 
 
 if __name__ == "__main__":

@@ -26,9 +26,12 @@ Stream arrays through a bundle of soc-pipeline.
   --bench N       stream so many frames, and print what it took as JSON
   --in-flight N   frames inside at once (default: the plan's)
   --latest        drop frames that find no room, instead of waiting
+  --version       print TVM's version and the processors that this program runs on
 
 example: soc-run digits.bundle --input digits.npy --output logits.npy
 )";
+
+constexpr char kVersion[] = "soc-run with TVM " SOC_TVM_VERSION ", for " SOC_CORES "\n";
 
 struct Options {
   std::string bundle, numbers;
@@ -57,6 +60,7 @@ Options read_options(const std::vector<std::string>& words) {
       throw WrongUse(name + " is " + soc::quote(text) + "; it must be from 1 to " + std::to_string(most));
     };
     if (name == "--help" || name == "-h") std::cout << kHelp, std::exit(0);
+    else if (name == "--version") std::cout << kVersion, std::exit(0);
     else if (name == "--input") options.inputs.push_back(value());
     else if (name == "--output") options.outputs.push_back(value());
     else if (name == "--numbers") options.numbers = value();

@@ -43,11 +43,29 @@ def check(command: list[str], bundle: Path, folder: Path, processor: str) -> Non
     np.testing.assert_allclose(np.load(folder / "output.npy")[0], OUTPUT, rtol=1e-5)
 
 
-def assert_old_library_will_do(*files: Path) -> None:
-    """Compare the versions of the C library's symbols with 2.27, which boards of 2018 have."""
-    versions = {version for file in files for version in undefined_symbols(file.read_bytes()).values()}
-    numbers = [version.removeprefix("GLIBC_").split(".") for version in versions if version]
-    assert max((int(major), int(minor)) for major, minor in numbers) <= (2, 27), versions
+OLD = {"GLIBC": (2, 27), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
+"""Versions of the libraries of C and C++ on boards of 2018, such as JetPack 4 and its GCC 7.5."""
+
+
+def assert_old_libraries_will_do(*files: Path) -> None:
+    """Compare the versions of the files' symbols with those of boards of 2018."""
+    versions = {version for file in files for version in undefined_symbols(file.read_bytes()).values() if version}
+    assert "GLIBC" in {version.partition("_")[0] for version in versions}
+    for version in versions:
+        library, _, number = version.partition("_")
+        assert tuple(map(int, number.split("."))) <= OLD[library], version
+
+
+def test_this_machines_program_runs_on_old_systems() -> None:
+    if not importlib.util.find_spec("ziglang"):
+        pytest.skip("what the system's compiler links needs the system's C library; pip install ziglang")
+    # Zig in place of the system's compiler, as in `make runner`.
+    built = build_runner("runner-zig", system_compiler=False)
+    assert_old_libraries_will_do(*(path for path in built.iterdir()))
+    output = subprocess.run(
+        [built / "soc-run", "--version"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert output.startswith("soc-run with TVM 0.27")
 
 
 @pytest.mark.parametrize("processor", ["cortex-a53", "cortex-a72"])
@@ -55,6 +73,6 @@ def test_64_bits(root: Path, tmp_path: Path, processor: str) -> None:
     qemu = emulator(root, "qemu-aarch64-static")
     packages = root / BOARD / "packages"
     built = build_runner("runner-aarch64", "--machine", "aarch64", "--", f"-DPACKAGES={packages.resolve()}")
-    assert_old_library_will_do(built / "soc-run", built / "libsoc_pipeline.so")
+    assert_old_libraries_will_do(built / "soc-run", built / "libsoc_pipeline.so")
     command = [qemu, "-L", str(root / BOARD / "root"), str(built / "soc-run")]
     check(command, root / "tests/executor/bundles/format-1-aarch64", tmp_path, processor)

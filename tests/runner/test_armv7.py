@@ -18,7 +18,7 @@ import onnxruntime
 import pytest
 
 import pipeline
-from tests.runner.test_arm import assert_old_library_will_do, check, emulator
+from tests.runner.test_arm import assert_old_libraries_will_do, check, emulator
 from tests.support.arm_board import make_system
 from tests.support.bundles import rewrite
 from tests.support.manifest_fuzzer import write_mutation
@@ -75,7 +75,7 @@ def bundle(digits: Path, tmp_path: Path) -> Path:
 
 def test_a_kept_bundle(root: Path, command: list[str], tmp_path: Path) -> None:
     check(command, root / "tests/executor/bundles/format-1-armv7l", tmp_path, "cortex-a9")
-    assert_old_library_will_do(*Path(command[-1]).parent.iterdir())
+    assert_old_libraries_will_do(*Path(command[-1]).parent.iterdir())
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import platform
+import runpy
 import shutil
 import subprocess
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pipeline
+from tests.runner.test_arm import assert_old_libraries_will_do
 from tests.support.onnx_models import node, save
+from tests.support.runner import ROOT
 
 
 def soc_run(
@@ -29,6 +34,19 @@ def test_arrays_go_through_a_bundle(built: Path, digits: Path, tmp_path: Path) -
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     with pipeline.load(digits) as running:
         np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), np.stack(list(running.map(images))))
+
+
+def test_the_version_names_the_processors(built: Path) -> None:
+    result = soc_run(built, "--version")
+    assert (result.returncode, result.stderr) == (0, "")
+    cores = runpy.run_path(str(ROOT / "runner/make.py"))["CORES"]
+    assert result.stdout == f"soc-run with TVM {version('apache-tvm')}, for {cores[platform.machine()]}\n"
+    assert "not ARMv6 (Raspberry Pi Zero" in cores["armv7l"]
+
+
+def test_tvms_libraries_run_on_old_systems(built: Path) -> None:
+    """JetPack 4 has libraries of 2018."""
+    assert_old_libraries_will_do(*built.glob("libtvm_*.so"))
 
 
 def test_one_frame_has_no_axis_more(built: Path, digits: Path, tmp_path: Path) -> None:
