@@ -197,6 +197,66 @@ def yolox(net: Layers, width: float, *, is_light: bool = False) -> list[Value]:
     return outputs
 
 
+def yolov6n(net: Layers) -> list[Value]:
+    """Add YOLOv6-N of version 3 as it is deployed: each block one convolution (Li et al.)."""
+
+    def row(value: Value, channels: int, count: int, stride: int = 1) -> Value:
+        for number in range(count):
+            value = net.conv(value, channels, 3, 1 if number else stride)
+        return value
+
+    def fuse(small: Value, level: Value, below: Value, width: int) -> Value:
+        halved = net.conv(net.conv(below, width, 1), width, 3, 2)
+        return net.conv(net.cat(net.up(small), net.conv(level, width, 1), halved), width, 1)
+
+    value, maps = net.conv(net.input, 16, 3, 2), []
+    for channels, count in ((32, 2), (64, 4), (128, 6), (256, 2)):
+        value = row(value, channels, count + 1, 2)
+        maps.append(value)
+    deep = net.conv(net.conv(net.conv(value, 128, 1), 128), 128, 1)
+    pooled = [deep]
+    for _ in range(3):
+        pooled.append(net.pool(pooled[-1], 5, 1, pad=2))
+    deep = net.conv(net.conv(net.cat(*pooled), 128, 1), 128)
+    fifth = net.conv(net.conv(net.cat(net.conv(value, 128, 1), deep), 256, 1), 64, 1)
+    fourth = net.conv(row(fuse(fifth, maps[2], maps[1], 64), 64, 4), 32, 1)
+    large = row(fuse(fourth, maps[1], maps[0], 32), 32, 4)
+    middle = row(net.cat(net.conv(large, 32, 3, 2), fourth), 64, 4)
+    small = row(net.cat(net.conv(middle, 64, 3, 2), fifth), 128, 4)
+    outputs = []
+    for level in (large, middle, small):
+        stem = _conv(net, level, level.channels, 1)
+        ends = ((_conv(net, stem, stem.channels), channels) for channels in (4, CLASSES))
+        outputs.append(net.cat(*(net.conv(branch, channels, 1, act="") for branch, channels in ends)))
+    return outputs
+
+
+def yolov10n(net: Layers) -> list[Value]:
+    """Add YOLOv10-N (Wang et al. 2024)."""
+
+    def down(value: Value, channels: int) -> Value:
+        return net.dw(_conv(net, value, channels, 1), 3, 2, act="")
+
+    def block(value: Value, channels: int, count: int, short: bool) -> Value:
+        return _fork(net, value, channels, count, lambda part: _bottleneck(net, part, part.channels, short=short))
+
+    def compact(value: Value) -> Value:
+        wide = _conv(net, net.dw(value, act="silu"), 2 * value.channels, 1)
+        return net.add(value, net.dw(_conv(net, net.dw(wide, 7, act="silu"), value.channels, 1), act="silu"))
+
+    value = block(_conv(net, _conv(net, net.input, 16, 3, 2), 32, 3, 2), 32, 1, True)
+    third = block(_conv(net, value, 64, 3, 2), 64, 2, True)
+    fourth = block(down(third, 128), 128, 2, True)
+    fifth = _spp(net, block(down(fourth, 256), 256, 1, True), 256)
+    parts = net.split(_conv(net, fifth, 256, 1), 128, 128)
+    fifth = _conv(net, net.cat(parts[0], _attention(net, parts[1])), 256, 1)
+    middle = block(net.cat(net.up(fifth), fourth), 128, 1, False)
+    large = block(net.cat(net.up(middle), third), 64, 1, False)
+    middle = block(net.cat(_conv(net, large, 64, 3, 2), middle), 128, 1, False)
+    small = _fork(net, net.cat(down(middle, 128), fifth), 256, 1, compact)
+    return _detect(net, [large, middle, small], is_light=True)
+
+
 def yolov7_tiny(net: Layers) -> list[Value]:
     """Add YOLOv7-tiny (Wang et al.)."""
 
