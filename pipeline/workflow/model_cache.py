@@ -197,8 +197,8 @@ def _digests(model: Path) -> dict[str, str]:
     """Return digests of the files beside a model that belong to it, also of those that may come."""
     card = model.with_suffix(".toml")
     paths = [card, model.with_suffix(".modelinfo"), Path(f"{model}.modelinfo")]
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        # Names of classes are in a file of their own, or in the card.
+    # Names of classes are in a file of their own; or in the card as a list, which is no path.
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
         paths.append(model.parent / msgspec.toml.decode(card.read_bytes()).get("labels", ""))
     if model.suffix.lower() == ".onnx":
         from pipeline.frontends.onnx.external_data import data_files

@@ -50,6 +50,12 @@ def test_a_changed_file_is_built_again(model: Path, saved_bundle: Callable[[], B
         assert model_cache.find_or_build(model, saved_bundle, {})[1]
 
 
+def test_a_card_beside_it_may_list_its_labels(model: Path, saved_bundle: Callable[[], Bundle]) -> None:
+    # This once ended in a traceback, behind the build.
+    model.with_suffix(".toml").write_text('labels = ["cat", "dog"]')
+    assert model_cache.find_or_build(model, saved_bundle, {})[1]
+
+
 def test_other_options_are_another_bundle(model: Path, saved_bundle: Callable[[], Bundle], tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text("{}")
