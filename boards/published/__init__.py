@@ -6,9 +6,8 @@ A TOML file holds the figures of one source; keys above its ``figures`` hold for
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from datetime import date
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,29 +15,27 @@ import msgspec
 
 import boards
 from pipeline.core.board import board_file
-from pipeline.core.board.board import Board
 from pipeline.errors import BoardError, near
-from pipeline.system.files import check_regular
 
 MODELS = (
-    "alexnet", "bert_base", "blazeface", "deeplab_v3", "densenet121", "efficientnet_b0", "efficientnet_lite0",
-    "efficientnet_lite1", "efficientnet_lite2", "efficientnet_lite3", "efficientnet_lite4", "efficientnetv2_b0",
-    "googlenet", "inception_v1", "inception_v2", "inception_v3", "inception_v4", "mnasnet", "mobilebert",
-    "mobilenet_v1", "mobilenet_v1_ssd", "mobilenet_v2", "mobilenet_v3", "nanodet_m", "posenet_mobilenet",
-    "proxylessnasnet", "regnety_400m", "resnet18", "resnet34", "resnet50", "shufflenet", "shufflenet_v2", "squeezenet",
-    "squeezenet_ssd", "ssd_mobilenet_v1", "ssd_mobilenet_v2", "unet", "vgg16", "vit_b16", "yolo11m", "yolo11n",
-    "yolo11s", "yolo_fastest_1_1", "yolov10n", "yolov3", "yolov4_tiny", "yolov5m", "yolov5n", "yolov5s", "yolov6n",
-    "yolov7_tiny", "yolov8m", "yolov8n", "yolov8s", "yolov9t", "yolox_nano", "yolox_s", "yolox_tiny",
+    "alexnet", "deeplab_v3", "efficientnet_b0", "efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2",
+    "efficientnet_lite3", "efficientnet_lite4", "googlenet", "inception_v1", "inception_v4", "mnasnet", "mobilenet_v1",
+    "mobilenet_v1_ssd", "mobilenet_v2", "mobilenet_v3", "nanodet_m", "resnet18", "resnet34", "resnet50",
+    "shufflenet_v2", "squeezenet", "ssd_mobilenet_v1", "ssd_mobilenet_v2", "unet", "vgg16", "vit_b16", "yolo11m",
+    "yolo11n", "yolo11s", "yolov10n", "yolov3", "yolov4_tiny", "yolov5m", "yolov5n", "yolov5s", "yolov6n",
+    "yolov7_tiny", "yolov8m", "yolov8n", "yolov8s", "yolox_nano", "yolox_s", "yolox_tiny",
 )  # fmt: skip
 """Architectures of the figures; the weights are any."""
+
+_board = cache(boards.get)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublishedFigure:
-    """One measurement that others published; empty fields are untold.
+    """Measurement that others published; empty fields are untold.
 
-    `ms` is the time of one call, of `batch` frames; `frames_per_s` the rate of a stream.  `size` is the input's side in
-    pixels, where it is not the model's usual one, and `clock_hz` the clock of the cores, where it is not the board's.
+    `ms` is the time of a call, of `batch` frames.  `size`, of a side in pixels, and `clock_hz` are told where they are
+    not the model's and the board's.
     """
 
     board: str
@@ -74,33 +71,20 @@ class PublishedFigure:
 
 
 def figures(board_name: str | None = None) -> tuple[PublishedFigure, ...]:
-    """Return the published figures, of all boards or of one.
-
-    Raises
-    ------
-    BoardError
-        If a file has an unknown board, device, model or key, or an impossible value; the message names the figure.
-    """
+    """Return the published figures, of all boards or of one."""
     all_figures = [figure for path in sorted(Path(__file__).parent.glob("*.toml")) for figure in read(path)]
     return tuple(figure for figure in all_figures if board_name in (None, figure.board))
 
 
 def read(path: Path) -> tuple[PublishedFigure, ...]:
-    """Return the figures of one file; errors are those of `figures`."""
-    check_regular(path)
+    """Return the figures of one file; a wrong one is a `BoardError` that names it."""
     common = board_file.parse_table(path.read_bytes())
-    rows = common.pop("figures", [])
-    return tuple(_figure({**common, **row}, f"{path}: figure {number}") for number, row in enumerate(rows))
+    return tuple(_figure({**common, **row}, f"{path}: figure {i}") for i, row in enumerate(common.pop("figures", [])))
 
 
-def _figure(row: Mapping[str, Any], title: str) -> PublishedFigure:
+def _figure(row: dict[str, Any], title: str) -> PublishedFigure:
     try:
         board_file.check_keys(row, PublishedFigure)
         return msgspec.convert(row, PublishedFigure)
     except (BoardError, msgspec.ValidationError) as error:
         raise BoardError(f"{title}: {error}") from None
-
-
-@lru_cache(maxsize=64)
-def _board(name: str) -> Board:
-    return boards.get(name)
