@@ -122,7 +122,7 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
             stage.name + (f" x {stage.replicas}" if stage.replicas > 1 else ""),
             " + ".join(stage.devices),
             ",".join(map(str, stage.cores)) or "-",
-            " .. ".join(stage.operators) or "-",
+            stage.title,
             f"{stage.compute_s * 1e3:.3f}",
             f"{(stage.enter_s + stage.leave_s) * 1e3:.3f}",
             f"{stage.interval_s * 1e3:.3f}",
@@ -160,9 +160,8 @@ def _causes(explanation: Explanation) -> list[str]:
     stages: dict[tuple[str, str], list[str]] = {}
     for stage in explanation.stages:
         if stage.cause:
-            stages.setdefault(
-                (" + ".join(stage.devices) if stage.replica_devices else stage.device, stage.cause), []
-            ).append(stage.name)
+            device = " + ".join(stage.devices) if stage.replica_devices else stage.device
+            stages.setdefault((device, stage.cause), []).append(f"{stage.name} ({stage.title})")
     return [f"{', '.join(names)} on {device}: {cause}." for (device, cause), names in stages.items()]
 
 
@@ -182,7 +181,7 @@ def _limits(explanation: Explanation) -> str:
         f"{transfer_share:.0%} of its time"
     )
     if explanation.bottleneck == slowest.name:
-        bottleneck = f"The bottleneck is {slowest.name}: {slow_part}."
+        bottleneck = f"The bottleneck is {slowest.name} ({slowest.title}): {slow_part}."
     else:
         bottleneck = (
             f"The bottleneck is {explanation.bottleneck}, {explanation.interval_s * 1e3:.4g} ms per frame for all "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -15,8 +16,8 @@ from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
 
 # More would be pages on a network of which an accelerator takes only the convolutions.
-_MOST = 8
-"""Most groups named in a note."""
+_MOST = 3
+"""Most operators named for a reason."""
 
 Refusals = Mapping[int, str]
 """Reasons why a device does not run fused groups, by index."""
@@ -59,10 +60,27 @@ def notes(
     """Yield each asked device's refused groups, with reasons."""
     by_device = {device.name: _refusals(graph, groups, device) for device in filter(applies, board.devices)}
     for name, device_refusals in (by_device | {**refusals}).items():
-        reasons = [f"{groups[group][-1].name!r} ({reason})" for group, reason in sorted(device_refusals.items())]
-        if reasons:
-            omission = f" and {len(reasons) - _MOST} more" if len(reasons) > _MOST else ""
-            yield f"{name} cannot run, and leaves to other devices: {', '.join(reasons[:_MOST])}{omission}."
+        if device_refusals:
+            count = f"{len(device_refusals)} of {len(groups)} groups"
+            reasons = "; ".join(_by_reason(groups, device_refusals))
+            yield f"{name} cannot run {count}, and leaves to other devices: {reasons}."
+
+
+def _by_reason(groups: Sequence[Sequence[Operator]], refusals: Refusals) -> Iterator[str]:
+    """Yield each reason with the operators that it holds for, the most frequent first."""
+    by_kind: dict[str, list[int]] = {}
+    for group in sorted(refusals):
+        # One reason with the numbers and names of many operators is one reason.
+        names = "|".join(re.escape(operator.name) for operator in groups[group])
+        by_kind.setdefault(re.sub(rf"{names}|'[^']*'|[\d.,]+", "", refusals[group]), []).append(group)
+    for numbers in sorted(by_kind.values(), key=len, reverse=True):
+        operators = [groups[group][-1] for group in numbers]
+        names = [repr(operator.name) for operator in operators[:_MOST]]
+        omission = [f"{len(operators) - _MOST} more"] if len(operators) > _MOST else []
+        reasons = dict.fromkeys(refusals[group] for group in numbers)
+        such = "such as " if len(reasons) > 1 else ""
+        plural = "s" if len(operators) > 1 else ""
+        yield f"{len(operators)} operator{plural}: {such}{next(iter(reasons))} ({', '.join(names + omission)})"
 
 
 def _refusals(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device) -> Refusals:

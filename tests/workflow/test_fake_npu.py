@@ -72,8 +72,9 @@ def test_what_it_refuses_is_left_to_the_cpu(graph: Graph, board: Board) -> None:
     plan = planner.plan(stages=2)
     assert [(stage.device, stage.operators[-1]) for stage in plan.stages] == [("npu", "dw"), ("cpu", "probabilities")]
     (note,) = [line for line in explain(planner, plan).help if line.startswith("npu cannot run")]
-    assert "leaves to other devices: " in note
-    assert "'probabilities' (probabilities of kind SOFTMAX, operator 0 (the CPU))" in note
+    assert note.startswith("npu cannot run 5 of ")
+    assert "groups, and leaves to other devices: " in note
+    assert "1 operator: probabilities of kind SOFTMAX, operator 0 (the CPU) ('probabilities')" in note
 
 
 def test_answers_are_kept_for_the_same_delegate(graph: Graph, board: Board, library: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pipeline.core.plan.plan_file import FORMAT, decode_plan, encode_plan
 from pipeline.core.plan.plan_file_checks import check_cores, check_links, check_stage_order
 from pipeline.core.plan.stage_options import StageOptions
 from pipeline.core.plan.stage_plan import StagePlan, StepPlan, TensorSpec
+from pipeline.core.plan.stage_titles import stage_titles
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import PlanError, near
 from pipeline.system.files import check_regular, write_atomically
@@ -100,11 +101,19 @@ class Plan:
         )
 
     def stage(self, name: str) -> StagePlan:
-        """Return a stage by name; `PlanError` lists the names."""
+        """Return a stage by name, title, or position (``stage0``); `PlanError` lists the names."""
         names = [stage.name for stage in self.stages]
-        if name not in names:
+        aliases = (names, self.titles, [f"stage{number}" for number in range(len(names))])
+        # Names first: another stage may be called as the title of one.
+        stage = next((self.stages[known.index(name)] for known in aliases if name in known), None)
+        if stage is None:
             raise PlanError(f"the plan has no stage {name!r}; it has {', '.join(names)}{near(name, names)}")
-        return self.stages[names.index(name)]
+        return stage
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """A readable name of each stage, from its operators'."""
+        return stage_titles(self.stages)
 
     def with_options(self, stage: str, **options: Any) -> Plan:
         """Return the plan with build options: ``with_options("stage1", winograd=True)``.

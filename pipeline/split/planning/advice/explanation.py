@@ -79,6 +79,8 @@ class StageForecast:
         Steps of a heterogeneous stage, whose workers borrow other devices.
     cause : str
         Reason for its device, as the plan has it; empty if it has none.
+    title : str
+        Readable name, from its operators'.
     replica_devices : tuple of str
         Device of each replica, where they are not the same one.
     """
@@ -100,6 +102,7 @@ class StageForecast:
     queue_cost: float
     steps: tuple[StepForecast, ...] = ()
     cause: str = ""
+    title: str = ""
     replica_devices: tuple[str, ...] = ()
 
     @property
@@ -267,7 +270,7 @@ def _forecasts(
     graph, board = planner.graph, planner.board
     # Both are of the whole plan, and are the same for all of its stages.
     footprint, stage_queues = Footprint.of(graph), queues.stage_queues(plan, graph)
-    all_moves = find_moves(plan)
+    all_moves, titles = find_moves(plan), plan.titles
     for index, (stage, (begin, end)) in enumerate(queues.stage_groups(plan, graph)):
         device, seconds, moves = board.device(stage.device), group_s[index], all_moves[index]
         queue_bytes = stage.queue_depth * int(footprint.entry_bytes(begin, end))
@@ -296,5 +299,6 @@ def _forecasts(
             queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
             steps=tuple(_forecast_steps(graph, stage, footprint)),
             cause=stage.cause,
+            title=titles[index],
             replica_devices=stage.replica_devices,
         )

@@ -1,0 +1,85 @@
+"""Stage titles: short, readable names of stages, from the model's own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from itertools import accumulate
+
+from pipeline.core.plan.stage_plan import StagePlan
+
+LONGEST = 24
+"""Most characters of a title."""
+
+_BETWEEN = ".."
+
+
+def stage_titles(stages: Sequence[StagePlan]) -> tuple[str, ...]:
+    """Return a unique title for each stage, such as ``layer1..layer2.0``.
+
+    It has the modules of the first and the last operator, as deep as neighbours differ.
+    """
+    # Of resnet_conv0 and resnet_dense0, which say so themselves where they have no modules, the parts behind.
+    prefix = os.path.commonprefix([name for stage in stages for name in stage.operators])  # noqa: RUF071 - of characters
+    start = prefix.rfind("_") + 1
+    names = [[name[start:] for name in stage.operators] for stage in stages]
+    if any(name[:1].isdigit() for pair in names for name in pair):
+        names = [list(stage.operators) for stage in stages]
+    ends = [[_path(name) for name in pair] for pair in names]
+    skip = _common([path for pair in ends for path in pair])
+    titles: list[str] = []
+    for index, (stage, pair) in enumerate(zip(stages, ends, strict=True)):
+        if not pair:
+            titles.append(stage.name)
+            continue
+        before, after = (
+            ends[neighbour][side] if 0 <= neighbour < len(ends) and ends[neighbour] else []
+            for neighbour, side in ((index - 1, -1), (index + 1, 0))
+        )
+        labels = [_label(pair[0], before, skip), _label(pair[-1], after, skip)]
+        title = _fit(list(dict.fromkeys(labels)))
+        # Two stages of one module, or of names that differ in their middle only.
+        titles.append(title if title not in titles else f"{title[: LONGEST - 4]}~{index}")
+    return tuple(titles)
+
+
+def _path(name: str) -> list[str]:
+    """Return an operator's modules, outermost first, and itself."""
+    path: list[str] = []
+    for part in filter(None, re.split(r"[/.]", name)):
+        if path and part.isdigit():
+            path[-1] += f".{part}"
+        # PyTorch's exporter repeats a module's name in its children's: layer1/layer1.0.
+        elif not path or part != path[-1]:
+            path.append(part)
+    return path or [name]
+
+
+def _common(paths: Sequence[Sequence[str]]) -> int:
+    """Return the number of modules around all operators."""
+    count = 0
+    while all(len(path) > count + 1 for path in paths) and len({path[count] for path in paths}) == 1:
+        count += 1
+    return count
+
+
+def _label(path: Sequence[str], neighbour: Sequence[str], skip: int) -> str:
+    """Return the outermost modules of `path` that are not those of a neighbour."""
+    labels = list(accumulate(path[skip:], lambda outer, part: f"{outer}.{part}"))
+    others = set(accumulate(neighbour[skip:], lambda outer, part: f"{outer}.{part}"))
+    return next((label for label in labels if label not in others), labels[-1])
+
+
+def _fit(labels: Sequence[str]) -> str:
+    room = (LONGEST - len(_BETWEEN) * (len(labels) - 1)) // len(labels)
+    spare = sum(max(room - len(label), 0) for label in labels)
+    return _BETWEEN.join(_shorten(label, room + spare) for label in labels)
+
+
+def _shorten(label: str, room: int) -> str:
+    if len(label) <= room:
+        return label
+    # The end tells more: numbers and kinds are there.
+    tail = (room - 1) * 2 // 3
+    return f"{label[: room - 1 - tail]}…{label[-tail:]}"
