@@ -71,8 +71,8 @@ def _by_reason(groups: Sequence[Sequence[Operator]], refusals: Refusals) -> Iter
     by_kind: dict[str, list[int]] = {}
     for group in sorted(refusals):
         # One reason with the numbers and names of many operators is one reason.
-        names = "|".join(re.escape(operator.name) for operator in groups[group])
-        by_kind.setdefault(re.sub(rf"{names}|'[^']*'|[\d.,]+", "", refusals[group]), []).append(group)
+        own_names = "|".join(re.escape(operator.name) for operator in groups[group])
+        by_kind.setdefault(re.sub(rf"{own_names}|'[^']*'|[\d.,]+", "", refusals[group]), []).append(group)
     for numbers in sorted(by_kind.values(), key=len, reverse=True):
         operators = [groups[group][-1] for group in numbers]
         names = [repr(operator.name) for operator in operators[:_MOST]]
