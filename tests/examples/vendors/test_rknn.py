@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pipeline.core.board.board import Device
+import pipeline
+from pipeline.core.board.board import Board, Device
 from pipeline.errors import PipelineError
 from pipeline.executor import devices
-from tests.support.vendor_examples import check_frames, installed
+from tests.support.onnx_models import by_onnxruntime, save, weights
+from tests.support.vendor_examples import NODES, SHAPE, check_frames, installed
 
 LITE = """
 from pathlib import Path
@@ -104,6 +107,27 @@ def test_it_loads_then_starts_the_runtime_and_releases_at_the_end(calls: list[An
     check_frames(tmp_path, "rknn", compile=command, artifact="{stage}.rknn", options=options)
     inference = ("inference", (1, 4, 6, 7))
     assert calls == [("load_rknn", "stage.rknn"), ("init_runtime", 2), *[inference] * 3, ("release",)]
+
+
+def test_replicas_of_a_model_run_on_each_core_of_the_npu(calls: list[Any], tmp_path: Path) -> None:
+    command = f"{sys.executable} -m soc_pipeline_rknn {{stage}}.onnx {{artifact}} --target rk3588"
+    keys = {"kind": "vendor", "loader": "rknn", "compile": command, "artifact": "{stage}.rknn"}
+    cores = [
+        Device(f"npu{core}", "vendor", target={**keys, "options": {"core_mask": f"NPU_CORE_{core}"}}) for core in (0, 1)
+    ]
+    # A CPU of no use.
+    board = Board("b", (Device("cpu", flops=1e3, bytes_per_s=1e3), *cores))
+    model = save(tmp_path / "m.onnx", NODES, {"x": SHAPE}, ["y"], {"w": weights(4, 4, 3, 3), "v": weights(3, 4, 3, 3)})
+    graph = pipeline.read(model)
+    plan = pipeline.plan(graph, board)
+    assert [stage.replica_devices for stage in plan.stages] == [("npu0", "npu1")]
+    pipeline.build(graph, plan, check=False).save(tmp_path / "m.bundle")
+    frames = [{"x": weights(*SHAPE, seed=seed)} for seed in range(6)]
+    with pipeline.load(tmp_path / "m.bundle") as running:
+        results = list(running.map(frames))
+    for frame, result in zip(frames, results, strict=True):
+        np.testing.assert_allclose(result, by_onnxruntime(model, frame)["y"], atol=1e-4)
+    assert sorted(call for call in calls if call[0] == "init_runtime") == [("init_runtime", 1), ("init_runtime", 2)]
 
 
 def test_what_rknn_refuses_is_an_error_and_is_released(calls: list[Any], tmp_path: Path) -> None:
