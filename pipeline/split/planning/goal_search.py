@@ -80,6 +80,15 @@ class GoalSearch:
             return None
         return Candidate(solution, self.timed.predict(solution))
 
+    def unsplit(self) -> tuple[Solution, Solution] | None:
+        """Return the best and the fastest unsplit way, None without one."""
+        edges = (0, len(self.timed.graph.group_ends))
+        search = replace(self, request=PlanRequest(edges=edges))
+        division = Division.of(search.problem())
+        if division.fastest is None:
+            return None
+        return search.best_of(division), division.fastest.at_positions(edges)
+
     def best_of(self, division: Division) -> Solution:
         """Return the best solution of a division without heterogeneous stages.
 

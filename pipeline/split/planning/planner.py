@@ -16,6 +16,7 @@ from pipeline.split.planning.problem import pins, queues
 from pipeline.split.planning.problem.goals import check_watts, resolve_goal
 from pipeline.split.planning.problem.request import ANY_REQUEST, PlanRequest, resolve_request
 from pipeline.split.planning.solver.solution import Solution
+from pipeline.split.planning.split_gain import SplitGain, is_split
 from pipeline.split.planning.timed_graph import TimedGraph
 
 
@@ -52,13 +53,30 @@ class Planner(TimedGraph):
         unordered = GoalSearch(self, goal, fps, request, replicas)
         arrangement = arrange(unordered)
         search = arrangement.search
-        solution = search.solve(arrangement.division, heterogeneous=heterogeneous)
-        timed = search.timed
+        solution, timed = search.solve(arrangement.division, heterogeneous=heterogeneous), search.timed
+        plan = timed.build(solution)
+        is_free = request == ANY_REQUEST and objective is None and not fps
+        if is_free and (unsplit := self.unsplit_choice(plan, replicas=replicas)):
+            solution, timed, plan = unsplit, self, self.build(unsplit)
         order = () if timed is self else tuple(operator.name for operator in timed.graph.operators)
-        plan = replace(timed.build(solution), unsplit_seconds=self.unsplit_seconds, order=order)
+        plan = replace(plan, unsplit_seconds=self.unsplit_seconds, order=order)
         has_devices, has_cuts = devices is not None, cuts is not None
         plan = Placement(timed, plan, solution, goal, has_devices=has_devices, has_cuts=has_cuts).with_causes()
         return queues.add_queues(plan, timed.graph, self.queue_depth, self.cv)
+
+    def split_gain(self, plan: Plan) -> SplitGain | None:
+        """Return a split's gain over the fastest unsplit way, None without one or the other."""
+        unsplit = self._unsplit_ways() if is_split(plan) else None
+        return SplitGain.of(plan, self.build(unsplit[1])) if unsplit else None
+
+    def unsplit_choice(self, plan: Plan, *, replicas: bool = True) -> Solution | None:
+        """Return the best unsplit way, None if a plan's split pays."""
+        unsplit = self._unsplit_ways(replicas=replicas) if is_split(plan) else None
+        # A gain smaller than the error of the rates is none.
+        return unsplit[0] if unsplit and not SplitGain.of(plan, self.build(unsplit[1])).pays else None
+
+    def _unsplit_ways(self, *, replicas: bool = True) -> tuple[Solution, Solution] | None:
+        return GoalSearch(self, "throughput", None, ANY_REQUEST, replicas).unsplit()
 
     def solve(
         self,

@@ -16,10 +16,8 @@ from pipeline.split.planning.problem.problem import Problem
 from pipeline.split.planning.solver.chain_solver import shorten
 from pipeline.split.planning.solver.solution import Solution
 from pipeline.split.planning.solver.solver import Solver
-from pipeline.split.planning.solver.trade_off import LEAST_GAIN, MOST_LATENCY, POSITIONS, front, knee
-
-WORTHWHILE = 1.1
-"""Stages are called no help unless they are this much faster than the whole model at one place."""
+from pipeline.split.planning.solver.trade_off import POSITIONS, front, knee
+from pipeline.split.planning.split_gain import SplitGain, is_split
 
 NOTABLE = 1.02
 """A change is mentioned if it gains this much."""
@@ -64,29 +62,28 @@ def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
     return tuple(results)
 
 
-def trade_offs(problem: Problem) -> tuple[Alternative, ...]:
-    """Return the fastest way, the least late, and the knee."""
+def trade_offs(problem: Problem, plan: Alternative) -> tuple[Alternative, ...]:
+    """Return the fastest way, the knee, and the least late, `plan` among them."""
     solver = Solver(problem.merge_items(problem.spread_positions(POSITIONS)))
     fastest = solver.fastest()
     if fastest is None:
         return ()
     solutions = front(solver, fastest)
-    # Without a solution between the ends there is no knee, and with only one it is both of them.
-    solutions_by_name = {"fastest": solutions[0], "knee": knee(solutions), "least latency": solutions[-1]}
-    if len(solutions) < 3:
-        solutions_by_name = dict(
-            zip(("fastest", "least latency") if len(solutions) == 2 else (BOTH_ENDS,), solutions, strict=True)
-        )
-    return tuple(
-        Alternative(
-            name,
-            len(solution.stages),
-            max(stage.choice.replicas for stage in solution.stages),
-            1 / solution.interval if solution.interval else 0.0,
-            solution.latency,
-        )
-        for name, solution in solutions_by_name.items()
-    )
+    # The solver sees fewer orders and cuts than the plan's search.
+    ways = [*map(_way, solutions), plan]
+    quickest, promptest = max(ways, key=lambda way: way.frames_per_s), min(ways, key=lambda way: way.latency_s)
+    if quickest.latency_s <= promptest.latency_s:
+        return (replace(quickest, name=BOTH_ENDS),)
+    # Without a solution between the ends there is no knee.
+    bend = replace(_way(knee(solutions)), name="knee") if len(solutions) > 2 else None
+    ends = replace(quickest, name="fastest"), replace(promptest, name="least latency")
+    return (ends[0], bend, ends[1]) if bend else ends
+
+
+def _way(solution: Solution) -> Alternative:
+    replicas = max(stage.choice.replicas for stage in solution.stages)
+    rate = 1 / solution.interval if solution.interval else 0.0
+    return Alternative("", len(solution.stages), replicas, rate, solution.latency)
 
 
 def _unsplit(problem: Problem, choice: Choice) -> Solution | None:
@@ -95,54 +92,58 @@ def _unsplit(problem: Problem, choice: Choice) -> Solution | None:
     return Solver(replace(problem, choices=(choice,), stages=()).merge_items([0, problem.items])).fastest()
 
 
-def verdict(
+def verdict(  # noqa: PLR0913 - a plan, and what to compare it with
     plan: Plan,
-    interval: float,
+    rate: float,
+    gain: SplitGain | None,
     alternatives: Sequence[Alternative],
     *,
     partial: bool = False,
-    least_latency: float = np.inf,
+    is_asked: bool = False,
 ) -> tuple[str, str]:
     """Return the verdict on a plan, as a word and a sentence.
 
-    With `partial`, pins keep some devices from running all of the model.  Replicas that need far more than the least
-    latency are no advice, unless they gain a lot.
+    Parameters
+    ----------
+    gain : SplitGain, optional
+        Gain of the plan, or of the fastest split where the plan is none, over the best unsplit way.
+    partial : bool
+        True if pins keep some devices from running all of the model.
+    is_asked : bool
+        True if the fastest plan was asked for, however little it gains.
     """
-    by_name = {alternative.name: alternative for alternative in alternatives}
-    rate = 1 / interval if interval else 0.0
-    unsplit = max(
-        (alternative.frames_per_s for name, alternative in by_name.items() if name.startswith("unsplit")), default=0.0
-    )
-    copies, division = by_name.get("replicas of the whole"), by_name.get("stages")
-    # First what is no pipeline at all; then whether it beats replicas, and then the unsplit model.
-    if len(plan.stages) == 1:
-        if plan.stages[0].replicas > 1:
-            against = f"; the best division into stages gives {division.frames_per_s:.4g}" if division else ""
-            return "replicas", (
-                f"Replicate instead of pipelining: {plan.stages[0].replicas} replicas of the whole model give "
-                f"{rate:.4g} frames/s{against}."
-            )
-        gain = f" A division into {division.stages} stages would give {division.frames_per_s:.4g}." if division else ""
-        return "one stage", f"Do not pipeline: one stage, nothing is pipelined, {rate:.4g} frames/s.{gain}"
-    replica_advice = late_replicas = ""
-    if copies and copies.frames_per_s > rate * NOTABLE:
-        give = f"{copies.replicas} replicas of the whole model give {copies.frames_per_s:.4g} frames/s"
-        if copies.latency_s > MOST_LATENCY * least_latency and copies.frames_per_s < rate * LEAST_GAIN:
-            late_replicas = f" {give}, but with {copies.latency_s / least_latency:.2g} times the least latency."
-        else:
-            replica_advice = f"Replicate instead: {give}"
-    if rate < unsplit * WORTHWHILE:
-        return "do not pipeline", (
-            f"Do not pipeline: it will not help here. The stages give {rate:.4g} frames/s, the unsplit model "
-            f"{unsplit:.4g}. {replica_advice + '.' if replica_advice else ''}".strip()
-        )
-    if replica_advice:
-        return "replicate instead", f"{replica_advice}, these stages {rate:.4g}."
-    if not unsplit:
+    if not is_split(plan):
+        return _unsplit_verdict(plan.stages[0].replicas, rate, gain, alternatives)
+    if gain is None:
         can = "may run all of it, as it is pinned" if partial else "can run the whole model"
         return "pipeline", f"Pipeline: {rate:.4g} frames/s; no device {can}."
-    gain = f"{rate / unsplit:.2f} times the best unsplit way"
-    return "pipeline", f"Pipeline: {rate:.4g} frames/s, {gain}.{late_replicas}"
+    if gain.pays:
+        return "pipeline", f"Pipeline: {rate:.4g} frames/s, {gain}."
+    if is_asked:
+        return "pipeline", f"The fastest plan, as asked for: {rate:.4g} frames/s, {gain}."
+    figures = f"{gain.unsplit_frames_per_s:.4g} frames/s with {gain.unsplit_latency_s * 1e3:.3g} ms"
+    these = f"these stages {rate:.4g}, {gain}"
+    if gain.unsplit_replicas > 1:
+        way = f"{gain.unsplit_replicas} replicas of the whole model give {figures}"
+        return "replicate instead", f"Replicate instead: {way}, {these}."
+    return "do not pipeline", f"Do not pipeline: the unsplit model gives {figures}, {these}."
+
+
+def _unsplit_verdict(
+    replicas: int, rate: float, gain: SplitGain | None, alternatives: Sequence[Alternative]
+) -> tuple[str, str]:
+    """Return the verdict on a plan without a split."""
+    division = next((way for way in alternatives if way.name == "stages"), None)
+    split = ""
+    if gain:
+        split = f" The fastest split gives {gain.frames_per_s:.4g}, {gain}."
+    elif division:
+        split = f" The best division into {division.stages} stages gives {division.frames_per_s:.4g}."
+    if replicas > 1:
+        way = f"{replicas} replicas of the whole model give {rate:.4g} frames/s"
+        return "replicas", f"Replicate instead of pipelining: {way}.{split}"
+    title = "One stage, as asked for:" if gain and gain.pays else "Do not pipeline: one stage,"
+    return "one stage", f"{title} nothing is pipelined, {rate:.4g} frames/s.{split}"
 
 
 def goal_verdict(

@@ -22,6 +22,7 @@ from pipeline.split.planning.problem.footprint import Footprint
 from pipeline.split.planning.problem.goals import resolve_goal
 from pipeline.split.planning.problem.group_work import groups
 from pipeline.split.planning.solver.bound import relaxed_interval
+from pipeline.split.planning.split_gain import is_split
 from pipeline.split.unfused import DividedGroup, divided_groups
 
 SHORT_S = 20 * WAKING_S
@@ -202,25 +203,31 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
     stages = tuple(_forecasts(planner, plan, group_s, prediction.stages))
     interval, problem, best = prediction.interval_s, planner.problem(), planner.solve()
     choices = alternatives(planner, problem)
-    options = trade_offs(planner.problem(borrowing=True))
+    replicas = max(stage.replicas for stage in plan.stages)
+    way = Alternative("", len(plan.stages), replicas, prediction.frames_per_s, prediction.latency_s)
+    options = trade_offs(planner.problem(borrowing=True), way)
+    fastest_plan = planner.build(best)
+    # Of the plan itself, or of the split to which it was preferred.
+    gain = planner.split_gain(plan if is_split(plan) else fastest_plan)
+    unsplit = planner.unsplit_choice(fastest_plan) if objective is None else None
+    best_s = unsplit.interval if unsplit else best.interval
     # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
     kind, reason = (
         verdict(
             plan,
-            interval,
+            prediction.frames_per_s,
+            gain,
             choices,
             partial=bool(planner.pins),
-            least_latency=min((alternative.latency_s for alternative in options), default=np.inf),
+            is_asked=objective == "throughput",
         )
         if goal == "throughput"
         else goal_verdict(plan, goal, fps, prediction, options)
     )
     # Whoever asked for another goal has what the planner chooses for it.
-    slow_s = interval if goal == "throughput" else best.interval
+    slow_s = interval if goal == "throughput" else best_s
     slowest = max(stages, key=lambda stage: stage.interval_s)
-    fastest = min(
-        [best.interval, *(1 / alternative.frames_per_s for alternative in options if alternative.frames_per_s)]
-    )
+    fastest = min([best_s, *(1 / alternative.frames_per_s for alternative in options if alternative.frames_per_s)])
     return Explanation(
         stages=stages,
         interval_s=interval,
@@ -235,7 +242,7 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
         verdict=kind,
         reason=reason,
         help=(
-            *advice(planner, problem, slowest.slowest_operator, slow_s, best.interval, fastest),
+            *advice(planner, problem, slowest.slowest_operator, slow_s, best_s, fastest),
             *_hop_notes(slowest),
             *offload.notes(own_graph, groups(own_graph), planner.board, refusals),
         ),

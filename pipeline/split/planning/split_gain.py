@@ -1,0 +1,67 @@
+"""Split gain: stages against the best unsplit way, by more than the error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.core.plan.plan import Plan
+from pipeline.prediction.predict import predict
+from pipeline.prediction.uncertainty import DRAWS, GAIN, draws, gain_share
+
+LEAST_SHARE = 0.8
+"""Least share of draws in which a split has to gain `GAIN` to be the default."""
+
+
+@dataclass(frozen=True)
+class SplitGain:
+    """Gain of a split over the best unsplit way.
+
+    Attributes
+    ----------
+    frames_per_s, unsplit_frames_per_s : float
+        Predicted rates.
+    unsplit_latency_s : float
+    unsplit_replicas : int
+    share : float
+        Share of draws in which the gain is above `GAIN`, 0 to 1.
+    has_draws : bool
+        False if no processor's accuracy is known, so that there is only one draw.
+    """
+
+    frames_per_s: float
+    unsplit_frames_per_s: float
+    unsplit_latency_s: float
+    unsplit_replicas: int
+    share: float
+    has_draws: bool
+
+    @staticmethod
+    def of(plan: Plan, unsplit: Plan) -> SplitGain:
+        """Return the gain of a plan over an unsplit one of its board."""
+        prediction = predict(unsplit)
+        return SplitGain(
+            predict(plan).frames_per_s,
+            prediction.frames_per_s,
+            prediction.latency_s,
+            unsplit.stages[0].replicas,
+            gain_share(plan, unsplit),
+            len(draws(plan.board)) > 1 and not plan.measured,
+        )
+
+    @property
+    def pays(self) -> bool:
+        """True if a split is the default."""
+        return self.share >= LEAST_SHARE
+
+    def __str__(self) -> str:
+        gain = self.frames_per_s / self.unsplit_frames_per_s if self.unsplit_frames_per_s else 1.0
+        text = f"{gain:.2f} times the best unsplit way"
+        if self.has_draws:
+            text += f", above {GAIN:g} times in {self.share:.0%} of {DRAWS} draws of its processors' rates"
+        rule = f"above {GAIN:g} times" + (f" in {LEAST_SHARE:.0%} of them" if self.has_draws else "")
+        return f"{text} (the default is a split from {rule})"
+
+
+def is_split(plan: Plan) -> bool:
+    """Check a plan for several stages, or devices inside of one."""
+    return len(plan.stages) > 1 or bool(plan.stages[0].steps)
