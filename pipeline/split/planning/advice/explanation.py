@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +18,10 @@ from pipeline.split.planning.advice.advice import Alternative, advice, alternati
 from pipeline.split.planning.advice.stage_times import group_seconds, step_groups, with_times
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem import queues
-from pipeline.split.planning.problem.costs import fallback_share
+from pipeline.split.planning.problem.costs import describe_misfit, fallback_share
 from pipeline.split.planning.problem.footprint import Footprint
 from pipeline.split.planning.problem.goals import resolve_goal
-from pipeline.split.planning.problem.group_work import groups
+from pipeline.split.planning.problem.group_work import group_works, groups
 from pipeline.split.planning.solver.bound import relaxed_interval
 from pipeline.split.planning.split_gain import is_split
 from pipeline.split.unfused import DividedGroup, divided_groups
@@ -245,6 +246,7 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
             *advice(planner, problem, slowest.slowest_operator, slow_s, best_s, fastest),
             *_hop_notes(slowest),
             *offload.notes(own_graph, groups(own_graph), planner.board, refusals),
+            *_idle_notes(planner),
         ),
         measured=plan.measured,
         cv=planner.cv,
@@ -252,6 +254,17 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
         fallback_share=fallback_share(planner.graph, np.concatenate(group_s).tolist()),
         trade_offs=options,
     )
+
+
+def _idle_notes(planner: Planner) -> Iterator[str]:
+    """Yield why a device runs nothing of the model."""
+    for device in planner.board.devices:
+        is_asked = offload.applies(device) or planner.refusals.get(device.name)
+        if is_asked or np.isfinite(planner.seconds_anywhere(device)).any():
+            continue
+        reasons = Counter(describe_misfit(work, device) for work in group_works(planner.graph))
+        counts = "; ".join(f"{reason} ({count} groups)" for reason, count in reasons.most_common())
+        yield f"{device.name} runs nothing of this model: {counts}."
 
 
 def _hop_notes(slowest: StageForecast) -> tuple[str, ...]:

@@ -97,14 +97,21 @@ def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = N
     return (operations + device.result_flops * work.results) / flops, traffic_s
 
 
-def _fits(work: GroupWork, device: Device) -> bool:
+def describe_misfit(work: GroupWork, device: Device) -> str:
+    """Return why a device runs no group of such work, or ""."""
     kind = device.capabilities
     # What computes nothing takes any stage.
     if kind.computes and not kind.has_islands and work.has_islands:
-        return False
-    return (not device.families or work.families <= set(device.families)) and (
-        not device.dtypes or work.dtypes <= set(device.dtypes)
-    )
+        return "it does not run what the model's own runtime computes"
+    if device.families and (families := work.families - set(device.families)):
+        return f"it has no operators of {' and '.join(sorted(families))}"
+    if device.dtypes and (dtypes := work.dtypes - set(device.dtypes)):
+        return f"it has no tensors of {' and '.join(sorted(dtypes))}"
+    return ""
+
+
+def _fits(work: GroupWork, device: Device) -> bool:
+    return not describe_misfit(work, device)
 
 
 def _threaded(arithmetic_s: Array, traffic_s: Array, device: Device, threads: int) -> Array:
