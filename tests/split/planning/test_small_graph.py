@@ -39,7 +39,7 @@ def check_rate(plan: Plan, predictions: list[Prediction]) -> None:
 def test_no_plan_of_a_small_graph_is_better(seed: int) -> None:
     case = random_small_case(seed)
     predictions, planner = [prediction for _, prediction in case.plans()], planner_of(case)
-    check_rate(planner.plan(heterogeneous=False), predictions)
+    check_rate(planner.plan(objective="throughput", heterogeneous=False), predictions)
     latency = predict(planner.plan(objective="latency", heterogeneous=False)).latency_s
     assert latency <= min(each.latency_s for each in predictions) * NEAR
     joules = predict(planner.plan(objective="energy", heterogeneous=False)).joules
@@ -105,6 +105,6 @@ def test_a_run_takes_no_less_than_its_bytes_in_a_chain() -> None:
     seconds = {"cpu": [0.1, 0.12, 0.1], "npu": [0.01, 0.01, 0.01]}
     case = SmallCase([[], [0], [1]], [50_000, 60_000, 50_000, 40_000], board, seconds)
     predictions, planner = [prediction for _, prediction in case.plans()], planner_of(case)
-    check_rate(planner.plan(heterogeneous=False), predictions)
+    check_rate(planner.plan(objective="throughput", heterogeneous=False), predictions)
     latency = predict(planner.plan(objective="latency", heterogeneous=False)).latency_s
     assert latency <= min(each.latency_s for each in predictions) * NEAR

@@ -45,8 +45,8 @@ SURE, VAGUE = Accuracy(9, 0.95, 1.05), Accuracy(9, 0.4, 2.5)
         (4e-2, (VAGUE, SURE), False),
         # Half of the groups on each, twice as fast: whatever the NPU's factor, three draws in four gain enough.
         (1e-2, (SURE, SURE), True),
-        # An eighth of the work there gains less than 1.1 times.
-        (7e-2, (), False),
+        # One group there takes nearly as long as all on the NPU: 1.05 times.
+        (5.7e-2, (), False),
     ],
 )
 def test_a_split_is_the_default_if_it_gains_more_than_its_error(
@@ -62,7 +62,7 @@ def test_a_split_is_the_default_if_it_gains_more_than_its_error(
         assert rate(fastest) >= rate(plan)
 
 
-@pytest.mark.parametrize("cpu_s", [1e-2, 4e-2, 7e-2])
+@pytest.mark.parametrize("cpu_s", [1e-2, 4e-2, 5.7e-2])
 @pytest.mark.parametrize("accuracies", [(), (SURE, SURE), (VAGUE, SURE), (VAGUE, VAGUE)])
 def test_the_advice_does_not_contradict_the_plan(chain: Graph, cpu_s: float, accuracies: tuple[Accuracy, ...]) -> None:
     own_planner = planner(chain, cpu_s, *accuracies)
@@ -77,10 +77,10 @@ def test_the_advice_does_not_contradict_the_plan(chain: Graph, cpu_s: float, acc
 
 
 def test_what_is_asked_for_is_not_overruled(chain: Graph) -> None:
-    own_planner = planner(chain, 7e-2)
+    own_planner = planner(chain, 5.7e-2)
     for options in ({"stages": 2}, {"cuts": [1]}, {"devices": ["cpu", "npu"]}, {"objective": "throughput"}):
         assert len(own_planner.plan(**options).stages) == 2, options
-    assert own_planner.plan(fps=16.8).stages[0].device == "cpu" or len(own_planner.plan(fps=16.8).stages) == 2
+    assert len(own_planner.plan(fps=17).stages) == 2
     explanation = explain(own_planner, own_planner.plan(objective="throughput"), "throughput")
     assert explanation.verdict == "pipeline"
     assert explanation.reason.startswith("The fastest plan, as asked for: ")
