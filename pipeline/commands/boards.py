@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 import boards
+from boards.published import PublishedFigure, figures
 from pipeline.commands.shared import console
 from pipeline.core.board.board import Board, Cluster, Device, Link
 from pipeline.errors import BoardError
@@ -35,7 +38,13 @@ def run(options: argparse.Namespace) -> int:
         print(boards.board_path(options.board or boards.EXAMPLE).read_text(encoding="utf-8"), end="")
     elif options.board:
         board = boards.get(options.board)
-        console.print_json(board) if options.json else _show(board)
+        # A file of one's own may have the name of a board that comes along.
+        published = figures(board.name) if options.board in boards.names() else ()
+        if options.json:
+            console.print_json({**msgspec.to_builtins(board), "published": published})
+        else:
+            _show(board)
+            _show_figures(published)
     else:
         all_boards = [boards.get(name) for name in boards.names()]
         console.print_json(all_boards) if options.json else _list(all_boards)
@@ -67,6 +76,30 @@ def _show(board: Board) -> None:
         out.print(table)
 
 
+def _show_figures(published: Sequence[PublishedFigure]) -> None:
+    """Print the published figures of a board, and their sources."""
+    if not published:
+        return
+    sources = list(dict.fromkeys(figure.source for figure in published))
+    columns = ("device", "model", "precision", "runtime", ">threads", ">frames/s", ">ms", ">source")
+    table = console.table("Published figures", *columns)
+    for figure in published:
+        table.add_row(
+            figure.device,
+            f"{figure.model} {figure.size or ''}".rstrip(),
+            " ".join((figure.precision, *figure.options)),
+            figure.runtime,
+            str(figure.threads or len(figure.cores) or ""),
+            f"{1 / figure.seconds:.4g}",
+            f"{figure.seconds * 1e3:.4g}",
+            str(sources.index(figure.source) + 1),
+        )
+    out = console.console()
+    out.print(table)
+    for number, source in enumerate(sources, 1):
+        out.print(f"{number}: {source}", soft_wrap=True, markup=False)
+
+
 def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
     """Yield a device's facts: name, amount and origin."""
     facts = {
@@ -93,6 +126,9 @@ def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
         ("watts_busy", "power", watts),
     ]
     yield from ((title, value, _origin(field in device.measured)) for field, title, value in numbers if value)
+    if accuracy := device.accuracy:
+        share = f"{accuracy.low:.2f} to {accuracy.high:.2f} times the predicted rate"
+        yield "published rates", share, f"90 % of {accuracy.figures} figures"
 
 
 def _target(device: Device) -> str:

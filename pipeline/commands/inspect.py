@@ -65,13 +65,22 @@ def run(options: argparse.Namespace) -> int:
 
 def _inspect_bundle(options: argparse.Namespace) -> int:
     from pipeline.executor.bundle_description import describe_bundle
+    from pipeline.prediction.predict import predict
+    from pipeline.prediction.uncertainty import rate_range
 
     if options.verify or options.shape or options.size or options.params:
         raise InputError(f"{options.model!r} is a bundle; --verify, --shape, --size and --params are for its model")
     bundle = describe_bundle(options.model)
     plan, card = bundle.plan, card_options.complete_card(options, bundle.plan, bundle.card)
+    published = rate_range(plan)
     if options.json:
-        facts = {"name": plan.model, "digest": plan.digest, "inputs": plan.inputs, "outputs": plan.outputs}
+        facts = {
+            "name": plan.model,
+            "rate_range": published,
+            "digest": plan.digest,
+            "inputs": plan.inputs,
+            "outputs": plan.outputs,
+        }
         console.print_json(facts | {"stages": plan.stages} | card_view.describe_card(card, plan))
         return 0
     table = console.table(f"{plan.model}: bundle of {len(plan.stages)} stages", "stage", "device", "inputs", "outputs")
@@ -79,6 +88,9 @@ def _inspect_bundle(options: argparse.Namespace) -> int:
         ends = (", ".join(map(str, specs)).replace("[", r"\[") for specs in (stage.inputs, stage.outputs))
         table.add_row(stage.name, stage.device, *ends)
     console.console().print(table)
+    if published:
+        text = console.rate_text(predict(plan).frames_per_s, published)
+        console.console().print(f"Predicted for {plan.board.name}: {text}.")
     card_view.show_card(card, plan)
     return 0
 

@@ -11,6 +11,7 @@ import msgspec
 
 from pipeline.commands.shared import console, drawing, models, plan_options
 from pipeline.errors import PlanError
+from pipeline.prediction.uncertainty import rate_range
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,7 +80,7 @@ def _check_output(path: Path) -> None:
 def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
     """Return the plan's fields, with its findings under ``explanation``."""
     facts = asdict(explanation)
-    facts |= {"frames_per_s": explanation.frames_per_s, "gap": explanation.gap}
+    facts |= {"frames_per_s": explanation.frames_per_s, "rate_range": rate_range(plan), "gap": explanation.gap}
     return {**msgspec.to_builtins(plan), "explanation": facts}
 
 
@@ -94,7 +95,7 @@ def show(plan: Plan, explanation: Explanation) -> None:
         out.print(_step_table(explanation))
     basis = "measured" if plan.measured else "estimated"
     out.print(
-        f"Predicted ({basis}): {explanation.frames_per_s:.4g} frames/s, "
+        f"Predicted ({basis}): {console.rate_text(explanation.frames_per_s, rate_range(plan))}, "
         f"{plan.unsplit_seconds * explanation.frames_per_s:.2f} times the unsplit model on "
         f"one core; latency {explanation.latency_s * 1e3:.3g} ms{_energy(explanation)}."
     )

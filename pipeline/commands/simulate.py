@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from pipeline.commands.shared import console, drawing, values
 from pipeline.commands.shared.plan_options import add_time_variation
 from pipeline.errors import PlanError
+from pipeline.prediction.predict import predict
+from pipeline.prediction.uncertainty import rate_range
 
 if TYPE_CHECKING:
     from pipeline.simulation import Simulation
@@ -112,10 +114,13 @@ def run(options: argparse.Namespace) -> int:
         # A trace may be of another plan, which is found by the names of its stages.
         names = [stage.name for stage in plan.stages]
         drawing.draw(plan, options.drawing, drawing.read_trace(options.against, names) if options.against else None)
+    published = rate_range(plan)
     if options.json:
-        console.print_json({**asdict(simulation), "bottleneck": simulation.bottleneck})
+        console.print_json({**asdict(simulation), "bottleneck": simulation.bottleneck, "rate_range": published})
         return 0
     show(simulation)
+    if published:
+        console.console().print(f"Predicted: {console.rate_text(predict(plan).frames_per_s, published)}.")
     if options.drawing:
         console.console().print(f"Drawing: {options.drawing}", soft_wrap=True)
     return 0

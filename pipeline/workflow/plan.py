@@ -115,7 +115,8 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
         True if ``"auto"`` may run a stage on several frames at once (default), each on cores of its own.
     heterogeneous : bool
         True if workers of ``"auto"`` may borrow devices (default), where that is faster than a chain of stages.
-    winograd, weights, arithmetic
+    winograd : bool
+    weights, arithmetic : str
         Options of `pipeline.build` that change the time of its kernels.  Times are estimated or measured with them, and
         the plan's stages keep them.
     progress : callable, optional

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import boards
+from boards import published
 from pipeline.commands import devices
 from pipeline.core.board import board_file
 from pipeline.core.board.board import Cluster
@@ -42,6 +43,26 @@ def test_one_board_is_shown_in_full(command: Any) -> None:
     assert json.loads(command("boards", "ultra96", "--json").out)["devices"][1]["kind"] == "vta"
     assert "vta ultra96 0.0.1 simulated" in command("boards", "ultra96-simulated").out
     assert "simulated" not in result.out
+
+
+def test_published_figures_of_a_board_are_listed(command: Any, tmp_path: Path) -> None:
+    expected = published.figures("raspberry-pi-4")
+    result = command("boards", "raspberry-pi-4")
+    assert (result.status, result.err) == (0, "")
+    for figure in expected:
+        assert figure.source in result.out
+        assert f"{1 / figure.seconds:.4g}" in result.out
+    answer = json.loads(command("boards", "raspberry-pi-4", "--json").out)
+    assert [figure["model"] for figure in answer["published"]] == [figure.model for figure in expected]
+    # A file of one's own is another board.
+    path = tmp_path / "raspberry-pi-4.toml"
+    text = boards.board_path("raspberry-pi-4").read_text()
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("accuracy"))
+    path.write_text(f"{text}\naccuracy = {{ figures = 9, low = 0.7, high = 1.25 }}\n")
+    result = command("boards", path)
+    assert "0.70 to 1.25 times the predicted rate" in result.out
+    assert "90 % of 9 figures" in result.out
+    assert "Published figures" not in result.out
 
 
 def test_a_boards_file_starts_ones_own(command: Any, tmp_path: Path) -> None:

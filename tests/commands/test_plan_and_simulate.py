@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import boards
 import pipeline
+from pipeline.core.board.board import Accuracy
 
 
 @pytest.fixture
@@ -48,6 +50,39 @@ def test_plan_as_json_has_all_of_it(command: Any, digits_onnx: Path, tmp_path: P
     assert answer["frames_per_s"] > 0
     assert answer["bound_s"] <= answer["interval_s"]
     assert {each["name"] for each in answer["alternatives"]} >= {"stages", "unsplit, several cores"}
+
+
+def test_a_rate_has_the_range_of_published_figures(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+    text = boards.board_path("raspberry-pi-4").read_text()
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("accuracy"))
+    board, plan = tmp_path / "pi.toml", tmp_path / "plan.json"
+    board.write_text(f"{text}\naccuracy = {{ figures = 11, low = 0.5, high = 1.25 }}\n")
+    result = command("plan", digits_onnx, "--board", board, "-o", plan)
+    assert (result.status, result.err) == (0, "")
+    printed = re.search(r"Predicted \(estimated\): (\S+) frames/s, (\S+) to (\S+) by 11 published figures", result.out)
+    assert printed
+    rate, low, high = map(float, printed.groups())
+    assert (low / rate, high / rate) == pytest.approx((0.5, 1.25), rel=0.01)
+    assert f"{printed[1]} frames/s, {printed[2]} to {printed[3]} by 11" in command("simulate", plan).out
+    expected = {"low": pytest.approx(low, rel=0.01), "high": pytest.approx(high, rel=0.01), "figures": 11}
+    assert json.loads(command("simulate", plan, "--json").out)["rate_range"] == expected
+    answer = json.loads(command("plan", digits_onnx, "--board", board, "--json").out)
+    assert answer["explanation"]["rate_range"] == expected
+
+
+def test_a_bundle_has_the_range_of_published_figures(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+    host = boards.get("host")
+    accuracy = Accuracy(11, 0.5, 1.25)
+    board = replace(host, devices=tuple(replace(device, accuracy=accuracy) for device in host.devices))
+    graph, bundle = pipeline.read(digits_onnx), tmp_path / "digits.bundle"
+    pipeline.build(graph, pipeline.plan(graph, board=board, stages=1), check=False).save(bundle)
+    expected = r"Predicted for host: \S+ frames/s, \S+ to \S+ by 11 published figures"
+    assert re.search(expected, command("inspect", bundle).out)
+    assert json.loads(command("inspect", bundle, "--json").out)["rate_range"]["figures"] == 11
+
+
+def test_a_rate_without_published_figures_stands_alone(command: Any, digits_onnx: Path) -> None:
+    assert "published" not in command("plan", digits_onnx, "--stages", 2).out
 
 
 def test_plan_for_a_rate(command: Any, digits_onnx: Path) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from pipeline.prediction.uncertainty import RateRange
+
 Progress = Callable[[str], None]
 
 # Tables keep their columns when they are piped into a file or another program.
@@ -108,3 +110,11 @@ def amount(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} GB"
+
+
+def rate_text(frames_per_s: float, published: RateRange | None) -> str:
+    """Return a predicted rate, and the range that holds 90 % by published figures."""
+    text = f"{frames_per_s:.4g} frames/s"
+    if published is None:
+        return text
+    return f"{text}, {published.low:.3g} to {published.high:.3g} by {published.figures} published figures"
