@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from pipeline.core.plan.plan import TensorSpec
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 from pipeline.io.sources.base import SourceOptions
 from pipeline.io.sources.registry import open_source
 from pipeline.ros.bag_sink import BagSink
@@ -24,4 +24,4 @@ with open_source(options.source, SourceOptions(allow_commands=True)) as frames:
     picture = TensorSpec("image", (frames.pixels.height, frames.pixels.width, 3), "uint8")
     with BagSink(options.bag, [picture]) as bag:
         for frame in islice(frames, options.frames):
-            bag.add(FrameResult(frame, {"image": frames.pixels.rgb(frame.inputs)}))
+            bag.add(StreamFrame(frame, {"image": frames.pixels.rgb(frame.inputs)}))

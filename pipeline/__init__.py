@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from pipeline.core.model_card import ModelCard
     from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
     from pipeline.executor.bundle import Bundle
-    from pipeline.io.result_stream import ResultStream, StreamFrame, stream
+    from pipeline.io.result_stream import ResultStream, stream
     from pipeline.io.results import Classes, Detections, Mask, Text
+    from pipeline.io.source_frame import StreamFrame
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
     from pipeline.workflow.build import build
@@ -46,7 +47,7 @@ _HOMES = {
     "ResultStream": "pipeline.io.result_stream",
     "StagePlan": "pipeline.core.plan.plan",
     "StepPlan": "pipeline.core.plan.plan",
-    "StreamFrame": "pipeline.io.result_stream",
+    "StreamFrame": "pipeline.io.source_frame",
     "TensorSpec": "pipeline.core.plan.plan",
     "Text": "pipeline.io.results",
     "Trace": "pipeline.scheduler.trace",

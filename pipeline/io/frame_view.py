@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.errors import PipelineError
-from pipeline.io.sinks.annotation import source_picture
 from pipeline.io.sinks.overlay import draw
 from pipeline.io.sinks.photo import encode_jpeg
 from pipeline.io.source_frame import SourceFrame
@@ -58,7 +57,7 @@ class FrameView:
                 return (None, text) if text else None
             if not is_installed("PIL"):
                 return None, text
-            pixels, array = source_picture(frame)
+            pixels, array = frame.read_picture()
             picture = pixels.rgb(array)
             return encode_jpeg(picture if result is None else draw(picture, result), QUALITY, LARGEST), text
         except PipelineError as error:

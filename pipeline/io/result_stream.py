@@ -5,29 +5,23 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pipeline.core.model_card import ModelCard, Preparation
-from pipeline.errors import InputError, PipelineClosed
+from pipeline.errors import PipelineClosed
 from pipeline.io.decoders.registry import candidates
 from pipeline.io.prepared_bundle import prepare_bundle
 from pipeline.io.result_reader import choose_card, make_reader, model_interface
-from pipeline.io.results import Detections, Result
 from pipeline.io.sinks import registry as sinks_registry
-from pipeline.io.sinks.annotation import source_picture
 from pipeline.io.sinks.base import Callback, Sink, SinkGroup
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.io.sources import registry as sources_registry
 from pipeline.io.sources.base import FrameSource, SourceOptions
 from pipeline.io.stream import POLICIES, FrameStream
-from pipeline.scheduler.channel import Channel
+from pipeline.scheduler.channel import Channel, EntryChannel
 from pipeline.scheduler.statistics import Statistics
 from pipeline.system.closable import Closable
 from pipeline.workflow import load, model_cache
@@ -40,49 +34,6 @@ if TYPE_CHECKING:
 
 LINE = 2
 """Results of a recording that wait for the caller's loop, beside those in the pipeline."""
-
-
-@dataclass(frozen=True)
-class StreamFrame:
-    """A frame of `pipeline.stream`.
-
-    Attributes
-    ----------
-    sequence : int
-        Number of the frame; numbers of frames that were dropped are missing.
-    name : str
-        Name of the frame in its source.
-    timestamp : float
-        Time of its capture in seconds; of a video file, from its beginning.
-    outputs : mapping of str to array
-        Outputs of the model, by name.
-    result : Detections, Classes, Mask, Text or None
-        Decoded outputs in the picture's pixels; None of a model without a decoder.
-    """
-
-    sequence: int
-    name: str
-    timestamp: float
-    outputs: Mapping[str, Any]
-    result: Result | None
-    _frame: SourceFrame = field(repr=False)
-    _decoders: Sequence[str] = field(default=(), repr=False)
-
-    @cached_property
-    def picture(self) -> np.ndarray:
-        """Picture of the source, uint8 RGB [height, width, 3]; `InputError` without one."""
-        pixels, array = source_picture(self._frame)
-        return pixels.rgb(array)
-
-    @property
-    def detections(self) -> Detections:
-        """Boxes of the picture; `InputError` if the model gives none."""
-        if isinstance(self.result, Detections):
-            return self.result
-        if self.result is not None:
-            raise InputError(f"the model is no detector; frame.result is its {type(self.result).__name__}")
-        choices = " or ".join(map(repr, self._decoders)) or "the name of one"
-        raise InputError(f"the model has no decoder; give card=ModelCard(decoder=...), with {choices}")
 
 
 class ResultStream(Closable):
@@ -132,7 +83,7 @@ class ResultStream(Closable):
                 stack.enter_context(sinks_registry.open_sinks(texts, prepared.plan.outputs, geometry, **facts))
             )
             # 3. The pipeline between them, and the line to the caller's loop.
-            self._channel: Channel[FrameResult] = _NewestChannel() if source.live else Channel(LINE)
+            self._channel: Channel[StreamFrame] = _NewestChannel() if source.live else Channel(LINE)
             options = {"admission": POLICIES[source.live], **options}
             self._running = stack.enter_context(load.load(prepared, **options))
             self._stream = FrameStream(
@@ -153,9 +104,7 @@ class ResultStream(Closable):
         self._thread.start()
         try:
             while (result := self._channel.get()) is not None:
-                frame = result.frame
-                facts = result.number, frame.name, frame.timestamp, result.outputs, result.result
-                yield StreamFrame(*facts, frame, self._decoders)
+                yield replace(result, decoders=self._decoders)
             self._thread.join()
             error, self._error = self._error, None
             if error is not None:
@@ -191,15 +140,16 @@ class ResultStream(Closable):
             self._channel.close()
 
 
-class _NewestChannel(Channel[FrameResult]):
+class _NewestChannel(EntryChannel[StreamFrame]):
     """Channel of one item, in whose place a newer one comes."""
 
     def __init__(self) -> None:
-        super().__init__(1)
-        self.items, self._made_room = deque(maxlen=1), lambda: None
+        super().__init__(1, lambda: None)
 
-    def put(self, item: FrameResult) -> None:
-        """Write without waiting."""
+    def put(self, item: StreamFrame) -> None:
+        """Write without waiting, and take back what nobody has read."""
+        for earlier in tuple(self.items):
+            self.take_back(earlier)
         self.items.append(item)
         self.tokens.put(True)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.core.tensor_quantization import Quantization, numbers
+from pipeline.errors import InputError
+from pipeline.io.results import Detections, Result
+from pipeline.picture.pixels import Pixels
 
 if TYPE_CHECKING:
-    from pipeline.io.results import Result
     from pipeline.picture.geometry import Geometry
-    from pipeline.picture.pixels import Pixels
 
 SECOND = 1_000_000_000
 """Nanoseconds."""
@@ -73,34 +75,71 @@ class SourceFrame:
             return self.geometry, (self.picture.shape[1], self.picture.shape[0])
         return geometry, None if self.pixels is None else (self.pixels.width, self.pixels.height)
 
+    def read_picture(self) -> tuple[Pixels, np.ndarray]:
+        """Return the source's picture and its format, or raise `InputError`."""
+        if self.picture is not None:
+            return Pixels("rgb24", self.picture.shape[1], self.picture.shape[0]), self.picture
+        if self.pixels is None or not isinstance(self.inputs, np.ndarray):
+            raise InputError(f"{self.name}: neither the source nor the model gives a picture")
+        return self.pixels, self.inputs
+
 
 @dataclass(frozen=True)
-class FrameResult:
-    """A frame with its outputs.
+class StreamFrame:
+    """A frame with its outputs, as `pipeline.stream` and sinks get it.
 
     Attributes
     ----------
     frame : SourceFrame
     outputs : mapping of str to array
-        Outputs by name.
-    number : int
-        The frame's sequence number in the pipeline; numbers of frames that were dropped are missing.
+        Outputs of the model, by name.
+    sequence : int
+        Number of the frame in the pipeline; numbers of frames that were dropped are missing.
     seconds : float
         Seconds from `SourceFrame.ready` to the result.
     quantization : sequence of Quantization
         Quantization of those outputs whose integers stand for other numbers.
-    result : Result, optional
-        Decoded outputs in the pixels of the frame's picture, of a model with a decoder.
+    result : Detections, Classes, Mask, Text or None
+        Decoded outputs in the picture's pixels; None of a model without a decoder.
+    decoders : sequence of str
+        Decoders that such a model may have.
     """
 
     frame: SourceFrame
     outputs: Mapping[str, Any]
-    number: int = 0
+    sequence: int = 0
     seconds: float = 0.0
     quantization: Sequence[Quantization] = ()
     result: Result | None = None
+    decoders: Sequence[str] = field(default=(), repr=False)
+
+    @property
+    def name(self) -> str:
+        """Name of the frame in its source."""
+        return self.frame.name
+
+    @property
+    def timestamp(self) -> float:
+        """Time of the capture in seconds; of a video file, from its beginning."""
+        return self.frame.timestamp
 
     @property
     def numbers(self) -> Mapping[str, Any]:
         """Outputs, dequantised to scores or pixels."""
         return numbers(self.outputs, self.quantization)
+
+    @cached_property
+    def picture(self) -> np.ndarray:
+        """Picture of the source, uint8 RGB [height, width, 3]; `InputError` without one."""
+        pixels, array = self.frame.read_picture()
+        return pixels.rgb(array)
+
+    @property
+    def detections(self) -> Detections:
+        """Boxes of the picture; `InputError` if the model gives none."""
+        if isinstance(self.result, Detections):
+            return self.result
+        if self.result is not None:
+            raise InputError(f"the model is no detector; frame.result is its {type(self.result).__name__}")
+        choices = " or ".join(map(repr, self.decoders)) or "the name of one"
+        raise InputError(f"the model has no decoder; give card=ModelCard(decoder=...), with {choices}")

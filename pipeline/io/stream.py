@@ -10,7 +10,7 @@ from pipeline.errors import PipelineError, StageError
 from pipeline.io.nan import NanCount
 from pipeline.io.result_reader import ResultReader
 from pipeline.io.sinks.base import Sink
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.io.sources.base import FrameSource
 from pipeline.io.stream_loop import Outputs, StreamLoop, SubmittedFrame
 from pipeline.picture.geometry import Geometry
@@ -155,7 +155,7 @@ class FrameStream:
         self._nan_outputs.note(frame.name, outputs)
         quantization = self._running.plan.quantization
         result = None if self._reader is None else self._reader.read_frame(frame, outputs, self._geometry)
-        self._sink.add(FrameResult(frame, outputs, submission.future.sequence, seconds, quantization, result))
+        self._sink.add(StreamFrame(frame, outputs, submission.future.sequence, seconds, quantization, result))
 
     def _fail(self, error: PipelineError) -> None:
         if not (self._skip_failed and isinstance(error, StageError)):

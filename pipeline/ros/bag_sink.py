@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.io.uri import Uri
 from pipeline.ros.bag_source import IMAGE
 from pipeline.ros.bridge import Header
@@ -73,7 +73,7 @@ class BagSink(Sink):
             self._topics = {spec.name: self._topic(spec, kind(spec)) for spec in outputs}
             self._stack = stack.pop_all()
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Write one message for each output."""
         for name, array in result.outputs.items():
             connection = self._topics[name]

@@ -10,7 +10,7 @@ import pytest
 
 import pipeline
 from pipeline.io.sinks.base import Callback
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 from pipeline.io.stream import FrameStream
 from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Header
 from tests.io.test_stream import Numbered, numbers
@@ -40,7 +40,7 @@ def no_thread_stays() -> Iterator[None]:
 
 def stream(number: int, *, live: bool) -> bool:
     """Stream, and interrupt that; return whether there were as many steps."""
-    results: list[FrameResult] = []
+    results: list[StreamFrame] = []
     with pipeline.load(media.identity((4,), "float32")) as running, InterruptAt(number) as interrupt:
         try:
             FrameStream(running, Numbered(FRAMES, live=live), Callback(results.append)).run()

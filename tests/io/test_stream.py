@@ -13,7 +13,7 @@ import pipeline
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost, StageError
 from pipeline.io.sinks.base import Callback, Sink
-from pipeline.io.source_frame import SECOND, FrameResult, SourceFrame
+from pipeline.io.source_frame import SECOND, SourceFrame, StreamFrame
 from pipeline.io.sources.base import FrameSource
 from pipeline.io.sources.pacing import PacedSource
 from pipeline.io.sources.pattern import Pattern, parse_pattern
@@ -46,20 +46,20 @@ def run(source: FrameSource, sink: Sink, function: Any = None, **options: Any) -
     return running.statistics(), summary
 
 
-def numbers(results: Sequence[FrameResult]) -> list[int]:
+def numbers(results: Sequence[StreamFrame]) -> list[int]:
     return [int(next(iter(each.outputs.values()))[0]) for each in results]
 
 
 def test_a_recording_loses_no_frame_however_slow_the_sink_is() -> None:
-    results: list[FrameResult] = []
+    results: list[StreamFrame] = []
 
-    def slow(result: FrameResult) -> None:
+    def slow(result: StreamFrame) -> None:
         time.sleep(1e-3)
         results.append(result)
 
     statistics, summary = run(Numbered(100), Callback(slow))
     assert numbers(results) == list(range(100))
-    assert [each.number for each in results] == list(range(100))
+    assert [each.sequence for each in results] == list(range(100))
     assert [each.frame.name for each in results] == [str(number) for number in range(100)]
     assert (statistics.delivered, summary.passed_over, summary.interrupted) == (100, 0, False)
     assert 0 < summary.latency_s.p50 <= summary.latency_s.p99
@@ -85,7 +85,7 @@ def test_nan_is_told_of_however_plausible_the_results_are(caplog: pytest.LogCapt
 
 def test_what_is_live_is_never_waited_for_and_the_books_balance() -> None:
     """The stage stands still until the source has ended: were anything to wait, this would never end."""
-    results: list[FrameResult] = []
+    results: list[StreamFrame] = []
     end = threading.Event()
 
     class Ending(Numbered):
@@ -106,7 +106,7 @@ def test_what_is_live_is_never_waited_for_and_the_books_balance() -> None:
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_a_frame_that_fails_ends_the_stream_or_is_skipped(skip: bool) -> None:
-    results: list[FrameResult] = []
+    results: list[StreamFrame] = []
 
     def third(array: np.ndarray) -> np.ndarray:
         if array[0] == 3:
@@ -127,14 +127,14 @@ def test_a_frame_that_fails_ends_the_stream_or_is_skipped(skip: bool) -> None:
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("error", [SourceLost("unplugged"), ZeroDivisionError("unplugged")])
 def test_an_error_of_the_source_comes_out_after_the_frames_before_it(live: bool, error: Exception) -> None:
-    results: list[FrameResult] = []
+    results: list[StreamFrame] = []
     with pytest.raises(type(error), match="unplugged"):
         run(Numbered(5, live=live, error=error), Callback(results.append))
     assert numbers(results) == list(range(5))
 
 
 def test_an_error_of_the_sink_ends_the_stream() -> None:
-    def full(_: FrameResult) -> None:
+    def full(_: StreamFrame) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
@@ -142,7 +142,7 @@ def test_an_error_of_the_sink_ends_the_stream() -> None:
 
 
 def test_ctrl_c_ends_what_is_live_in_order_and_a_recording_at_once() -> None:
-    results: list[FrameResult] = []
+    results: list[StreamFrame] = []
     _, summary = run(Numbered(5, live=True, error=KeyboardInterrupt()), Callback(results.append))
     assert summary.interrupted
     assert numbers(results) == list(range(5))

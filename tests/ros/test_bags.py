@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
-from pipeline.io.source_frame import SECOND, FrameResult, SourceFrame
+from pipeline.io.source_frame import SECOND, SourceFrame, StreamFrame
 from pipeline.ros.bag_sink import BagSink
 from pipeline.ros.bag_source import Bag, is_bag
 from pipeline.ros.messages import images
@@ -32,7 +32,7 @@ def write(path: Path, storage: str = "mcap") -> np.ndarray:
         for picture, stamp in zip(pictures, STAMPS, strict=True):
             frame = SourceFrame("a", np.zeros(1), stamp, frame_id="camera")
             outputs = {"picture": picture, "soft.max": np.full((1, 10), stamp % 7, np.float32)}
-            bag.add(FrameResult(frame, outputs))
+            bag.add(StreamFrame(frame, outputs))
     return pictures
 
 
@@ -82,7 +82,7 @@ def test_topics_are_chosen_or_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has the inputs a, b"):
         Bag(tmp_path / "bag", [TensorSpec("a", (1,)), TensorSpec("b", (1,))], topic="/soft_max")
     with BagSink(tmp_path / "one", [PICTURE]) as bag:
-        bag.add(FrameResult(media.frame_result(None).frame, {"picture": media.smooth()}))
+        bag.add(StreamFrame(media.frame_result(None).frame, {"picture": media.smooth()}))
     with Bag(tmp_path / "one") as source:
         assert len(list(source)) == 1
 

@@ -14,7 +14,7 @@ from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.executor.bundle import Bundle
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.picture.pixels import Pixels
 
 WIDTH, HEIGHT = 64, 48
@@ -74,12 +74,12 @@ def frame_result(
     stamp: int = 0,
     name: str = "a",
     quantization: Sequence[Quantization] = (),
-) -> FrameResult:
+) -> StreamFrame:
     """Return what a sink gets."""
     if picture is None:
-        return FrameResult(SourceFrame(name, np.zeros(1), stamp), {"y": output}, quantization=quantization)
+        return StreamFrame(SourceFrame(name, np.zeros(1), stamp), {"y": output}, quantization=quantization)
     pixels = Pixels("rgb24", picture.shape[1], picture.shape[0])
-    return FrameResult(SourceFrame(name, picture, stamp, pixels=pixels), {"y": output})
+    return StreamFrame(SourceFrame(name, picture, stamp, pixels=pixels), {"y": output})
 
 
 def count(path: Path) -> int:

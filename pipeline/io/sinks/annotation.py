@@ -16,7 +16,7 @@ from pipeline.io.decoders.registry import make_decoder
 from pipeline.io.results import Classes, Detections, Mask, Result
 from pipeline.io.sinks.base import SinkOptions
 from pipeline.io.sinks.overlay import draw
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import StreamFrame
 from pipeline.picture.pixels import Pixels
 
 OPTIONS = ("labels", "least", "show")
@@ -72,7 +72,7 @@ class Annotator:
             except InputError as error:
                 raise InputError(f"{error}; leave out show={show}, or name the model's decoder by --decode") from None
 
-    def result(self, result: FrameResult) -> Result | None:
+    def result(self, result: StreamFrame) -> Result | None:
         """Return the result as it is drawn; None without a decoder."""
         decoded = result.result
         if decoded is None and self._decode is not None:
@@ -88,7 +88,7 @@ class Annotator:
             decoded = decoded[decoded.scores >= self._least]
         return decoded
 
-    def picture(self, result: FrameResult) -> tuple[Pixels, np.ndarray]:
+    def picture(self, result: StreamFrame) -> tuple[Pixels, np.ndarray]:
         """Return the picture and its format.
 
         This is the source's picture with the result drawn on it.  Without a result it is the picture that the model
@@ -106,24 +106,15 @@ class Annotator:
             output = as_picture(next(iter(result.outputs.values())))
             if output is not None:
                 return Pixels("gray" if output.ndim == 2 else "rgb24", output.shape[1], output.shape[0]), output
-        pixels, array = source_picture(result.frame)
+        pixels, array = result.frame.read_picture()
         if decoded is None:
             return pixels, array
         return Pixels("rgb24", pixels.width, pixels.height), draw(pixels.rgb(array), decoded)
 
-    def rgb(self, result: FrameResult) -> np.ndarray:
+    def rgb(self, result: StreamFrame) -> np.ndarray:
         """Return the same picture as uint8 [height, width, 3]."""
         pixels, array = self.picture(result)
         return np.repeat(array[..., None], 3, axis=2) if pixels.format == "gray" else pixels.rgb(array)
-
-
-def source_picture(frame: SourceFrame) -> tuple[Pixels, np.ndarray]:
-    """Return the source's picture and its format, or raise `InputError`."""
-    if frame.picture is not None:
-        return Pixels("rgb24", frame.picture.shape[1], frame.picture.shape[0]), frame.picture
-    if frame.pixels is None or not isinstance(frame.inputs, np.ndarray):
-        raise InputError(f"{frame.name}: neither the source nor the model gives a picture")
-    return frame.pixels, frame.inputs
 
 
 def as_picture(array: Any) -> np.ndarray | None:

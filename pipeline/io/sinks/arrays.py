@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions, UniqueNames
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 from pipeline.io.uri import Uri, has_suffix
 from pipeline.system import leftovers
 from pipeline.system.files import open_replacement
@@ -31,7 +31,7 @@ class StackedArrays(Sink):
 
     def __init__(self, path: Path, outputs: Sequence[TensorSpec]) -> None:
         self._names = [spec.name for spec in outputs]
-        self._results: list[FrameResult] = []
+        self._results: list[StreamFrame] = []
         self._shapes: list[tuple[int, ...]] = []
         with contextlib.ExitStack() as stack:
             # Opened now, so that a place where nothing can be written is found before the frames run.
@@ -39,7 +39,7 @@ class StackedArrays(Sink):
             # From here on the `with` block of the sink ends it; until here, an error has.
             self._stack = stack.pop_all()
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Keep one result; `InputError` if its shapes are not those of the first one."""
         shapes = [np.shape(result.outputs[name]) for name in self._names]
         if self._results and shapes != self._shapes:
@@ -96,7 +96,7 @@ class Folder(Sink):
             leftovers.remove_files(folder, r".+\.npz")
         self._unique_name = UniqueNames()
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Write one result."""
         with open_replacement(self._folder / f"{self._unique_name(result.frame.name)}.npz", cleans=False) as stream:
             np.savez(stream, **result.outputs)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.core.plan.plan import TensorSpec
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 from pipeline.io.uri import Uri
 from pipeline.picture.geometry import Geometry
 
@@ -28,12 +28,12 @@ class Sink:
     Attributes
     ----------
     reads_results : bool
-        False if it leaves `FrameResult.result` alone, which then need not be decoded.
+        False if it leaves `StreamFrame.result` alone, which then need not be decoded.
     """
 
     reads_results = True
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Take one result."""
 
     def finish(self) -> None:
@@ -63,13 +63,13 @@ class Callback(Sink):
     Parameters
     ----------
     function : callable
-        Function of a `FrameResult`, called in one thread, in order.
+        Function of a `StreamFrame`, called in one thread, in order.
     """
 
-    def __init__(self, function: Callable[[FrameResult], object]) -> None:
+    def __init__(self, function: Callable[[StreamFrame], object]) -> None:
         self._function = function
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Call the function."""
         self._function(result)
 
@@ -81,7 +81,7 @@ class SinkGroup(Sink):
         self._sinks = list(sinks)
         self.reads_results = any(sink.reads_results for sink in self._sinks)
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Hand it on."""
         for sink in self._sinks:
             sink.add(result)

@@ -11,7 +11,7 @@ from pipeline.errors import InputError
 from pipeline.io.gstreamer import STEP_S, LaunchedPipeline, library
 from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
-from pipeline.io.source_frame import SECOND, FrameResult
+from pipeline.io.source_frame import SECOND, StreamFrame
 from pipeline.io.uri import Uri
 
 PATIENCE_S = 30.0
@@ -54,7 +54,7 @@ class GstSink(Sink):
             self._pipeline.close()
             raise
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Push one picture; wait while the pipeline has enough of them."""
         picture = self._annotator.rgb(result)
         if not self._shape:

@@ -10,7 +10,7 @@ from pipeline.errors import InputError
 from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.sinks.photo import encode_jpeg
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 from pipeline.io.uri import Uri
 from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
 from pipeline.system.optional import require
@@ -59,7 +59,7 @@ class HttpStream(Sink, LoopbackServer):  # type: ignore[misc] # both end with th
         """Address for a browser."""
         return f"http://{ADDRESS}:{self._server.server_port}/"
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Show one picture."""
         self._pictures.put(result)
 
@@ -79,10 +79,10 @@ class _Pictures:
         require("PIL", "images", "a stream of JPEG")
         self._annotator = annotator
         self._news, self._encoding = threading.Condition(), threading.Lock()
-        self._ended, self._newest = False, None  # type: tuple[bool, FrameResult | None]
-        self._encoded: tuple[FrameResult | None, bytes] = (None, b"")
+        self._ended, self._newest = False, None  # type: tuple[bool, StreamFrame | None]
+        self._encoded: tuple[StreamFrame | None, bytes] = (None, b"")
 
-    def put(self, result: FrameResult | None) -> None:
+    def put(self, result: StreamFrame | None) -> None:
         with self._news:
             self._newest, self._ended = result, result is None
             self._news.notify_all()
@@ -95,7 +95,7 @@ class _Pictures:
         return {"/": [PAGE], "/stream": self._parts()}.get(environ["PATH_INFO"], [b"404 There are / and /stream\n"])
 
     def _parts(self) -> Iterator[bytes]:
-        shown: FrameResult | None = None
+        shown: StreamFrame | None = None
         while True:
             with self._news:
                 self._news.wait_for(lambda: self._ended or self._newest is not shown, REPEAT_S)  # noqa: B023 - at once
@@ -107,7 +107,7 @@ class _Pictures:
                 head = f"--picture\r\nContent-Type: image/jpeg\r\nContent-Length: {len(picture)}\r\n\r\n"
                 yield head.encode() + picture + b"\r\n"
 
-    def _encode(self, result: FrameResult) -> bytes:
+    def _encode(self, result: StreamFrame) -> bytes:
         # Once for all viewers.
         with self._encoding:
             if self._encoded[0] is not result:

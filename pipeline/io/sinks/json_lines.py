@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 from pipeline.io.uri import Uri, has_suffix
 
 MOST_VALUES = 4096
@@ -39,12 +39,12 @@ class JsonLines(Sink):
         self._closes = path is not None
         self._stream: TextIO = path.open("w", encoding="utf-8") if path else sys.stdout
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Write one line."""
         frame = result.frame
         line: dict[str, Any] = {
             "frame": frame.name,
-            "number": result.number,
+            "number": result.sequence,
             "timestamp": frame.timestamp,
             "latency_s": result.seconds,
         }
@@ -63,7 +63,7 @@ class JsonLines(Sink):
             self._stream.close()
 
 
-def _is_small(result: FrameResult) -> bool:
+def _is_small(result: StreamFrame) -> bool:
     return sum(np.size(array) for array in result.outputs.values()) <= MOST_VALUES
 
 

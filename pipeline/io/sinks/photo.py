@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.errors import InputError
 from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions, UniqueNames
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 from pipeline.io.uri import Uri, has_suffix
 from pipeline.system.files import open_replacement
 from pipeline.system.optional import require
@@ -57,7 +57,7 @@ class Photos(Sink):
             path.mkdir(exist_ok=True)
         self._empty = True
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Write one picture."""
         suffix = ".jpg" if self._is_folder else self._path.suffix
         folder, name = (self._path, result.frame.name) if self._is_folder else (self._path.parent, self._path.stem)

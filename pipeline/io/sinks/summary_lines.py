@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pipeline.io.sinks.base import Sink
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 
 
 class SummaryLines(Sink):
     """Prints name and result of each frame, where `soc-pipeline run` has no sink."""
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Print one line."""
         if result.result is not None:
             # Flushed, since a pipe may have a reader who follows a camera.

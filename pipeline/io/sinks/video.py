@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.errors import InputError
 from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
-from pipeline.io.source_frame import SECOND, FrameResult
+from pipeline.io.source_frame import SECOND, StreamFrame
 from pipeline.io.sources.decoding import reason
 from pipeline.io.sources.video import SUFFIXES
 from pipeline.io.uri import Uri, has_suffix
@@ -61,7 +61,7 @@ class Video(Sink):
                 self._container = stack.enter_context(av.open(str(self._temporary), "w"))
             self._stack = stack.pop_all()
 
-    def add(self, result: FrameResult) -> None:
+    def add(self, result: StreamFrame) -> None:
         """Encode one picture."""
         pixels, array = self._annotator.picture(result)
         with self._plain():

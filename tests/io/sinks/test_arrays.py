@@ -10,13 +10,13 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.sinks import registry
 from pipeline.io.sinks.base import Sink, SinkGroup
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 
 PAIR = (TensorSpec("left", (2,)), TensorSpec("right", (2,)))
 
 
-def result(name: str = "a", **outputs: object) -> FrameResult:
-    return FrameResult(SourceFrame(name, np.zeros(1), 0), outputs)
+def result(name: str = "a", **outputs: object) -> StreamFrame:
+    return StreamFrame(SourceFrame(name, np.zeros(1), 0), outputs)
 
 
 def test_one_file_holds_all_results_stacked(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost
 from pipeline.io.results import Detections
 from pipeline.io.sinks import registry
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.io.sources.gstreamer import GstSource
 from pipeline.picture.pixels import Pixels
 from tests.support import media
@@ -27,13 +27,13 @@ def _gstreamer() -> None:
     skip_without_gstreamer("appsrc", "videoconvert", "jpegenc", "jpegdec", "matroskamux", "matroskademux")
 
 
-def results(count: int, width: int = 64, height: int = 48) -> list[FrameResult]:
+def results(count: int, width: int = 64, height: int = 48) -> list[StreamFrame]:
     """Return pictures that become brighter."""
     pictures = [np.full((height, width, 3), 5 * number, np.uint8) for number in range(count)]
     return [media.frame_result(np.zeros(1), picture, number * STEP) for number, picture in enumerate(pictures)]
 
 
-def write(text: str, frames: list[FrameResult]) -> None:
+def write(text: str, frames: list[StreamFrame]) -> None:
     with registry.open_sinks([f"gst:{text}"], OUTPUTS, allow_commands=True) as sink:
         for frame in frames:
             sink.add(frame)
@@ -58,7 +58,7 @@ def test_results_are_drawn(tmp_path: Path) -> None:
     picture = np.zeros((48, 64, 3), np.uint8)
     boxes = Detections(np.array([[8, 20, 40, 40]], np.float32), np.ones(1, np.float32), np.zeros(1, np.int64))
     frame = SourceFrame("a", picture, 0, pixels=Pixels("rgb24", 64, 48))
-    write(f"jpegenc ! filesink location={tmp_path / 'a.jpg'}", [FrameResult(frame, {"y": np.zeros(1)}, result=boxes)])
+    write(f"jpegenc ! filesink location={tmp_path / 'a.jpg'}", [StreamFrame(frame, {"y": np.zeros(1)}, result=boxes)])
     from PIL import Image
 
     with Image.open(tmp_path / "a.jpg") as image:

@@ -19,7 +19,7 @@ from pipeline.errors import InputError
 from pipeline.io.results import Detections
 from pipeline.io.sinks import registry
 from pipeline.io.sinks.http_stream import HttpStream
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.picture.pixels import Pixels
 from tests.support import media
 from tests.support.listening import listening_addresses
@@ -42,7 +42,7 @@ def parts(url: str) -> Iterator[np.ndarray]:
                 yield np.asarray(image)
 
 
-def grey(level: int) -> FrameResult:
+def grey(level: int) -> StreamFrame:
     return media.frame_result(np.zeros(1), np.full((48, 64, 3), level, np.uint8))
 
 
@@ -67,8 +67,8 @@ def test_results_are_drawn_when_somebody_looks() -> None:
     frame = SourceFrame("a", np.zeros((48, 64, 3), np.uint8), 0, pixels=Pixels("rgb24", 64, 48))
     with HttpStream(0) as sink:
         # Nobody does: a frame without a picture is no error.
-        sink.add(FrameResult(SourceFrame("b", {}, 0), {"y": np.zeros(1)}))
-        sink.add(FrameResult(frame, {"y": np.zeros(1)}, result=boxes))
+        sink.add(StreamFrame(SourceFrame("b", {}, 0), {"y": np.zeros(1)}))
+        sink.add(StreamFrame(frame, {"y": np.zeros(1)}, result=boxes))
         assert next(parts(sink.url)).max() > 150
 
 

@@ -12,7 +12,7 @@ from pipeline.io.results import Detections
 from pipeline.io.sinks import registry
 from pipeline.io.sinks.annotation import make_annotator
 from pipeline.io.sinks.base import SinkOptions
-from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.picture.geometry import fit
 from tests.support import media
 
@@ -21,12 +21,12 @@ OUTPUTS = (TensorSpec("y", (1, 2)),)
 GREY = np.full((60, 80, 3), 90, np.uint8)
 
 
-def frame(name: str = "street", score: float = 0.5) -> FrameResult:
+def frame(name: str = "street", score: float = 0.5) -> StreamFrame:
     """Return a photo's frame with a box of a dog."""
     scores, classes = np.array([score], np.float32), np.zeros(1, np.int64)
     dog = Detections(np.array([[20, 30, 60, 50]], np.float32), scores, classes, ["dog"])
     source = SourceFrame(name, {"x": np.zeros(3)}, 0, picture=GREY)
-    return FrameResult(source, {"y": np.zeros((1, 2))}, result=dog)
+    return StreamFrame(source, {"y": np.zeros((1, 2))}, result=dog)
 
 
 def read(path: Path) -> np.ndarray:
@@ -124,6 +124,6 @@ def test_boxes_without_a_card_lie_in_the_photo_s_pixels() -> None:
     picture = np.zeros((200, 400, 3), np.uint8)
     frame = SourceFrame("photo", {}, 0, picture=picture, geometry=fit("stretch", (400, 200), (100, 100)))
     annotator = make_annotator({"show": "boxes"}, SinkOptions([TensorSpec("rows", rows.shape, "float32")]))
-    detections = annotator.result(FrameResult(frame, {"rows": rows}))
+    detections = annotator.result(StreamFrame(frame, {"rows": rows}))
     assert isinstance(detections, Detections)
     np.testing.assert_allclose(detections.boxes, [[40, 40, 120, 80]])

@@ -15,7 +15,7 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost, StageError
 from pipeline.io.sinks import registry
 from pipeline.io.sinks.base import Sink
-from pipeline.io.source_frame import FrameResult
+from pipeline.io.source_frame import StreamFrame
 from pipeline.io.stream import FrameStream
 from tests.io.test_stream import Numbered
 from tests.support import media
@@ -100,7 +100,7 @@ def test_an_interrupt_at_the_end_of_a_stream_leaves_the_sink_its_time() -> None:
     calls: list[str] = []
 
     class Slow(Sink):
-        def add(self, result: FrameResult) -> None:
+        def add(self, result: StreamFrame) -> None:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             time.sleep(0.1)
             calls.append("added")

@@ -16,7 +16,7 @@ from pipeline.io.sinks.annotation import Annotator, as_picture
 from pipeline.io.sinks.base import SinkOptions
 from pipeline.io.sinks.registry import open_sink
 from pipeline.io.sinks.video import Video
-from pipeline.io.source_frame import SECOND, FrameResult
+from pipeline.io.source_frame import SECOND, StreamFrame
 from pipeline.io.sources.video import VideoFile
 from pipeline.io.stream import FrameStream
 from tests.support import media
@@ -53,7 +53,7 @@ def test_a_video_in_its_own_format_comes_out_bit_for_bit(tmp_path: Path) -> None
     with VideoFile(source) as frames, Video(tmp_path / "out.mkv", "ffv1") as results:
         assert frames.pixels.format == "yuv420p"
         for frame in frames:
-            results.add(FrameResult(frame, {"y": np.zeros(3)}))
+            results.add(StreamFrame(frame, {"y": np.zeros(3)}))
     planes = []
     for path in (source, tmp_path / "out.mkv"):
         with av.open(str(path)) as container:
