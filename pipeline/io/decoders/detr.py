@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterfa
 from pipeline.io.decoders.grid import corners
 from pipeline.io.decoders.suppression import Fraction, ScoreParameters, best_boxes
 from pipeline.io.results import Result
+
+COCO_GAPS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+"""Numbers of COCO's 91 categories that name nothing. Other networks count the 80 others in a row."""
 
 _PLAIN = Preparation(sampling="bilinear")
 _IMAGENET = Preparation(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), sampling="bilinear")
@@ -38,12 +42,21 @@ def _find_outputs(interface: ModelInterface) -> tuple[TensorSpec, TensorSpec] | 
     return (logits, boxes) if boxes.shape[2] == 4 else None
 
 
+def _spread_labels(labels: Sequence[str], classes: int) -> Sequence[str]:
+    """Return COCO's 80 names at the numbers of its 91 categories, for outputs with so many classes."""
+    if (len(labels), classes) != (80, 91):
+        return labels
+    names = iter(labels)
+    return ["N/A" if number in COCO_GAPS else next(names) for number in range(classes)]
+
+
 def _make(family: str, *, is_set: bool) -> Callable[[ModelInterface, DetrParameters], Decode]:
     def make(interface: ModelInterface, parameters: DetrParameters) -> Decode:
         outputs = _find_outputs(interface)
         if outputs is None:
             raise mismatch(family, "[1, queries, classes] and [1, queries, 4]", interface)
         logits, boxes = outputs
+        interface = replace(interface, labels=_spread_labels(interface.labels, logits.shape[2] - is_set))
         check_labels(interface, logits.shape[2] - is_set, logits.name)
         size = np.array(interface.size * 2, np.float32)
 
@@ -73,7 +86,9 @@ def _family(name: str, *, is_set: bool) -> DecoderFamily:
         reason = f"its outputs have {classes} scores and a box for each of {queries} queries"
         names = {spec.name for spec in interface.outputs}
         # RF-DETR's own exporter has the second ones.
-        certain = names in ({"logits", "pred_boxes"}, {"labels", "dets"}) or classes == len(interface.labels) + is_set
+        certain = names in ({"logits", "pred_boxes"}, {"labels", "dets"}) or classes - is_set == len(
+            _spread_labels(interface.labels, classes - is_set)
+        )
         return Guess(reason, {}, _IMAGENET if is_set or "dets" in names else _PLAIN, certain)
 
     return DecoderFamily(name, "detect", DetrParameters, _make(name, is_set=is_set), recognise)

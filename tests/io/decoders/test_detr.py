@@ -56,3 +56,14 @@ def test_leaves_out_what_is_no_number() -> None:
     arrays = outputs(300, 2)
     arrays["pred_boxes"][0, 3, 0] = np.nan
     assert decode("rtdetr", SIZE, arrays, LABELS).names == ["cat"]
+
+
+def test_names_of_80_classes_are_spread_over_the_91_categories_of_coco() -> None:
+    arrays = outputs(100, 92)
+    arrays["logits"][0, 3, 90], arrays["logits"][0, 7, 13] = 9, 9
+    names = [f"name {number}" for number in range(80)]
+    # A stop sign has number 13 of COCO's, and is the twelfth of its names; 90 is the last one.
+    result = decode("detr", SIZE, arrays, names)
+    assert sorted(result.names) == ["name 11", "name 79"]
+    with pytest.raises(InputError, match="there are 79 labels for the 91 classes"):
+        decode("detr", SIZE, arrays, names[:79])
