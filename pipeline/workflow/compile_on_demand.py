@@ -18,12 +18,16 @@ from pipeline.split.graph import Graph
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel, content
 from pipeline.system.files import cache_folder
+from pipeline.system.folder_store import FolderStore
 from pipeline.system.leftovers import remove
 from pipeline.workflow.bundle_builder import BuildOptions, build_stages
 from pipeline.workflow.import_check import CheckOptions
 
 # Part of the name of the folder: builds in another format stay unread there.
 FORMAT = 2
+
+MOST_BUILDS = 64
+"""Builds that are kept; the least recently used makes room."""
 
 
 class Maker:
@@ -44,7 +48,8 @@ class Maker:
 
     def __init__(self, model: OpenModel, bundle: Bundle, folder: Path | None = None) -> None:
         self._model, self._bundle = model, bundle
-        self._folder = cache_folder() if folder is None else folder
+        root = cache_folder() if folder is None else folder
+        self._store = None if root is None else FolderStore(root / f"builds-{FORMAT}", MOST_BUILDS)
         # Raises here what would otherwise come up with the first frame of a new size.
         model.size_of(bundle.plan)
         # Who loads a bundle does not expect that it runs commands, which may be anybody's.
@@ -61,15 +66,15 @@ class Maker:
         """
         graph = self._model.at(size)
         plan = at_other_size(self._bundle.plan, graph)
-        path = None if self._folder is None else self._folder / f"builds-{FORMAT}" / self._key(graph, plan)
-        if path is not None and (cached_build := _load_kept(path)) is not None:
+        store, key = self._store, self._key(graph, plan)
+        if store is not None and (cached_build := _load_kept(store, key)) is not None:
             return Build(cached_build.plan, cached_build.codes)
         # Not compared with the unsplit model: the stages of the bundle were, and frames wait for this build.
         numerics = self._bundle.numerics
         options = BuildOptions(lambda _: None, CheckOptions(check=False), numerics=numerics)
         codes = build_stages(graph, plan, options).codes
-        if path is not None:
-            _keep(Bundle(plan, codes, numerics=numerics), path)
+        if store is not None:
+            _keep(Bundle(plan, codes, numerics=numerics), store, key)
         return Build(plan, codes)
 
     def _key(self, graph: Graph, plan: Plan) -> str:
@@ -84,9 +89,11 @@ class Maker:
         return f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]}.bundle"
 
 
-def _load_kept(path: Path) -> Bundle | None:
+def _load_kept(store: FolderStore, key: str) -> Bundle | None:
+    path = store.path(key)
     if not path.exists():
         return None
+    store.touch(key)
     try:
         return Bundle.load(path)
     except PipelineError as error:
@@ -96,9 +103,10 @@ def _load_kept(path: Path) -> Bundle | None:
         return None
 
 
-def _keep(bundle: Bundle, path: Path) -> None:
+def _keep(bundle: Bundle, store: FolderStore, key: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        bundle.save(path)
+        store.root.mkdir(parents=True, exist_ok=True)
+        bundle.save(store.path(key))
+        store.make_room()
     except (PipelineError, OSError) as error:
         warnings.warn(f"a build for a new size cannot be kept: {error}", RuntimeWarning, stacklevel=2)

@@ -150,15 +150,22 @@ def _key(model: Path, options: Mapping[str, Any], files: Sequence[Path]) -> str:
         "model": [str(model.absolute()), _digest(model)],
         "options": dict(options),
         "files": [_digest(path) for path in files],
-        "versions": [VERSION, tvm_version(), _source_stamp()],
+        "versions": [VERSION, tvm_version(), _package_stamp()],
         # The host's board has these cores, and code is for this processor.
         "machine": [host_target.full_name(), sorted(host_target.flags()), list(process_cores())],
     }
     return hashlib.sha256(msgspec.json.encode(facts, enc_hook=str, order="sorted")).hexdigest()[:32]
 
 
-def _source_stamp(folder: str = str(_PACKAGE)) -> float:
-    """Return the time of this package's last change, which a version does not tell where it is developed."""
+def _package_stamp() -> float:
+    """Return the time of this package's last change, which its version does not tell."""
+    # An installation changes as one, and its record with it; where it is developed, there is none beside it.
+    records = (path.stat().st_mtime for path in _PACKAGE.parent.glob("soc_stages*.dist-info/RECORD"))
+    return next(records, None) or _source_stamp(str(_PACKAGE))
+
+
+def _source_stamp(folder: str) -> float:
+    """Return the time of the last change of a source below a folder."""
     newest = 0.0
     with os.scandir(folder) as entries:
         for entry in entries:
