@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -28,11 +28,13 @@ from pipeline.system.service_manager import ready_service
 
 if TYPE_CHECKING:
     from pipeline.cluster.fleet import ReplicaStatistics
+    from pipeline.core.model_card import ModelCard
     from pipeline.executor.bundle import Bundle
     from pipeline.io.sinks.base import Sink
     from pipeline.io.sources.base import FrameSource
     from pipeline.io.stream import StreamSummary
     from pipeline.observe.web import ViewServer
+    from pipeline.picture.pixels import Pixels
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.statistics import Statistics
 
@@ -44,8 +46,7 @@ EXAMPLE = "soc-pipeline run detector.onnx --source photo.jpg --sink boxes.jpg"
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, stream, save and report."""
-    from pipeline.core.model_card import FIELDS, ModelCard, Preparation
-    from pipeline.executor.bundle import Bundle
+    from pipeline.core.model_card import ModelCard, Preparation
     from pipeline.io.prepared_bundle import prepare_bundle
     from pipeline.io.result_reader import make_reader
     from pipeline.io.sinks import registry
@@ -53,77 +54,93 @@ def run(options: argparse.Namespace) -> int:
 
     # 1. Check what can be checked before anything is opened.
     check_folder(options)
-    cluster_options = cluster.load_options(options)
-
-    if options.server and (options.device or options.watch or options.compile):
-        raise InputError("--server leaves --device, --watch and --compile to the servers; see 'serve --run'")
-
-    def load(path: str | Path) -> Bundle:
-        if options.server:
-            from pipeline.workflow.server_bundle import on_server
-
-            return on_server(path, options.server, options.require_signature)
-        if cluster_options:
-            from pipeline.executor.bundle_description import describe_bundle
-
-            return describe_bundle(path, options.require_signature)
-        return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
-
-    # 2. Load the bundle, which a model may have to become first, and open what frames come from and go to.
+    replicas = cluster.load_options(options)
+    load = _make_loader(options, replicas)
+    # 2. Load the bundle, which a model may have to become first.
     bundle, origin = model_options.load_bundle(options, Updates(options, load).load_first)
     # Bundles of earlier versions have no card, and go on without a decoder.
     base = bundle.card or (None if origin == "bundle" else ModelCard())
-    card = card_options.complete_card(options, bundle.plan, base)
-
-    def load_version(path: Path) -> Bundle:
-        version = load(path)
-        other = card_options.complete_card(options, version.plan, version.card or (base and ModelCard()))
-        if changes := [name for name in FIELDS if getattr(other, name) != getattr(card, name)]:
-            raise InputError(f"its card has another {', '.join(changes)}; start the command anew with it")
-        return prepare_bundle(version, source.pixels, preparation)[0]
-
-    reader, preparation = make_reader(bundle.plan, card), card.preparation or Preparation()
-    plan = bundle.plan
+    plan, card = bundle.plan, card_options.complete_card(options, bundle.plan, base)
+    reader, preparation = make_reader(plan, card), card.preparation or Preparation()
     prints = reader is not None and not (options.sink or options.json)
+    # What is on the command line is the user's own.
+    facts = {"decoded": reader is not None, "notice": console.notice, "allow_commands": True}
+    # 3. Open what frames come from and go to, and stream.
     with (
         view.serve_view(options.view) as (server, always),
-        run_options.source(options, bundle.plan, preparation) as source,
+        run_options.source(options, plan, preparation) as source,
     ):
         bundle, geometry = prepare_bundle(bundle, source.pixels, preparation)
-        loading: dict[str, Any] = {**run_options.pipeline_options(options, source, bundle.plan)}
-        # What is on the command line is the user's own.
-        facts = {"decoded": reader is not None, "notice": console.notice, "allow_commands": True}
+        loading: dict[str, Any] = {**run_options.pipeline_options(options, source, plan)}
         if options.compile:
             loading |= {"on_new_shape": "compile", "model": options.compile}
+        updates = Updates(options, _make_version_loader(options, load, card, base, source.pixels))
         with (
-            trace_option.tracing(options.trace, bundle.plan) as trace,
-            registry.open_sinks(options.sink, bundle.plan.outputs, geometry, **facts) as sink,
+            trace_option.tracing(options.trace, plan) as trace,
+            registry.open_sinks(options.sink, plan.outputs, geometry, **facts) as sink,
         ):
-            # 3. Stream.
             if base is not None:
                 saves = bool(options.sink) or options.json or origin == "bundle"
                 model_options.explain_decoder(plan, card, is_new=origin == "built", saves=saves)
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
-            updates = Updates(options, load_version)
-            statistics, summary, replicas = _stream(
+            results = _stream(
                 bundle,
                 source,
                 SummaryLines() if prints else sink,
                 updates,
                 options,
                 server=server,
-                replicas=cluster_options,
+                replicas=replicas,
                 loading=loading,
                 reading={"reader": reader, "geometry": geometry},
                 prints=prints,
             )
-    # 4. Report.
-    # Lines that went to standard output are results; this is about them.
+    # 4. Report. Lines that went to standard output are results; this is about them.
     out = sys.stderr if set(registry.STANDARD_OUTPUT) & set(options.sink) else sys.stdout
-    _report(statistics, summary, updates, replicas, options, out=out)
+    statistics = results[0]
+    _report(*results, updates, options, out=out)
     # What was skipped is no failure, unless nothing else was there.
     return 1 if statistics.failed and not statistics.delivered else 0
+
+
+def _make_loader(options: argparse.Namespace, replicas: Mapping[str, Any]) -> Callable[[Path], Bundle]:
+    """Return the function that loads a bundle, or raise `InputError` for options that exclude others."""
+    from pipeline.executor.bundle import Bundle
+
+    signature = options.require_signature
+    if options.server:
+        if options.device or options.watch or options.compile:
+            raise InputError("--server leaves --device, --watch and --compile to the servers; see 'serve --run'")
+        from pipeline.workflow.server_bundle import on_server
+
+        return lambda path: on_server(path, options.server, signature)
+    if replicas:
+        from pipeline.executor.bundle_description import describe_bundle
+
+        return lambda path: describe_bundle(path, signature)
+    return lambda path: Bundle.load(path, dict(options.device), require_signature=signature)
+
+
+def _make_version_loader(
+    options: argparse.Namespace,
+    load: Callable[[Path], Bundle],
+    card: ModelCard,
+    base: ModelCard | None,
+    pixels: Pixels | None,
+) -> Callable[[Path], Bundle]:
+    """Return the function that loads a new version while frames stream; its card must be the same."""
+    from pipeline.core.model_card import FIELDS, ModelCard, Preparation
+    from pipeline.io.prepared_bundle import prepare_bundle
+
+    def load_version(path: Path) -> Bundle:
+        version = load(path)
+        other = card_options.complete_card(options, version.plan, version.card or (base and ModelCard()))
+        if changes := [name for name in FIELDS if getattr(other, name) != getattr(card, name)]:
+            raise InputError(f"its card has another {', '.join(changes)}; start the command anew with it")
+        return prepare_bundle(version, pixels, card.preparation or Preparation())[0]
+
+    return load_version
 
 
 def _stream(  # noqa: PLR0913 - each is one part of a stream
@@ -181,8 +198,8 @@ def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextM
 def _report(  # noqa: PLR0913 - each is one part of what happened
     statistics: Statistics,
     summary: StreamSummary,
-    updates: Updates,
     replicas: Sequence[ReplicaStatistics],
+    updates: Updates,
     options: argparse.Namespace,
     *,
     out: TextIO,
@@ -196,7 +213,8 @@ def _report(  # noqa: PLR0913 - each is one part of what happened
         console.print_json(facts | capture | ({} if counts is None else {"updates": counts}), out)
         return
     ends = _other_ends(statistics, summary)
-    print(f"{statistics.delivered} frames, {statistics.frames_per_s:.1f} frames/s{ends}", file=out)
+    noun = "frame" if statistics.delivered == 1 else "frames"
+    print(f"{statistics.delivered} {noun}, {statistics.frames_per_s:.1f} frames/s{ends}", file=out)
     if statistics.delivered:
         times = (f"{name} {getattr(summary.latency_s, name) * 1e3:.1f} ms" for name in ("p50", "p95", "p99"))
         print(f"Latency from capture: {', '.join(times)}", file=out)

@@ -74,11 +74,11 @@ def test_results_are_printed_unless_they_go_elsewhere(
     result = command(*line)
     assert result.status == 0, result.err
     assert result.out.startswith("photo: digit ")
-    assert "\n1 frames, " in result.out
+    assert "\n1 frame, " in result.out
     result = command(*line, "--decode", "classes:top=1")
     assert result.out.count("digit") == 1
     result = command(*line, "--sink", tmp_path / "out.npz")
-    assert (result.err, result.out[:9]) == ("", "1 frames,")
+    assert (result.err, result.out[:9]) == ("", "1 frame, ")
     assert '"delivered": 1' in command(*line, "--json").out
 
 

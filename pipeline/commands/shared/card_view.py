@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,6 +49,11 @@ def describe_card(card: ModelCard, ends: ModelEnds) -> dict[str, Any]:
     }
 
 
+def describe_candidate(entry: Mapping[str, str]) -> str:
+    """Return a candidate of `describe_card` in words."""
+    return f"{entry['option']} ({entry['reason']})"
+
+
 def show_card(card: ModelCard, ends: ModelEnds) -> None:
     """Print the card; nothing of a model without one that takes no picture."""
     facts, rows = describe_card(card, ends), list(_rows(card))
@@ -58,7 +64,7 @@ def show_card(card: ModelCard, ends: ModelEnds) -> None:
             table.add_row(*(cell.replace("[", r"\[") for cell in row))
         out.print(table)
     lines = [f"Missing: {gap}" for gap in facts["missing"]]
-    lines += [f"Candidate: {entry['option']} ({entry['reason']})" for entry in facts["candidates"]]
+    lines += [f"Candidate: {describe_candidate(entry)}" for entry in facts["candidates"]]
     lines += [f"Wrong: {facts['problem']}"] if facts["problem"] else []
     for line in lines:
         out.print(line, soft_wrap=True, markup=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.commands.shared import console, models, plan_options
+from pipeline.commands.shared.card_view import describe_candidate, describe_card
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,19 +73,19 @@ def explain_decoder(plan: Plan, card: ModelCard, *, is_new: bool, saves: bool) -
     saves : bool
         True if outputs have another use.
     """
-    from pipeline.io.decoders.registry import candidates, load_families
-    from pipeline.io.result_reader import model_interface
-
+    facts = describe_card(card, plan)
     if card.decoder:
         origin = card.origins.get("decoder", "")
         if is_new and origin.startswith("guess: "):
             console.notice(f"decoder {card.decoder}, since {origin.removeprefix('guess: ')}; --decode chooses another")
-        return
-    interface = model_interface(plan, card)
-    if guesses := candidates(interface):
-        choices = ", or ".join(f"--decode {name} ({guess.reason})" for name, guess in guesses.items())
+        for gap in facts["missing"] if is_new else ():
+            console.notice(f"missing: {gap}")
+    elif facts["candidates"]:
+        choices = ", or ".join(map(describe_candidate, facts["candidates"]))
         console.notice(f"outputs stay as they are, since they fit several decoders; choose one: {choices}")
-    elif all(interface.size) and not saves:
+    elif facts["missing"] and not saves:
+        from pipeline.io.decoders.registry import load_families
+
         shapes = ", ".join(str(list(spec.shape)) for spec in plan.outputs)
         console.notice(
             f"outputs {shapes} fit no decoder; save them as they are by --sink FILE.npz, or choose one by --decode: "
