@@ -192,7 +192,7 @@ class Device:
         if "device" in target:
             # Such as OpenVINO's "GPU.1".
             target["device"] = str(target["device"]).rstrip(".:0123456789")
-        return repr(replace(self, name="", index=0, address="", memory="", target=target))
+        return repr(replace(self, name="", index=0, address="", memory="", target=target, accuracy=None))
 
     @property
     def overlaps(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipeline.core.plan.plan import Plan
 from pipeline.prediction.predict import predict
-from pipeline.prediction.uncertainty import DRAWS, GAIN, draws, gain_share
+from pipeline.prediction.uncertainty import GAIN, draws, gain_share
 
 LEAST_SHARE = 0.8
 """Least share of draws in which a split has to gain `GAIN` to be the default."""
@@ -55,11 +55,11 @@ class SplitGain:
 
     def __str__(self) -> str:
         gain = self.frames_per_s / self.unsplit_frames_per_s if self.unsplit_frames_per_s else 1.0
-        text = f"{gain:.2f} times the best unsplit way"
-        if self.has_draws:
-            text += f", above {GAIN:g} times in {self.share:.0%} of {DRAWS} draws of its processors' rates"
-        rule = f"above {GAIN:g} times" + (f" in {LEAST_SHARE:.0%} of them" if self.has_draws else "")
-        return f"{text} (the default is a split from {rule})"
+        title = f"{gain:.2f} times the best unsplit way"
+        if not self.has_draws:
+            return f"{title} (a split is the default above {GAIN:g} times)"
+        share = f"above {GAIN:g} times in {self.share:.0%} of the draws of its processors' rates"
+        return f"{title}, {share} (a split is the default from {LEAST_SHARE:.0%})"
 
 
 def is_split(plan: Plan) -> bool:

@@ -197,8 +197,12 @@ def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tupl
     # Half the time is what a faster kernel may reach; no time at all would praise every slow operator.
     factors = np.where(np.arange(problem.items) == group, 0.5, 1.0)
     yield f"{operator!r} in half its time", _interval(shorten(problem.scale_items(factors)))
+    # Equal devices are one kind: a further one is the same change for all.
+    kinds = {device.name: device.likeness for device in planner.board.devices}
+    names = list(kinds)
     for index, processor in enumerate(chain.processors):
-        if processor.units > 1:
+        kind = kinds.get(processor.name)
+        if processor.units > 1 or (kind and kind in map(kinds.get, names[: names.index(processor.name)])):
             continue
         processors = (*chain.processors[:index], replace(processor, units=2), *chain.processors[index + 1 :])
         yield f"a second {processor.name!r}", _interval(replace(chain, processors=processors))
