@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import console, models
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.core.board.board import Device
+    from pipeline.core.board.board import Board, Device
     from pipeline.measure.profile import Profile
     from pipeline.split.graph import Graph
 
@@ -25,6 +27,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     models.arguments(parser)
     parser.add_argument("--board", default="host", help="a board, or a TOML file (default: host, this machine)")
+    parser.add_argument(
+        "--import", dest="vendor_profile", metavar="FILE",
+        help="keep the times of an absent device, by its vendor's tool: trtexec --exportProfile, RKNN's eval_perf, "
+        "hailortcli run --csv or benchmark; 'plan --measure' takes them",
+    )  # fmt: skip
+    parser.add_argument("--device", help="device that was measured, with --import (default: the only accelerator)")
     parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
     parser.add_argument("--all", action="store_true", help="list all groups of operators, not only the slowest")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -38,7 +46,11 @@ def run(options: argparse.Namespace) -> int:
     """Read, measure, print."""
     from pipeline.measure.profile import profile
 
+    if options.device and not options.vendor_profile:
+        raise InputError("--device is for --import, which takes a device's times from a file")
     graph = models.read(options)
+    if options.vendor_profile:
+        return _import(graph, options)
     with console.progress("measuring") as update:
         result = profile(graph, options.board, fresh=options.fresh, progress=update)
     if options.json:
@@ -46,6 +58,45 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(graph, result, math.inf if options.all else SLOWEST)
     return 0
+
+
+def _import(graph: Graph, options: argparse.Namespace) -> int:
+    """Keep the times of a vendor's profile, and say how they were shared out."""
+    import boards
+    from pipeline.measure.cost_cache import CostCache, ImportRecord, key_of_import
+    from pipeline.measure.vendor_profiles import read_profile, share_out
+    from pipeline.split.planning.problem.costs import estimate
+
+    board = boards.get(options.board)
+    device = board.device(options.device) if options.device else _only_accelerator(board)
+    tool, profile = read_profile(Path(options.vendor_profile))
+    seconds, share = share_out(profile, graph, estimate(graph, device))
+    if not any(map(math.isfinite, seconds)):
+        raise InputError(
+            f"device {device.name!r} of {board.name!r} runs nothing of {graph.name!r}; give another --device"
+        )
+    key = key_of_import(graph.digest, board, device)
+    CostCache.of_user().put(ImportRecord(key, tool, tuple(map(_finite, seconds))))
+    facts = {"tool": tool, "device": device.name, "seconds": profile.seconds, "share_by_name": share}
+    if options.json:
+        console.print_json(facts | {"group_seconds": list(map(_finite, seconds))})
+        return 0
+    way = f"{share:.0%} of it by the names of layers" if share else "divided as the estimates are"
+    console.console().print(
+        f"{device.name}: {profile.seconds * 1e3:.4g} ms a frame by {tool}, {way}. "
+        f"Kept for 'soc-pipeline plan --measure --board {options.board}'.",
+        soft_wrap=True,
+    )
+    return 0
+
+
+def _only_accelerator(board: Board) -> Device:
+    """Return the device beside the CPU, the first of equal ones."""
+    devices = [device for device in board.devices if not device.capabilities.is_processor]
+    if len({device.likeness for device in devices}) != 1:
+        names = ", ".join(device.name for device in board.devices)
+        raise InputError(f"say by --device which device of {board.name!r} was measured: {names}")
+    return devices[0]
 
 
 def _show(graph: Graph, profile: Profile, limit: float) -> None:
@@ -82,6 +133,8 @@ def _origin(profile: Profile, device: Device) -> str:
     """Describe the origin of a device's times, with contention between cores."""
     if reason := profile.estimated.get(device.name):
         return f"estimated: {reason}"
+    if tool := profile.tools.get(device.name):
+        return f"measured by {tool}"
     isolated_s, contended_s = (
         sum(filter(math.isfinite, times[device.name])) for times in (profile.seconds, profile.contended)
     )
@@ -110,6 +163,7 @@ def _facts(graph: Graph, profile: Profile) -> dict[str, object]:
         "model": graph.name,
         "board": profile.board,
         "estimated": profile.estimated,
+        "tools": profile.tools,
         "groups": [
             {
                 "operators": [operator.name for operator in group],

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pipeline.core.board.board import Device
+from pipeline.core.board.board import Board, Device
 from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.executor import build, devices, host_target, parameters
@@ -74,7 +74,23 @@ class RefusalRecord(msgspec.Struct, frozen=True):
     reason: str
 
 
-Record = TypeVar("Record", TimeRecord, RefusalRecord)
+class ImportRecord(msgspec.Struct, frozen=True):
+    """Times of a model's groups by a vendor's tool.
+
+    Attributes
+    ----------
+    tool : str
+        Tool that measured.
+    seconds : tuple of float or None
+        Seconds of each group; None where the device cannot run it.
+    """
+
+    key: str
+    tool: str
+    seconds: tuple[float | None, ...]
+
+
+Record = TypeVar("Record", TimeRecord, RefusalRecord, ImportRecord)
 
 
 class CostCache:
@@ -112,8 +128,12 @@ class CostCache:
         """Return a key's answer, if any."""
         return self._read(key, RefusalRecord)
 
+    def get_import(self, key: str) -> ImportRecord | None:
+        """Return imported times, if any; nothing here could measure them afresh."""
+        return self._read(key, ImportRecord)
+
     def _read(self, key: str, kind: type[Record]) -> Record | None:
-        if self._folder is None or self._ignores_records:
+        if self._folder is None or (self._ignores_records and kind is not ImportRecord):
             return None
         path = self._path(key)
         try:
@@ -127,7 +147,7 @@ class CostCache:
         # Two keys may have one hash, and a damaged file may be valid JSON.
         return record if record.key == key else None
 
-    def put(self, record: TimeRecord | RefusalRecord) -> None:
+    def put(self, record: TimeRecord | RefusalRecord | ImportRecord) -> None:
         """Keep a record."""
         if self._folder is None:
             return
@@ -229,6 +249,13 @@ def key_of_refusal(model: bytes, device: Device, fingerprint: str) -> str:
     """Return the key of a device's answer about a model."""
     digest = hashlib.sha256(model).hexdigest()
     return _text({"question": digest, "kind": device.kind, "runtime": fingerprint, "target": repr(device.target)})
+
+
+def key_of_import(graph_digest: str, board: Board, device: Device) -> str:
+    """Return the key of a model's imported times, the same for equal devices of a board."""
+    # Options select one of several, such as the cores of an NPU.
+    target = {key: value for key, value in (device.target or {}).items() if key != "options"}
+    return _text({"import": graph_digest, "board": board.name, "kind": device.kind, "target": target})
 
 
 def key_of_memory(processor: Mapping[str, object], *memories: str) -> str:

@@ -40,6 +40,8 @@ class Profile:
         Seconds while a device's other cores are busy with the same model, for each device that was measured.
     spans : mapping of str to SpanTimes
         Times of spans where they are not the sums of those of groups, by the name of a device with its runtime.
+    tools : mapping of str to str
+        The vendors' tools that measured devices which are not here.
     """
 
     board: Board
@@ -47,6 +49,7 @@ class Profile:
     estimated: Mapping[str, str] = field(default_factory=dict)
     contended: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     spans: Mapping[str, SpanTimes] = field(default_factory=dict)
+    tools: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def measured(self) -> dict[str, tuple[float, ...]]:
@@ -115,13 +118,32 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     seconds, contended_seconds = _time_devices(graph, rated_board, absence_reasons, options)
     spans = _time_spans(graph, rated_board, absence_reasons, refusals or {}, options)
     seconds |= {name: tuple(times.group_seconds(estimate(graph, board.device(name)))) for name, times in spans.items()}
-    # 4. The board, with its rates; targets that servers told were for measuring, and its own ones stay.
+    # 4. Devices that are elsewhere, by their vendors' tools.
+    tools = _take_imports(graph, board, seconds, contended_seconds, absence_reasons, options.cache)
+    # 5. The board, with its rates; targets that servers told were for measuring, and its own ones stay.
     targets = {device.name: device.target for device in board.devices}
     devices = tuple(replace(device, target=targets[device.name]) for device in rated_board.devices)
-    return Profile(replace(rated_board, devices=devices), seconds, absence_reasons, contended_seconds, spans)
+    return Profile(replace(rated_board, devices=devices), seconds, absence_reasons, contended_seconds, spans, tools)
 
 
 Seconds = dict[str, tuple[float, ...]]
+
+
+def _take_imports(  # noqa: PLR0913, PLR0917 - all that an import replaces
+    graph: Graph, board: Board, seconds: Seconds, contended: Seconds, absence_reasons: dict[str, str], cache: CostCache
+) -> dict[str, str]:
+    """Put imported times in place of estimates, and return their tools by device."""
+    from pipeline.measure.cost_cache import key_of_import
+
+    tools = {}
+    for name in list(absence_reasons):
+        record = cache.get_import(key_of_import(graph.digest, board, board.device(name)))
+        # Divided groups have other times.
+        if record and len(record.seconds) == len(graph.group_ends):
+            seconds[name] = contended[name] = tuple(math.inf if time is None else time for time in record.seconds)
+            tools[name] = record.tool
+            del absence_reasons[name]
+    return tools
 
 
 def _time_devices(

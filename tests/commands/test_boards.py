@@ -160,6 +160,33 @@ def test_a_fresh_profile_measures_again(command: Any, small_onnx: Path) -> None:
     assert first["groups"] != second["groups"]
 
 
+def test_a_vendors_profile_is_kept(
+    command: Any, digits_onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOC_PIPELINE_CACHE", str(tmp_path))
+    path = tmp_path / "hailo.csv"
+    path.write_text("net_name,fps,hw_only_fps\ndigits,250,251\n")
+    arguments = ("profile", digits_onnx, "--board", "rk3588")
+    result = command(*arguments, "--import", path)
+    assert (result.status, result.err) == (0, "")
+    assert "npu0: 4 ms a frame by hailortcli run --csv or benchmark, divided as the estimates are." in result.out
+    shown = command(*arguments)
+    assert "npu2: operators measured by hailortcli" in shown.out
+    answer = json.loads(command(*arguments, "--json").out)
+    assert answer["estimated"].keys() == {"cpu"}
+    assert sum(group["seconds"]["npu1"] for group in answer["groups"]) == pytest.approx(0.004)
+    plan = command("plan", digits_onnx, "--board", "rk3588", "--measure", "--devices", "npu1", "--json")
+    assert json.loads(plan.out)["stages"][0]["seconds"] >= 0.004
+    for options, message in (
+        (["--board", "jetson-orin-nano", "--import", tmp_path / "none"], "cannot read the profile"),
+        (["--board", "raspberry-pi-5", "--import", path], "say by --device which device of 'raspberry-pi-5'"),
+        (["--device", "cpu"], "--device is for --import"),
+        (["--board", "rk3588", "--device", "tpu", "--import", path], "tpu"),
+    ):
+        failed = command("profile", digits_onnx, *options)
+        assert (failed.status, message in failed.err) == (2, True), failed.err
+
+
 def test_an_absent_board_is_estimated_and_says_so(command: Any, digits_onnx: Path) -> None:
     result = command("profile", digits_onnx, "--board", "pynq-z2", "--all")
     assert result.status == 0

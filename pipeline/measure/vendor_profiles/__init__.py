@@ -1,0 +1,102 @@
+"""Vendor profiles: times of a network by a vendor's own tools.
+
+A format is a file with ``read(text)``, which returns None for text of other tools, and one line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.errors import InputError
+from pipeline.system.files import check_regular
+
+if TYPE_CHECKING:
+    from pipeline.split.graph import Graph
+
+FORMATS = {
+    "trtexec --exportProfile": "trtexec",
+    "RKNN's eval_perf": "rknn",
+    "hailortcli run --csv or benchmark": "hailort",
+}
+"""Module of each format, by the tool that writes it."""
+
+LEAST_MATCHED = 0.5
+"""Least share of a profile's time in layers with known names. Below it, names are taken for another model's."""
+
+
+class LayerTime(NamedTuple):
+    """Seconds of one frame in a layer, with the model's names of its operators."""
+
+    names: tuple[str, ...]
+    seconds: float
+
+
+class VendorProfile(NamedTuple):
+    """Times of one frame.
+
+    Attributes
+    ----------
+    seconds : float
+        Seconds of the whole network; of a chip with several frames inside, those between two results.
+    layers : tuple of LayerTime
+        Layers, if the tool times them.
+    """
+
+    seconds: float
+    layers: tuple[LayerTime, ...] = ()
+
+
+def read_profile(path: Path) -> tuple[str, VendorProfile]:
+    """Return the tool and the profile of a file; `InputError` if it is none."""
+    try:
+        check_regular(path)
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot read the profile {str(path)!r}: {error.strerror}") from None
+    for tool, name in FORMATS.items():
+        profile: VendorProfile | None = importlib.import_module(f"{__name__}.{name}").read(text)
+        if profile and 0 < profile.seconds < math.inf:
+            return tool, profile
+    raise InputError(f"{str(path)!r} has no times of a known tool: {', '.join(FORMATS)}")
+
+
+def share_out(profile: VendorProfile, graph: Graph, estimates: Sequence[float]) -> tuple[tuple[float, ...], float]:
+    """Return seconds of each group that add up to the profile's, and the share of time with known names.
+
+    Times of layers go to the groups of their operators; all others are divided as `estimates` are.
+    """
+    # 1. Groups of each layer, by the model's names. A group that the device cannot run takes no part.
+    groups = {name: group for name, group in _group_names(graph) if math.isfinite(estimates[group])}
+    by_name = [0.0] * len(estimates)
+    for layer in profile.layers:
+        members = sorted({groups[name] for name in layer.names if name in groups})
+        for group in members:
+            by_name[group] += layer.seconds * estimates[group] / sum(estimates[member] for member in members)
+    # 2. The rest, such as changes of layout: to groups without a layer, or else to all.
+    matched_s = sum(by_name)
+    share = min(1.0, matched_s / profile.seconds)
+    if share < LEAST_MATCHED:
+        by_name, matched_s, share = [0.0] * len(estimates), 0.0, 0.0
+    rest_s = max(profile.seconds - matched_s, 0.0)
+    able = [math.isfinite(seconds) for seconds in estimates]
+    nameless = [can_run and not seconds for can_run, seconds in zip(able, by_name, strict=True)]
+    weights = [
+        seconds if flag else 0.0 for seconds, flag in zip(estimates, nameless if any(nameless) else able, strict=True)
+    ]
+    factor = rest_s / (sum(weights) or 1.0)
+    times = [seconds + weight * factor for seconds, weight in zip(by_name, weights, strict=True)]
+    # 3. The total is the profile's: times of layers alone may add up to more.
+    scale = profile.seconds / (sum(times) or 1.0)
+    return tuple(seconds * scale if can_run else math.inf for seconds, can_run in zip(times, able, strict=True)), share
+
+
+def _group_names(graph: Graph) -> Iterator[tuple[str, int]]:
+    groups: dict[str, int] = {}
+    for operator in graph.operators:
+        groups |= dict.fromkeys((operator.name, *operator.outputs), operator.group)
+    yield from groups.items()
+    yield from ((alias, groups[tensor]) for alias, tensor in graph.aliases.items() if tensor in groups)
