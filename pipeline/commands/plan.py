@@ -101,6 +101,7 @@ def show(plan: Plan, explanation: Explanation) -> None:
     )
     out.print(explanation.reason)
     out.print(_limits(explanation))
+    out.print(_outlook(explanation))
     out.print(_trade_offs(explanation))
     # One stage alone has nobody to wait for.
     if len(explanation.stages) > 1:
@@ -179,7 +180,8 @@ def _limits(explanation: Explanation) -> str:
     transfer_share = (slowest.enter_s + slowest.leave_s) / slowest.seconds if slowest.seconds else 0.0
     slow_part = (
         f"{slowest.slowest_share:.0%} of its computing is {slowest.slowest_operator!r}, transfers are "
-        f"{transfer_share:.0%} of its time"
+        f"{transfer_share:.0%} of its time; of the computing, {explanation.traffic_share:.0%} is traffic to memory, by "
+        "estimate"
     )
     if explanation.bottleneck == slowest.name:
         bottleneck = f"The bottleneck is {slowest.name} ({slowest.title}): {slow_part}."
@@ -193,6 +195,13 @@ def _limits(explanation: Explanation) -> str:
         f"frame (gap {explanation.gap:.1%}{_open_gap(explanation)}); could work be cut anywhere for nothing, "
         f"{explanation.relaxed_s * 1e3:.4g} ms.{_shared(explanation)}"
     )
+
+
+def _outlook(explanation: Explanation) -> str:
+    """Describe what is idle, and what would change the rate."""
+    idle = f"Idle: {'; '.join(explanation.idle)}." if explanation.idle else "Nothing is idle."
+    gains = ", ".join(f"{change.name} {change.gain:.2f} times" for change in explanation.changes)
+    return f"{idle} The fastest rate would be, by estimate: {gains}." if gains else idle
 
 
 def _open_gap(explanation: Explanation) -> str:

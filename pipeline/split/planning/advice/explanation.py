@@ -14,6 +14,7 @@ from pipeline.prediction.contention import WAKING_S
 from pipeline.prediction.predict import StagePrediction, predict
 from pipeline.split import offload
 from pipeline.split.graph import Graph
+from pipeline.split.planning.advice import outlook
 from pipeline.split.planning.advice.advice import Alternative, advice, alternatives, goal_verdict, trade_offs, verdict
 from pipeline.split.planning.advice.stage_times import group_seconds, step_groups, with_times
 from pipeline.split.planning.planner import Planner
@@ -158,6 +159,12 @@ class Explanation:
         Fused groups that cuts divide, with what that costs.
     fallback_share : float
         Share of the computing time, 0 to 1, of operators that the model's own runtime computes.
+    traffic_share : float
+        Share of traffic to memory, 0 to 1, in the estimated computing of the slowest stage.
+    idle : tuple of str
+        Unused devices and cores, and stages that rest.
+    changes : tuple of Change
+        Gains of another precision, runtime or size of input.
     trade_offs : tuple of Alternative
         The fastest way, the one with the least latency, and the knee between them.
     """
@@ -180,6 +187,9 @@ class Explanation:
     unfused: tuple[DividedGroup, ...] = ()
     fallback_share: float = 0.0
     trade_offs: tuple[Alternative, ...] = ()
+    traffic_share: float = 0.0
+    idle: tuple[str, ...] = ()
+    changes: tuple[outlook.Change, ...] = ()
 
     @property
     def frames_per_s(self) -> float:
@@ -253,6 +263,9 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
         unfused=tuple(divided_groups(planner.graph)),
         fallback_share=fallback_share(planner.graph, np.concatenate(group_s).tolist()),
         trade_offs=options,
+        traffic_share=outlook.traffic_share(planner, slowest.device, *spans[stages.index(slowest)]),
+        idle=tuple(outlook.idle(plan, prediction)),
+        changes=tuple(outlook.changes(planner)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
@@ -123,6 +123,13 @@ def group_works(graph: Graph) -> tuple[GroupWork, ...]:
     if graph not in _works:
         _works[graph] = tuple(GroupWork.of(graph, group) for group in groups(graph))
     return _works[graph]
+
+
+def with_works(graph: Graph, works: Sequence[GroupWork]) -> Graph:
+    """Return a copy of a graph whose groups have other work."""
+    copy = replace(graph)
+    _works[copy] = tuple(works)
+    return copy
 
 
 def group_traffic(graph: Graph) -> np.ndarray:

@@ -1,0 +1,25 @@
+"""Plans are made by the times of the kernels that will be built."""
+
+from __future__ import annotations
+
+import pytest
+
+import boards
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
+from pipeline.split.planning.planner import Planner
+
+published_models = pytest.importorskip("published_models")
+
+
+def test_resnet_is_cut_where_its_winograd_times_are_even() -> None:
+    """It was cut by the times of direct convolutions: 3.2 and 5.5 ms of Winograd's, where 4.35 and 4.35 are possible."""
+    graph, board = published_models.graph("resnet18"), boards.get("raspberry-pi-4")
+    winograd = Planner(graph, board, options=StageOptions(winograd=True))
+    plan = winograd.plan(stages=2)
+    assert [stage.options for stage in plan.stages] == [StageOptions(winograd=True)] * 2
+    assert plan.stages[0].seconds == pytest.approx(plan.stages[1].seconds, rel=0.05)
+    # The best cut of direct convolutions is another one.
+    direct = Planner(graph, board, options=NO_OPTIONS).plan(stages=2)
+    assert direct.stages[0].operators != plan.stages[0].operators
+    old_cut = winograd.plan(cuts=[direct.stages[0].operators[-1]])
+    assert max(stage.seconds for stage in old_cut.stages) > 1.05 * max(stage.seconds for stage in plan.stages)
