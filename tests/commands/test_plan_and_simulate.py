@@ -271,7 +271,7 @@ def test_pins_of_the_command_line(command: Any, tmp_path: Path) -> None:
     result = command("plan", model, "--board", "jetson-orin-nano", "--pin", "%0=gpu", "--pin", "output=cpu")
     assert (result.status, result.err) == (0, "")
     assert "stage0 (%0) on gpu: '%0' is pinned to 'gpu'." in result.out
-    assert "stage1 on cpu: 'output' is pinned to 'cpu'." in result.out
+    assert "on cpu: 'output' is pinned to 'cpu'." in result.out
     result = command("plan", model, "--pin", "%0")
     assert (result.status, "--pin is '%0'; it must be like 'conv1=cpu'" in result.err) == (2, True)
     result = command("plan", model, "--pin", "%0=gpu")
