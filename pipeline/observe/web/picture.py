@@ -17,6 +17,9 @@ MOST = 16
 _SMALLEST = 8
 """Pixels per side; a smaller array is rather a list of scores than an image."""
 
+_TALLEST = 4
+"""Height over width at most; more is rather a list of boxes, which would fill the page."""
+
 _CHANNELS = {1: 0, 3: 2, 4: 6}
 """PNG's colour type by the number of channels: grey, RGB, RGB with opacity."""
 
@@ -64,8 +67,9 @@ def _images(array: np.ndarray) -> np.ndarray | None:
     if batch.shape[-1] not in _CHANNELS:
         # Channels first, unless the last axis could be them.
         batch = np.moveaxis(batch, 1, -1)
-    large = min(batch.shape[1:3]) >= _SMALLEST
-    return batch if large and batch.shape[-1] in _CHANNELS else None
+    height, width = batch.shape[1:3]
+    fits = min(height, width) >= _SMALLEST and height <= _TALLEST * width
+    return batch if fits and batch.shape[-1] in _CHANNELS else None
 
 
 def _sheet(images: np.ndarray) -> np.ndarray:

@@ -197,6 +197,7 @@ def test_a_batch_is_a_sheet_and_large_images_are_thinned_out() -> None:
         np.zeros((1, 1000)),
         np.zeros(7),
         np.zeros((5, 5, 3)),
+        np.zeros((1, 500, 15), np.float32),
         np.zeros((0, 20, 20, 3)),
         np.zeros((2, 2, 30, 30)),
         np.array("text"),
