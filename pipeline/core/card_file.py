@@ -154,9 +154,14 @@ def _convert(table: Any, kind: type[Table], prefix: str) -> Table:
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        # Errors of the card's own checks arrive wrapped.
-        if isinstance(error.__cause__, InputError):
-            raise error.__cause__ from None
-        problem, _, place = str(error).replace("`", "").partition(" - at $")
-        key = f"{prefix}{place.lstrip('.')}" or "the card"
-        raise InputError(f"{key}: {problem[:1].lower()}{problem[1:]}") from None
+        raise describe_mistake(error, prefix) from None
+
+
+def describe_mistake(error: msgspec.ValidationError, prefix: str = "") -> InputError:
+    """Return the error of a value in our words, with its key."""
+    # Errors of the card's own checks arrive wrapped.
+    if isinstance(error.__cause__, InputError):
+        return error.__cause__
+    problem, _, place = str(error).replace("`", "").partition(" - at $")
+    key = f"{prefix}{place.lstrip('.')}" or "the card"
+    return InputError(f"{key}: {problem[:1].lower()}{problem[1:]}")

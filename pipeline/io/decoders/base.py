@@ -95,4 +95,5 @@ def check_labels(interface: ModelInterface, classes: int, subject: str) -> None:
     """Raise `InputError` for labels of another number than the classes."""
     # Of a list that is longer, too, all may be wrong: some begin with a class for the background.
     if interface.labels and len(interface.labels) != classes:
-        raise InputError(f"there are {len(interface.labels)} labels for the {classes} classes of {subject!r}")
+        labels = len(interface.labels)
+        raise InputError(f"there are {labels} labels for the {classes} classes of {subject!r}; give one name for each")

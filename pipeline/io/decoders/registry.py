@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pipeline.core.card_file import describe_mistake
 from pipeline.core.model_card import NO_DECODER, ModelCard
 from pipeline.errors import InputError, near
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
@@ -82,7 +83,7 @@ def read_parameters(family: DecoderFamily, values: Mapping[str, Any]) -> Any:
     try:
         return msgspec.convert(values, family.parameters, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"the decoder {family.name!r}: {error}") from None
+        raise InputError(f"the decoder {family.name!r}: {describe_mistake(error)}") from None
 
 
 def make_decoder(card: ModelCard, interface: ModelInterface) -> Decode:

@@ -129,7 +129,7 @@ def test_outputs_that_do_not_fit() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("yolox:score=2", r"the decoder 'yolox': .*<= 1"),
+        ("yolox:score=2", r"the decoder 'yolox': score: expected float <= 1\.0"),
         ("yolox:most=0", r"the decoder 'yolox': .*>= 1"),
         ("yolox:scores=0.2", r"no parameter 'scores'; did you mean 'score'"),
         ("yolo:score=0.2", r"no decoder 'yolo'; did you mean 'yolox'"),
