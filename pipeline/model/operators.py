@@ -45,6 +45,11 @@ def _one_per_element(_call: Any, elements: int) -> int:
     return elements
 
 
+def _series_per_element(_call: Any, elements: int) -> int:
+    # An exponential by a polynomial of degree 5 to 7, scaled, and a quotient or a product.
+    return 20 * elements
+
+
 def _five_per_element(_call: Any, elements: int) -> int:
     # A softmax takes a difference, an exponential, a sum and a quotient; norms take about as many.
     return 5 * elements
@@ -97,11 +102,14 @@ def _shape(expression: Any) -> tuple[int, ...]:
 
 _TABLE: dict[tuple[str, str, Operations], str] = {
     ("elementwise", "elementwise", _one_per_element): """
-        abs acos acosh add asin asinh astype atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil clip cos
-        cosh dequantize divide equal erf exp floor floor_divide floor_mod gelu gelu_tanh greater greater_equal isfinite
-        isinf isnan leakyrelu left_shift less less_equal log logical_and logical_not logical_or logical_xor maximum
-        minimum mod multiply negative not_equal power prelu quantize relu relu6 requantize right_shift round rsqrt selu
-        sigmoid sign silu sin sinh softplus sqrt square subtract tan tanh trunc where
+        abs add astype bitwise_and bitwise_not bitwise_or bitwise_xor ceil clip dequantize divide equal floor
+        floor_divide floor_mod greater greater_equal isfinite isinf isnan leakyrelu left_shift less less_equal
+        logical_and logical_not logical_or logical_xor maximum minimum mod multiply negative not_equal prelu quantize
+        relu relu6 requantize right_shift round rsqrt sign sqrt square subtract trunc where
+    """,
+    ("elementwise", "elementwise", _series_per_element): """
+        acos acosh asin asinh atan atanh cos cosh erf exp gelu gelu_tanh log power selu sigmoid silu sin sinh softplus
+        tan tanh
     """,
     ("broadcast", "movement", _no_flops): "broadcast_to expand_dims meshgrid one_hot squeeze stack",
     ("injective", "movement", _no_flops): """

@@ -103,7 +103,11 @@ class Device:
     element_bytes : int
         Bytes of a floating-point number in the device's tensors, whatever the model says; 0 stands for the model's.
     dataflow : bool
-        True if parts of the chip compute all layers at once: bytes move at its borders only, beside computing.
+        True if parts of the chip compute all layers at once, while tensors of other frames cross its borders.
+    resident_bytes : int
+        Bytes of parameters that the chip keeps between frames.
+    refill_bytes_per_s : float
+        Bytes per second of parameters beyond those, which come with each frame; 0 if all stay, or none does.
     launch_s : float
         Seconds to start one operator, for estimates.
     watts_idle, watts_busy : float
@@ -141,6 +145,8 @@ class Device:
     result_flops: float = 0.0
     element_bytes: int = 0
     dataflow: bool = False
+    resident_bytes: int = 0
+    refill_bytes_per_s: float = 0.0
     efficiency: Mapping[str, float] | None = None
     watts_idle: float = 0.0
     watts_busy: float = 0.0

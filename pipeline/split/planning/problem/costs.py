@@ -38,8 +38,8 @@ _FLOAT_BYTES = 4
 def estimate(graph: Graph, device: Device, options: StageOptions = NO_OPTIONS, threads: int = 1) -> list[float]:
     """Return each group's estimated seconds on some cores, or infinity.
 
-    A group takes its start, its arithmetic at the share of the rate that its family reaches, and its traffic to memory:
-    one after the other on a core, the longer of both on an accelerator (the roofline model).
+    A group takes its start, its arithmetic at the share of the rate that its family reaches, and its traffic to memory.
+    Published times fit their sum better than the larger of both (the roofline model).
     """
     if offload.applies(device):
         return [verdict.seconds for verdict in offload.verdicts(graph, groups(graph), device)]
@@ -91,10 +91,20 @@ def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = N
         is_float = ~np.asarray(work.reads_bytes)
         operations = operations - is_float * work.winograd_flops * (1 - 1 / WINOGRAD_GAIN)
         traffic = traffic + is_float * work.winograd_bytes * (_WINOGRAD_WEIGHTS - 1)
-    if width := device.element_bytes or (2 if is_half else 0):
-        traffic = traffic * (1 - work.float_share * (1 - width / _FLOAT_BYTES))
-    traffic_s = np.zeros_like(flops) if device.dataflow else np.asarray(traffic / device.bytes_per_s)
+    width = device.element_bytes or (2 if is_half else _FLOAT_BYTES)
+    narrow = 1 - work.float_share * (1 - width / _FLOAT_BYTES)
+    traffic_s = np.asarray(traffic * narrow / device.bytes_per_s) + _refill_s(work.parameters * narrow, device)
     return (operations + device.result_flops * work.results) / flops, traffic_s
+
+
+def _refill_s(parameters: Array, device: Device) -> Array | float:
+    """Return the seconds for parameters that a chip does not keep between frames."""
+    total = np.sum(parameters)
+    if not device.refill_bytes_per_s or total <= device.resident_bytes:
+        return 0.0
+    # A pipeline of layers is loaded part by part; other chips fetch what is missing.
+    missing = 1.0 if device.dataflow else 1 - device.resident_bytes / total
+    return parameters * missing / device.refill_bytes_per_s
 
 
 def describe_misfit(work: GroupWork, device: Device) -> str:
@@ -117,13 +127,8 @@ def _fits(work: GroupWork, device: Device) -> bool:
 def _threaded(arithmetic_s: Array, traffic_s: Array, device: Device, threads: int) -> Array:
     """Return groups' seconds without their start, on some cores of a device."""
     if not device.memory_bytes_per_s:
-        return parallel_seconds(_overlap(arithmetic_s, traffic_s, device), threads)
+        return parallel_seconds(arithmetic_s + traffic_s, threads)
     # Each core moves its part, up to what the memory gives to all of them.
     traffic_s = traffic_s * max(1 / threads, device.bytes_per_s / device.memory_bytes_per_s)
     arithmetic_s = arithmetic_s * (1 - PARALLEL_ARITHMETIC + PARALLEL_ARITHMETIC / threads)
-    return _overlap(arithmetic_s, traffic_s, device) + (BARRIER_S if threads > 1 else 0.0)
-
-
-def _overlap(arithmetic_s: Array, traffic_s: Array, device: Device) -> Array:
-    # A core waits for what its kernels read; accelerators fetch ahead.
-    return arithmetic_s + traffic_s if device.cores else np.maximum(arithmetic_s, traffic_s)
+    return arithmetic_s + traffic_s + (BARRIER_S if threads > 1 else 0.0)

@@ -41,6 +41,8 @@ class GroupWork:
         True if all that it reads is bytes: whatever is inside, sums of their products take the time.
     has_islands : bool
         True if the model's own runtime computes some of it.
+    parameters : int
+        Part of the traffic that is constant.
     results : int
         Elements that it writes.
     float_share : float
@@ -56,6 +58,7 @@ class GroupWork:
     dtypes: frozenset[str]
     reads_bytes: bool
     has_islands: bool
+    parameters: int = 0
     results: int = 0
     float_share: float = 0.0
     winograd_flops: int = 0
@@ -82,6 +85,7 @@ class GroupWork:
             dtypes=frozenset(_dtype_name(tensor.dtype) for tensor in borders),
             reads_bytes=reads_bytes,
             has_islands=any(operator.kind in packed_model.RUNTIMES for operator in group),
+            parameters=parameter_bytes,
             results=sum(math.prod(graph.tensors[name].shape) for name in results - reads),
             float_share=(floats + (0 if reads_bytes else parameter_bytes)) / max(1, traffic),
             winograd_flops=sum(operator.flops for operator in suited),
@@ -96,6 +100,7 @@ class WorkTable:
     flops: Array
     traffic: Array
     reads_bytes: Array
+    parameters: Array
     results: Array
     float_share: Array
     winograd_flops: Array
