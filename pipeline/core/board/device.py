@@ -94,7 +94,7 @@ class Device:
     int8_flops, float16_flops : float
         The same for eight-bit integers, and for float16 in stages built with that arithmetic; 0 stands for `flops`.
     result_flops : float
-        Operations that each result costs beside its products: loads, requantising, the activation and the store.
+        Operations in floats that each result costs beside its products: loads, requantising, activation and store.
     efficiency : mapping of str to float, or None
         Share of these rates that each family of operators reaches, where it is not the usual one of its kind of device
         and processor.

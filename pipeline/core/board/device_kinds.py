@@ -22,7 +22,7 @@ CPU_EFFICIENCY: Mapping[str, float] = {"depthwise": 1.4, "pooling": 0.6, "reduct
 the 639 fused groups of nine well-known networks, measured on an x86-64 core with AVX-512. Shares above 1 are of small
 tensors, still in the caches."""
 
-ARM_EFFICIENCY: Mapping[str, float] = {"depthwise": 0.45, "pooling": 0.5}
+ARM_EFFICIENCY: Mapping[str, float] = {"depthwise": 0.45, "pooling": 0.45}
 """The same of Arm's cores, by published times: their two load ports or one feed few products per value read."""
 
 

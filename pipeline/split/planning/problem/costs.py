@@ -94,7 +94,8 @@ def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = N
     width = device.element_bytes or (2 if is_half else _FLOAT_BYTES)
     narrow = 1 - work.float_share * (1 - width / _FLOAT_BYTES)
     traffic_s = np.asarray(traffic * narrow / device.bytes_per_s) + _refill_s(work.parameters * narrow, device)
-    return (operations + device.result_flops * work.results) / flops, traffic_s
+    # Results of integers are scaled and stored by the same vectors as floats.
+    return operations / flops + device.result_flops * work.results / floats, traffic_s
 
 
 def _refill_s(parameters: Array, device: Device) -> Array | float:
