@@ -71,7 +71,7 @@ class Comparison:
     def is_in_range(self) -> bool | None:
         """Check the range of the board's file; None without one."""
         accuracy = shipped_board(self.figure.board).device(self.figure.device).accuracy
-        return None if accuracy is None else accuracy.low <= 1 / self.ratio <= accuracy.high
+        return None if accuracy is None or self.refusal else accuracy.low <= 1 / self.ratio <= accuracy.high
 
     @property
     def row(self) -> Row:

@@ -211,7 +211,8 @@ class Device:
     @property
     def family_efficiency(self) -> Mapping[str, float]:
         """Share of its rates that each family of operators reaches."""
-        usual = self.capabilities.efficiency
+        # A runtime for CPUs may drive a chip instead.
+        usual = {} if self.capabilities.is_cpu_runtime and not self.cores else self.capabilities.efficiency
         if usual is CPU_EFFICIENCY and self._is_arm:
             usual = ARM_EFFICIENCY
         return {**usual, **(self.efficiency or {})}

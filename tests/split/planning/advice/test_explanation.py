@@ -44,7 +44,8 @@ def test_the_times_are_those_of_the_plan(chain: Graph) -> None:
 @pytest.mark.parametrize("name", ["jetson-nano", "jetson-orin-nano"])
 def test_plan_explanation_and_simulation_of_a_gpu_agree(digits_onnx: Path, name: str) -> None:
     own_planner = Planner(pipeline.read(digits_onnx), boards.get(name))
-    solution, plan = own_planner.solve(), own_planner.plan()
+    solution = own_planner.solve()
+    plan = own_planner.build(solution)
     assert "gpu" in {stage.device for stage in plan.stages}
     assert explain(own_planner, plan).interval_s == pytest.approx(solution.interval)
     assert predict(plan).interval_s == pytest.approx(solution.interval)

@@ -100,7 +100,7 @@ def test_a_rate_that_is_asked_for_is_kept(digits_onnx: Path) -> None:
 
 
 def test_a_plan_is_explained_with_both_ends_and_the_knee(digits_onnx: Path) -> None:
-    planner = Planner(pipeline.read(digits_onnx), boards.get("rk3588"))
+    planner = Planner(pipeline.read(digits_onnx), boards.get("jetson-orin-nano"))
     explanation = explain(planner, planner.plan())
     fastest, bend, least = explanation.trade_offs
     assert [way.name for way in explanation.trade_offs] == ["fastest", "knee", "least latency"]
