@@ -1,8 +1,8 @@
 """Rates of boards' processors, fitted to published times of networks.
 
 Least squares of the logarithms of predicted over published times, held to data sheets: each parameter has a usual value
-and a spread.  Only models whose name says so are fitted; the others judge.  What cores do in float32 and int8 is told by
-tools/arm/table.py; fitted are float16, what a result costs, and depthwise convolutions, shared by all cores of a type,
+and a spread.  Only models whose name says so are fitted; the others judge.  tools/arm/table.py tells what cores do in
+float32 and int8.  Fitted are float16, what a result costs, and depthwise convolutions, shared by all cores of a type,
 and for each board the rate of its memory, to one core and to all.  Of an accelerator, its rates are fitted, its memory,
 its start of an operator, and its depthwise convolutions.
 """

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 
+import board_fit
 import published_models
 from report import Row, environment, parser, report
 
@@ -97,7 +98,13 @@ def main() -> None:
     options.add_argument("--board", help="figures of one board only")
     options.add_argument("--model", help="figures of one model only")
     options.add_argument("--all", action="store_true", help="print each figure as well")
+    options.add_argument(
+        "--write", action="store_true", help="fit the boards' rates first, and write them to their files"
+    )
     arguments = options.parse_args()
+    if arguments.write:
+        board_fit.fit_boards(figures(), is_held_out, write=True)
+        shipped_board.cache_clear()
     wanted = [
         figure
         for figure in figures(arguments.board)
