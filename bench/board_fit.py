@@ -19,8 +19,8 @@ from statistics import mean, stdev
 
 import numpy as np
 from published_models import graph as network
-from scipy import stats
-from scipy.optimize import least_squares
+from scipy import stats  # type: ignore[import-untyped]
+from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 import boards
 from boards.published import PublishedFigure

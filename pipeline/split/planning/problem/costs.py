@@ -93,7 +93,9 @@ def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = N
         traffic = traffic + is_float * work.winograd_bytes * (_WINOGRAD_WEIGHTS - 1)
     width = device.element_bytes or (2 if is_half else _FLOAT_BYTES)
     narrow = 1 - work.float_share * (1 - width / _FLOAT_BYTES)
-    traffic_s = np.asarray(traffic * narrow / device.bytes_per_s) + _refill_s(work.parameters * narrow, device)
+    traffic_s = np.asarray(traffic * narrow / device.bytes_per_s) + _refill_s(
+        np.asarray(work.parameters * narrow), device
+    )
     # Results of integers are scaled and stored by the same vectors as floats.
     return operations / flops + device.result_flops * work.results / floats, traffic_s
 
