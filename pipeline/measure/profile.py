@@ -235,7 +235,9 @@ def _set_rate(device: Device, rate: float | None) -> Device:
     if rate is None:
         return device
     # Named once, even if the board says already that it was measured.
-    return replace(device, bytes_per_s=rate, measured=tuple(dict.fromkeys((*device.measured, "bytes_per_s"))))
+    return replace(
+        device, bytes_per_s=rate, accuracy=None, measured=tuple(dict.fromkeys((*device.measured, "bytes_per_s")))
+    )
 
 
 def _measure_link(link: Link, by_memory: Mapping[str, Device], cache: CostCache) -> Link:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan
-from pipeline.core.plan.stage_plan import StagePlan, TensorSpec
+from pipeline.core.plan.stage_plan import StagePlan
 from pipeline.prediction.predict import predict
 
 DRAWS = 25
@@ -24,7 +24,7 @@ DRAWS = 25
 GAIN = 1.1
 """Least notable gain of one plan over another."""
 
-NORMAL = NormalDist()
+_NORMAL = NormalDist()
 
 # Of a range that holds 90 %, and of the draws: the middles of equal strata.
 _ENDS = (0.05, 0.95)
@@ -47,16 +47,6 @@ class RateRange:
     low: float
     high: float
     figures: int
-
-
-@dataclass(frozen=True)
-class _Stages:
-    """Parts of a plan for its prediction."""
-
-    board: Board
-    outputs: tuple[TensorSpec, ...]
-    stages: tuple[StagePlan, ...]
-    frames_in_flight: int
 
 
 def rate_range(plan: Plan) -> RateRange | None:
@@ -109,7 +99,7 @@ def _factor(device: Device, quantile: float) -> float:
         return 1.0
     low, high = math.log(device.accuracy.low), math.log(device.accuracy.high)
     # Both ends of the range are as far from the middle.
-    share = NORMAL.inv_cdf(quantile) / NORMAL.inv_cdf(_ENDS[1])
+    share = _NORMAL.inv_cdf(quantile) / _NORMAL.inv_cdf(_ENDS[1])
     return math.exp((low + high + (high - low) * share) / 2)
 
 
@@ -130,13 +120,14 @@ def _rates(plan: Plan) -> Iterator[float]:
 
 
 def _rate(plan: Plan, factors: Factors) -> float:
+    if not factors:
+        return predict(plan).frames_per_s
     board = plan.board
     by_name = {
         name: factors.get(device.name, 1.0) for device in board.devices for name in (device.name, *device.variants)
     }
     stages = tuple(_scale_stage(stage, by_name) for stage in plan.stages)
-    scaled = _Stages(_scale_board(board, by_name), plan.outputs, stages, plan.frames_in_flight)
-    return predict(scaled if factors else plan).frames_per_s
+    return predict(replace(plan, board=_scale_board(board, by_name), stages=stages)).frames_per_s
 
 
 def _scale_board(board: Board, factors: Factors) -> Board:

@@ -56,27 +56,20 @@ class Planner(TimedGraph):
         solution, timed = search.solve(arrangement.division, heterogeneous=heterogeneous), search.timed
         plan = timed.build(solution)
         is_free = request == ANY_REQUEST and objective is None and not fps
-        if is_free and (unsplit := self.unsplit_choice(plan, replicas=replicas)):
-            solution, timed, plan = unsplit, self, self.build(unsplit)
+        gain = self.split_gain(plan, replicas=replicas) if is_free else None
+        if gain and not gain.pays:
+            # A gain smaller than the error of the rates is none.
+            solution, timed, plan = gain.choice, self, self.build(gain.choice)
         order = () if timed is self else tuple(operator.name for operator in timed.graph.operators)
         plan = replace(plan, unsplit_seconds=self.unsplit_seconds, order=order)
         has_devices, has_cuts = devices is not None, cuts is not None
         plan = Placement(timed, plan, solution, goal, has_devices=has_devices, has_cuts=has_cuts).with_causes()
         return queues.add_queues(plan, timed.graph, self.queue_depth, self.cv)
 
-    def split_gain(self, plan: Plan) -> SplitGain | None:
-        """Return a split's gain over the fastest unsplit way, None without one or the other."""
-        unsplit = self._unsplit_ways() if is_split(plan) else None
-        return SplitGain.of(plan, self.build(unsplit[1])) if unsplit else None
-
-    def unsplit_choice(self, plan: Plan, *, replicas: bool = True) -> Solution | None:
-        """Return the best unsplit way, None if a plan's split pays."""
-        unsplit = self._unsplit_ways(replicas=replicas) if is_split(plan) else None
-        # A gain smaller than the error of the rates is none.
-        return unsplit[0] if unsplit and not SplitGain.of(plan, self.build(unsplit[1])).pays else None
-
-    def _unsplit_ways(self, *, replicas: bool = True) -> tuple[Solution, Solution] | None:
-        return GoalSearch(self, "throughput", None, ANY_REQUEST, replicas).unsplit()
+    def split_gain(self, plan: Plan, *, replicas: bool = True) -> SplitGain | None:
+        """Return a split's gain over the best unsplit way, None without one or the other."""
+        unsplit = GoalSearch(self, "throughput", None, ANY_REQUEST, replicas).unsplit() if is_split(plan) else None
+        return unsplit and SplitGain.of(plan, self.build(unsplit[1]), unsplit[0])
 
     def solve(
         self,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline.core.board.transfer_costs import replicas_on
 from pipeline.core.plan.plan import Plan
 from pipeline.prediction.predict import predict
 from pipeline.prediction.uncertainty import GAIN, draws, gain_share
+from pipeline.split.planning.solver.solution import Solution
 
 LEAST_SHARE = 0.8
 """Least share of draws in which a split has to gain `GAIN` to be the default."""
@@ -14,14 +16,12 @@ LEAST_SHARE = 0.8
 
 @dataclass(frozen=True)
 class SplitGain:
-    """Gain of a split over the best unsplit way.
+    """Gain of a split over the fastest unsplit way.
 
     Attributes
     ----------
-    frames_per_s, unsplit_frames_per_s : float
-        Predicted rates.
-    unsplit_latency_s : float
-    unsplit_replicas : int
+    choice : Solution
+        The unsplit way that is preferred if the gain is too small.
     share : float
         Share of draws in which the gain is above `GAIN`, 0 to 1.
     has_draws : bool
@@ -32,18 +32,21 @@ class SplitGain:
     unsplit_frames_per_s: float
     unsplit_latency_s: float
     unsplit_replicas: int
+    choice: Solution
     share: float
     has_draws: bool
 
     @staticmethod
-    def of(plan: Plan, unsplit: Plan) -> SplitGain:
+    def of(plan: Plan, unsplit: Plan, choice: Solution) -> SplitGain:
         """Return the gain of a plan over an unsplit one of its board."""
-        prediction = predict(unsplit)
+        prediction, stage = predict(unsplit), unsplit.stages[0]
         return SplitGain(
             predict(plan).frames_per_s,
             prediction.frames_per_s,
             prediction.latency_s,
-            unsplit.stages[0].replicas,
+            # Those that only overlap transfers are no further copies.
+            stage.replicas // replicas_on(plan.board.device(stage.device)),
+            choice,
             gain_share(plan, unsplit),
             len(draws(plan.board)) > 1 and not plan.measured,
         )

@@ -220,8 +220,8 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
     fastest_plan = planner.build(best)
     # Of the plan itself, or of the split to which it was preferred.
     gain = planner.split_gain(plan if is_split(plan) else fastest_plan)
-    unsplit = planner.unsplit_choice(fastest_plan) if objective is None else None
-    best_s = predict(planner.build(unsplit) if unsplit else fastest_plan).interval_s
+    rival = planner.split_gain(fastest_plan) if objective is None else None
+    best_s = predict(planner.build(rival.choice) if rival and not rival.pays else fastest_plan).interval_s
     # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
     kind, reason = (
         verdict(
