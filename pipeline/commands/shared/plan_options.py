@@ -186,6 +186,7 @@ def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
 def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progress) -> tuple[Planner, Plan]:
     """Return the options' planner and plan."""
     from pipeline.measure.plausibility import choose_plausible
+    from pipeline.split.planning.advice.stage_times import with_times
     from pipeline.workflow.plan import PlannerOptions, make_planner
 
     if options.allow_unfused and not options.cut:
@@ -213,4 +214,6 @@ def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progr
         return make_planner(graph, targets.board(options), planner_options, fresh=fresh, progress=step)
 
     choice = choose_plausible(make, choices, fresh=options.fresh, progress=step, warn=notice)
-    return choice.planner, stage_options.apply(choice.plan, options)
+    plan = stage_options.apply(choice.plan, options)
+    # Cuts are those of all stages' options; the times are those of each one's.
+    return choice.planner, with_times(choice.planner, plan).plan if options.stage_option else plan

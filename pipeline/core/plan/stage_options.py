@@ -56,6 +56,11 @@ class StageOptions:
         if self.target is not None and not isinstance(self.target, Mapping):
             raise PlanError(f"target is {self.target!r}; it must be keys of the device's target with their values")
 
+    @property
+    def speed(self) -> tuple[object, ...]:
+        """Options that change the time of kernels."""
+        return self.winograd, self.weights, self.arithmetic
+
     @staticmethod
     def of_build(options: Mapping[str, Any]) -> StageOptions:
         """Return the options of a build that its stages keep; its defaults are left to each build."""

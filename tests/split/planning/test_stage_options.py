@@ -6,6 +6,7 @@ import pytest
 
 import boards
 from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
+from pipeline.split.planning.advice.stage_times import with_times
 from pipeline.split.planning.planner import Planner
 
 published_models = pytest.importorskip("published_models")
@@ -23,3 +24,16 @@ def test_resnet_is_cut_where_its_winograd_times_are_even() -> None:
     assert direct.stages[0].operators != plan.stages[0].operators
     old_cut = winograd.plan(cuts=[direct.stages[0].operators[-1]])
     assert max(stage.seconds for stage in old_cut.stages) > 1.05 * max(stage.seconds for stage in plan.stages)
+
+
+def test_a_stage_s_own_options_change_its_time() -> None:
+    graph, board = published_models.graph("resnet18"), boards.get("raspberry-pi-4")
+    planner = Planner(graph, board)
+    plan = planner.plan(stages=2)
+    assert with_times(planner, plan).plan == plan
+    first, second = with_times(planner, plan.with_options("stage1", winograd=True)).plan.stages
+    assert first == plan.stages[0]
+    assert second.seconds < 0.9 * plan.stages[1].seconds
+    # As if all had been planned with it.
+    winograd = Planner(graph, board, options=StageOptions(winograd=True)).plan(cuts=[first.operators[-1]])
+    assert second.seconds == pytest.approx(winograd.stages[1].seconds)

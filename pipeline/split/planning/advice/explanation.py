@@ -16,7 +16,7 @@ from pipeline.split import offload
 from pipeline.split.graph import Graph
 from pipeline.split.planning.advice import outlook
 from pipeline.split.planning.advice.advice import Alternative, advice, alternatives, goal_verdict, trade_offs, verdict
-from pipeline.split.planning.advice.stage_times import group_seconds, step_groups, with_times
+from pipeline.split.planning.advice.stage_times import step_groups, with_times
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem import queues
 from pipeline.split.planning.problem.costs import describe_misfit, fallback_share
@@ -207,9 +207,7 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
     goal = resolve_goal(objective, fps)
     # What an accelerator's own compiler said is remembered of the graph that it was asked of.
     own_graph, refusals, planner = planner.graph, planner.refusals, planner.of_plan(plan)
-    spans = [span for _, span in queues.stage_groups(plan, planner.graph)]
-    group_s = [group_seconds(planner, stage, *span) for stage, span in zip(plan.stages, spans, strict=True)]
-    plan = with_times(planner, plan, spans, group_s)
+    plan, spans, group_s = with_times(planner, plan)
     prediction = predict(plan)
     stages = tuple(_forecasts(planner, plan, group_s, prediction.stages))
     interval, problem, best = prediction.interval_s, planner.problem(), planner.solve()

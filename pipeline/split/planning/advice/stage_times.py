@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from pipeline.split.planning.borrowing.step_builder import add_step_transfers, w
 from pipeline.split.planning.borrowing.worker_costs import STEP_S
 from pipeline.split.planning.plan_builder import add_transfers
 from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem import queues
+from pipeline.split.planning.problem.costs import estimate
 from pipeline.split.planning.problem.group_work import group_traffic
 
 
@@ -25,18 +28,22 @@ def group_seconds(planner: Planner, stage: StagePlan, begin: int, end: int) -> n
         spans = step_groups(planner.graph, stage)
         return np.concatenate(
             [
-                _device_seconds(planner, step.device, threads if step.device == stage.device else 1, first, last)
-                for step, first, last in spans
+                _device_seconds(planner, unit, threads if unit.device == stage.device else 1, first, last)
+                for unit, (_, first, last) in zip(stage.units, spans, strict=True)
             ]
         )
-    return _device_seconds(planner, stage.device, threads, begin, end)
+    return _device_seconds(planner, stage, threads, begin, end)
 
 
-def _device_seconds(planner: Planner, name: str, threads: int, begin: int, end: int) -> np.ndarray:
-    """Return the seconds of the groups ``[begin, end)`` on a device."""
-    device = planner.board.device(name)
+def _device_seconds(planner: Planner, unit: StagePlan, threads: int, begin: int, end: int) -> np.ndarray:
+    """Return the seconds of the groups ``[begin, end)`` of a stage or step."""
+    device = planner.board.device(unit.device)
     spans = planner.spans.get(device.name)
     seconds = np.asarray(planner.seconds(device, 1 if spans else threads), np.float64)[begin:end]
+    if spans is None and unit.options.speed != planner.options.speed:
+        choices = (unit.options, planner.options)
+        own, usual = (estimate(planner.graph, device, choice, threads)[begin:end] for choice in choices)
+        return seconds * np.divide(own, usual)
     if spans is None:
         return seconds
     # A runtime that fuses over the stage has no times of groups: they are the span's, divided as they were estimated.
@@ -45,8 +52,25 @@ def _device_seconds(planner: Planner, name: str, threads: int, begin: int, end: 
     return seconds * share
 
 
-def with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], group_s: Sequence[np.ndarray]) -> Plan:
-    """Return the plan with the planner's stage times."""
+class TimedPlan(NamedTuple):
+    """A plan with a planner's times, and each stage's groups with their seconds."""
+
+    plan: Plan
+    spans: list[tuple[int, int]]
+    group_s: list[np.ndarray]
+
+
+def with_times(planner: Planner, plan: Plan) -> TimedPlan:
+    """Return the plan with the planner's stage times, under the stages' own options."""
+    planner = planner.of_plan(plan)
+    spans = [span for _, span in queues.stage_groups(plan, planner.graph)]
+    group_s = [group_seconds(planner, stage, *span) for stage, span in zip(plan.stages, spans, strict=True)]
+    return TimedPlan(_with_seconds(planner, plan, spans, group_s), spans, group_s)
+
+
+def _with_seconds(
+    planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], group_s: Sequence[np.ndarray]
+) -> Plan:
     stages = []
     for stage, (begin, _), seconds in zip(plan.stages, spans, group_s, strict=True):
         compute_s = float(seconds.sum())
