@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
-from itertools import accumulate
 
 from pipeline.core.plan.stage_plan import StagePlan
 
@@ -20,25 +18,16 @@ def stage_titles(stages: Sequence[StagePlan]) -> tuple[str, ...]:
 
     It has the modules of the first and the last operator, as deep as neighbours differ.
     """
-    # Of resnet_conv0 and resnet_dense0, which say so themselves where they have no modules, the parts behind.
-    prefix = os.path.commonprefix([name for stage in stages for name in stage.operators])  # noqa: RUF071 - of characters
-    start = prefix.rfind("_") + 1
-    names = [[name[start:] for name in stage.operators] for stage in stages]
-    if any(name[:1].isdigit() for pair in names for name in pair):
-        names = [list(stage.operators) for stage in stages]
-    ends = [[_path(name) for name in pair] for pair in names]
+    ends = [[_path(name) for name in stage.operators] for stage in stages]
     skip = _common([path for pair in ends for path in pair])
     titles: list[str] = []
     for index, (stage, pair) in enumerate(zip(stages, ends, strict=True)):
         if not pair:
             titles.append(stage.name)
             continue
-        before, after = (
-            ends[neighbour][side] if 0 <= neighbour < len(ends) and ends[neighbour] else []
-            for neighbour, side in ((index - 1, -1), (index + 1, 0))
-        )
-        labels = [_label(pair[0], before, skip), _label(pair[-1], after, skip)]
-        title = _fit(list(dict.fromkeys(labels)))
+        before = ends[index - 1][-1:] if index else []
+        after = ends[index + 1][:1] if index + 1 < len(ends) else []
+        title = _fit(list(dict.fromkeys((_label(pair[0], before, skip), _label(pair[-1], after, skip)))))
         # Two stages of one module, or of names that differ in their middle only.
         titles.append(title if title not in titles else f"{title[: LONGEST - 4]}~{index}")
     return tuple(titles)
@@ -64,11 +53,11 @@ def _common(paths: Sequence[Sequence[str]]) -> int:
     return count
 
 
-def _label(path: Sequence[str], neighbour: Sequence[str], skip: int) -> str:
+def _label(path: Sequence[str], neighbours: Sequence[Sequence[str]], skip: int) -> str:
     """Return the outermost modules of `path` that are not those of a neighbour."""
-    labels = list(accumulate(path[skip:], lambda outer, part: f"{outer}.{part}"))
-    others = set(accumulate(neighbour[skip:], lambda outer, part: f"{outer}.{part}"))
-    return next((label for label in labels if label not in others), labels[-1])
+    depths = range(skip + 1, len(path) + 1)
+    depth = next((depth for depth in depths if path[:depth] not in [other[:depth] for other in neighbours]), len(path))
+    return ".".join(path[skip:depth])
 
 
 def _fit(labels: Sequence[str]) -> str:

@@ -25,7 +25,6 @@ from tests.support.small_plans import skip_plan
             [("/model/model.0/conv/Conv", "/model/model.9/act/Mul"), ("/model/model.10/Resize", "/model/model.22/Add")],
             ("model.0..model.9", "model.10..model.22"),
         ),
-        ([("net_conv0", "net_relu1"), ("net_dense0", "net_dense0")], ("conv0..relu1", "dense0")),
         ([("op_1", "op_4"), ("op_5", "op_9")], ("op_1..op_4", "op_5..op_9")),
         ([("only", "only")], ("only",)),
         ([(), ()], ("stage0", "stage1")),

@@ -43,14 +43,14 @@ def traffic_share(planner: Planner, device_name: str, begin: int, end: int) -> f
 
 def idle(plan: Plan, prediction: Prediction) -> Iterator[str]:
     """Yield unused devices and cores, and stages that rest."""
-    names = {name for unit in plan.units for name in (unit.device, *unit.replica_devices)}
-    used = names | {name.partition("/")[0] for name in names}
-    yield from (device.name for device in plan.board.devices if device.name not in used)
+    used = {name for unit in plan.units for name in (unit.device, *unit.replica_devices)}
     busy = {core for stage in plan.stages for core in stage.cores}
     for device in plan.board.devices:
-        resting = [str(core) for core in device.cores if core not in busy]
-        if resting and device.name in used:
-            yield f"core{'s' if resting[1:] else ''} {','.join(resting)} of {device.name}"
+        resting = ",".join(str(core) for core in device.cores if core not in busy)
+        if not any(map(device.is_called, used)):
+            yield device.name
+        elif resting:
+            yield f"core{'s' if ',' in resting else ''} {resting} of {device.name}"
     for stage, title, part in zip(plan.stages, plan.titles, prediction.stages, strict=True):
         rest = 1 - part.interval_s / prediction.interval_s if prediction.interval_s else 0.0
         if rest >= LEAST_REST:

@@ -17,7 +17,7 @@ from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
 from pipeline.split.planning.advice.explanation import explain
-from pipeline.split.planning.advice.stage_times import group_seconds, with_times
+from pipeline.split.planning.advice.stage_times import with_times
 from pipeline.split.planning.planner import Planner
 from tests.support.onnx_models import node, save
 
@@ -112,8 +112,7 @@ def test_times_of_workers_on_unlike_cores_are_found_again_from_their_groups(chai
     planner = unlike_planner(chain, 0.7)
     plan = planner.plan(devices=["cpu+npu"])
     assert explain(planner, plan).interval_s == pytest.approx(predict(plan).interval_s)
-    again = group_seconds(planner, plan.stages[0], 0, GROUPS)
-    (stage,) = with_times(planner, plan, [(0, GROUPS)], [again]).stages
+    (stage,) = with_times(planner, plan).plan.stages
     assert stage.replica_seconds == pytest.approx(plan.stages[0].replica_seconds)
     assert [step.seconds for step in stage.steps] == pytest.approx([step.seconds for step in plan.stages[0].steps])
 
