@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import published_classifiers as classifiers
 import published_detectors as detectors
 import published_inception as inception
+import published_yolo as yolo
 from layers import Layers
 
 import pipeline
@@ -87,23 +88,23 @@ NETWORKS: Mapping[str, Network] = {
     "unet": Network(detectors.unet_mobilenet, _side(128)),
     "vgg16": Network(classifiers.vgg16, operations=15.5),
     "vit_b16": Network(classifiers.vit_b16, operations=17.5),
-    "yolo11n": Network(lambda net: detectors.yolo11(net, 0.25, 1024), _side(640), 3.25),
-    "yolo11s": Network(lambda net: detectors.yolo11(net, 0.5, 1024), _side(640), 10.75),
-    "yolo11m": Network(lambda net: detectors.yolo11(net, 1.0, 512, is_deep=True), _side(640), 34.0),
-    "yolov3": Network(detectors.yolov3, _side(416), 32.9),
-    "yolov4_tiny": Network(detectors.yolov4_tiny, _side(416), 3.45),
-    "yolov5n": Network(lambda net: detectors.yolov5(net, 0.33, 0.25), _side(640), 2.25),
-    "yolov5s": Network(lambda net: detectors.yolov5(net, 0.33, 0.5), _side(640), 8.25),
-    "yolov5m": Network(lambda net: detectors.yolov5(net, 0.67, 0.75), _side(640), 24.5),
-    "yolov6n": Network(detectors.yolov6n, _side(640), 5.7),
-    "yolov7_tiny": Network(detectors.yolov7_tiny, _side(640), 6.85),
-    "yolov8n": Network(lambda net: detectors.yolov8(net, 0.33, 0.25, 1024), _side(640), 4.35),
-    "yolov8s": Network(lambda net: detectors.yolov8(net, 0.33, 0.5, 1024), _side(640), 14.3),
-    "yolov8m": Network(lambda net: detectors.yolov8(net, 0.67, 0.75, 768), _side(640), 39.45),
-    "yolov10n": Network(detectors.yolov10n, _side(640), 3.35),
-    "yolox_nano": Network(lambda net: detectors.yolox(net, 0.25, is_light=True), _side(416), 0.54),
-    "yolox_tiny": Network(lambda net: detectors.yolox(net, 0.375), _side(416), 3.23),
-    "yolox_s": Network(lambda net: detectors.yolox(net, 0.5), _side(640), 13.4),
+    "yolo11n": Network(lambda net: yolo.yolo11(net, 0.25, 1024), _side(640), 3.25),
+    "yolo11s": Network(lambda net: yolo.yolo11(net, 0.5, 1024), _side(640), 10.75),
+    "yolo11m": Network(lambda net: yolo.yolo11(net, 1.0, 512, is_deep=True), _side(640), 34.0),
+    "yolov3": Network(yolo.yolov3, _side(416), 32.9),
+    "yolov4_tiny": Network(yolo.yolov4_tiny, _side(416), 3.45),
+    "yolov5n": Network(lambda net: yolo.yolov5(net, 0.33, 0.25), _side(640), 2.25),
+    "yolov5s": Network(lambda net: yolo.yolov5(net, 0.33, 0.5), _side(640), 8.25),
+    "yolov5m": Network(lambda net: yolo.yolov5(net, 0.67, 0.75), _side(640), 24.5),
+    "yolov6n": Network(yolo.yolov6n, _side(640), 5.7),
+    "yolov7_tiny": Network(yolo.yolov7_tiny, _side(640), 6.85),
+    "yolov8n": Network(lambda net: yolo.yolov8(net, 0.33, 0.25, 1024), _side(640), 4.35),
+    "yolov8s": Network(lambda net: yolo.yolov8(net, 0.33, 0.5, 1024), _side(640), 14.3),
+    "yolov8m": Network(lambda net: yolo.yolov8(net, 0.67, 0.75, 768), _side(640), 39.45),
+    "yolov10n": Network(yolo.yolov10n, _side(640), 3.35),
+    "yolox_nano": Network(lambda net: yolo.yolox(net, 0.25, is_light=True), _side(416), 0.54),
+    "yolox_tiny": Network(lambda net: yolo.yolox(net, 0.375), _side(416), 3.23),
+    "yolox_s": Network(lambda net: yolo.yolox(net, 0.5), _side(640), 13.4),
 }  # fmt: skip
 """Networks by the names that published figures have."""
 
