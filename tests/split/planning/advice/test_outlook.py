@@ -57,7 +57,7 @@ def test_idle_devices_cores_and_stages_are_named(graph: Graph) -> None:
     first, second = plan.stages
     plan = replace(plan, stages=(replace(first, cores=(0,)), replace(second, cores=(1,))))
     explanation = explain(planner, plan)
-    assert explanation.idle[:2] == ("npu", "core 2 of cpu")
+    assert explanation.idle[:2] == ("core 2 of cpu", "npu")
     # One convolution beside three.
     (rest,) = [text for text in explanation.idle if text.startswith("stage0 (")]
     assert 60 <= int(rest.split()[2].removesuffix("%")) <= 70
