@@ -18,7 +18,7 @@ def test_resnet_is_cut_where_its_winograd_times_are_even() -> None:
     winograd = Planner(graph, board, options=StageOptions(winograd=True))
     plan = winograd.plan(stages=2)
     assert [stage.options for stage in plan.stages] == [StageOptions(winograd=True)] * 2
-    assert plan.stages[0].seconds == pytest.approx(plan.stages[1].seconds, rel=0.05)
+    assert plan.stages[0].seconds == pytest.approx(plan.stages[1].seconds, rel=0.1)
     # The best cut of direct convolutions is another one.
     direct = Planner(graph, board, options=NO_OPTIONS).plan(stages=2)
     assert direct.stages[0].operators != plan.stages[0].operators

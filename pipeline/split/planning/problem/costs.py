@@ -88,9 +88,11 @@ def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = N
     traffic: Any = work.traffic
     # Accelerators multiply directly, or their published times have it in.
     if options.winograd and device.capabilities.is_processor:
-        is_float = ~np.asarray(work.reads_bytes)
-        operations = operations - is_float * work.winograd_flops * (1 - 1 / WINOGRAD_GAIN)
-        traffic = traffic + is_float * work.winograd_bytes * (_WINOGRAD_WEIGHTS - 1)
+        fewer, more = work.winograd_flops * (1 - 1 / WINOGRAD_GAIN), work.winograd_bytes * (_WINOGRAD_WEIGHTS - 1)
+        # A build transforms only where that is faster.
+        share = device.family_efficiency.get("convolution", 1.0)
+        is_faster = ~np.asarray(work.reads_bytes) & (fewer / flops / share > more / device.bytes_per_s)
+        operations, traffic = operations - is_faster * fewer, traffic + is_faster * more
     width = device.element_bytes or (2 if is_half else _FLOAT_BYTES)
     narrow = 1 - work.float_share * (1 - width / _FLOAT_BYTES)
     traffic_s = np.asarray(traffic * narrow / device.bytes_per_s) + _refill_s(

@@ -118,6 +118,8 @@ SUITED = {"winograd_flops": 4000, "winograd_bytes": 400}
         ({}, {"element_bytes": 1}, NO_OPTIONS, 4000, 200),
         ({"float_share": 0.5}, {"element_bytes": 2}, NO_OPTIONS, 4000, 600),
         (SUITED, {}, TRANSFORMED, 4000 / costs.WINOGRAD_GAIN, 800 + 3 * 400),
+        # More bytes than it saves in products: the build stays with the direct form.
+        (SUITED | {"winograd_bytes": 4000}, {}, TRANSFORMED, 4000, 800),
         (SUITED, {"kind": "vendor"}, TRANSFORMED, 4000, 800),
         (SUITED | {"reads_bytes": True}, {}, TRANSFORMED, 4000, 800),
         ({}, {"resident_bytes": 400, "refill_bytes_per_s": 1e8}, NO_OPTIONS, 4000, 800),
