@@ -117,4 +117,5 @@ def rate_text(frames_per_s: float, published: RateRange | None) -> str:
     text = f"{frames_per_s:.4g} frames/s"
     if published is None:
         return text
-    return f"{text}, {published.low:.3g} to {published.high:.3g} by {published.figures} published figures"
+    low, high = (f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}" for rate in (published.low, published.high))
+    return f"{text}, {low} to {high} by {published.figures} published figures"
