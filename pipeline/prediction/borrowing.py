@@ -26,12 +26,15 @@ class StagePart:
         Seconds without what is copied.
     share : float
         Share of the stage's work, 0 to 1.
+    traffic : float
+        Bytes that it moves while it computes.
     """
 
     device: str
     moves: StageMoves
     compute_s: float
     share: float = 1.0
+    traffic: float = 0.0
 
     def at(self, board: Board, name: str) -> StagePart:
         """Return the part on an equal device, with copies over its links."""
@@ -79,7 +82,8 @@ def replica_parts(stage: StagePlan, parts: Sequence[StagePart], replica: int) ->
 
 def _stage_part(stage: StagePlan, moves: StageMoves) -> StagePart:
     # All of it, also if only samples say how long it takes.
-    return StagePart(stage.device, moves, max(stage.mean_seconds - moves.copy_s, 0.0))
+    traffic = max(stage.memory_traffic - moves.copy_bytes, 0.0)
+    return StagePart(stage.device, moves, max(stage.mean_seconds - moves.copy_s, 0.0), traffic=traffic)
 
 
 def _step_parts(board: Board, stage: StagePlan) -> tuple[StagePart, ...]:
@@ -88,4 +92,11 @@ def _step_parts(board: Board, stage: StagePlan) -> tuple[StagePart, ...]:
     total_s = sum(compute_s)
     shares = [seconds / total_s for seconds in compute_s] if total_s else [1 / len(moves)] * len(moves)
     names = (step.device for step in stage.steps)
-    return tuple(map(StagePart, names, moves, compute_s, shares))
+    if any(step.memory_traffic for step in stage.steps):
+        pairs = zip(stage.steps, moves, strict=True)
+        traffic = [max(step.memory_traffic - move.copy_bytes, 0.0) for step, move in pairs]
+    else:
+        # Files of older versions have the bytes of all steps together.
+        nbytes = max(stage.memory_traffic - sum(move.copy_bytes for move in moves), 0.0)
+        traffic = [nbytes * share for share in shares]
+    return tuple(map(StagePart, names, moves, compute_s, shares, traffic))

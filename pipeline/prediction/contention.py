@@ -28,8 +28,9 @@ _TICK = 1e-7
 """Relative tolerance below which two times count as equal."""
 
 WAKING_S = 50e-6
-"""Seconds from a free borrowed device until the next worker's thread wakes; a driver that computes one frame at a time
-has the next one waiting. See `pipeline.simulation.run.OVERHEAD_S`."""
+"""Seconds of a hop: a worker hands a frame on and the next thread wakes; also until one wakes that waited for a
+borrowed device. A driver that computes one frame at a time has the next one waiting. Measured on x86-64 cores of a
+virtual machine, where most of it is the system's (bench/simulation.py, bench/hop.py)."""
 
 _MOST_FRAMES = 32
 """Bound on simulated frames inside, as a multiple of the workers. More change nothing."""
@@ -46,15 +47,20 @@ def worker_phases(
     return [builder.stage_phases(stage, stage_parts) for stage, stage_parts in zip(stages, parts, strict=True)]
 
 
+def hop_seconds(stages: Sequence[StagePlan]) -> float:
+    """Return the seconds of a hop; 0 without known times."""
+    return WAKING_S if any(stage.seconds for stage in stages) else 0.0
+
+
 def worker_groups(
-    stages: Sequence[StagePlan], workers: Sequence[Sequence[tuple[Phase, ...]]]
+    stages: Sequence[StagePlan], workers: Sequence[Sequence[tuple[Phase, ...]]], hop_s: float = 0.0
 ) -> tuple[WorkerGroup, ...]:
-    """Return the workers of stages, without phases nobody waits for."""
+    """Return the workers of stages with hops, without phases nobody waits for."""
     makers = {spec.name: number for number, stage in enumerate(stages) for spec in stage.outputs}
     shared = _limiting([phases for group in workers for phases in group])
     return tuple(
         WorkerGroup(
-            tuple(tuple(_join_free(phases, shared)) for phases in group),
+            tuple(tuple(_join_free((*phases, Phase(hop_s)), shared)) for phases in group),
             stage.queue_depth,
             tuple(sorted({makers[spec.name] for spec in stage.inputs if spec.name in makers})),
         )
@@ -72,34 +78,34 @@ class _PhaseBuilder:
     def stage_phases(self, stage: StagePlan, parts: Sequence[StagePart]) -> list[tuple[Phase, ...]]:
         """Return the phases of each of a stage's workers."""
         if not stage.replica_seconds and not stage.replica_devices:
-            return [tuple(self._phases(stage, parts))] * stage.replicas
+            return [tuple(self._phases(parts))] * stage.replicas
         workers = []
         for replica, name in enumerate(stage.replica_names):
             # What is copied, or borrowed, takes as long in each replica.
             own_parts = replica_parts(stage, parts, replica)
             if not stage.steps:
                 own_parts = [part.at(self._board, name) for part in own_parts]
-            workers.append(tuple(self._phases(stage, own_parts)))
+            workers.append(tuple(self._phases(own_parts)))
         return workers
 
-    def _phases(self, stage: StagePlan, parts: Sequence[StagePart]) -> Iterator[Phase]:
+    def _phases(self, parts: Sequence[StagePart]) -> Iterator[Phase]:
         for part in parts:
             # Tensors move by the worker, while others have the device.
-            yield from map(_transfer, part.moves.entries)
+            yield from (self._transfer(part.device, move) for move in part.moves.entries)
             device = part.device if part.device in self._devices else ""
             waking_s = WAKING_S if device in self._lent else 0.0
-            memory, memory_s = self._memory(part.device, stage.memory_traffic * part.share)
+            memory, memory_s = self._memory(part.device, part.traffic)
             yield Phase(part.compute_s, device, waking_s, memory, memory_s, self._devices.get(device, 1))
-            yield from map(_transfer, part.moves.exits)
+            yield from (self._transfer(part.device, move) for move in part.moves.exits)
+
+    def _transfer(self, device: str, move: Move) -> Phase:
+        memory, memory_s = self._memory(device, move.nbytes)
+        return Phase(move.seconds, " - ".join(move.ends), memory=memory, memory_s=memory_s)
 
     def _memory(self, device: str, traffic: float) -> tuple[str, float]:
         """Return a device's memory and its seconds for `traffic`."""
         pool = self._pools.get(self._board.device(device).memory) if traffic and self._pools else None
         return ("", 0.0) if pool is None else (pool.name, traffic / pool.bytes_per_s)
-
-
-def _transfer(move: Move) -> Phase:
-    return Phase(move.seconds, " - ".join(move.ends))
 
 
 def _limiting(workers: Sequence[Sequence[Phase]]) -> set[str]:

@@ -63,13 +63,14 @@ class WorkerGroup:
 class _Worker:
     """A worker and its current frame."""
 
-    __slots__ = ("frame", "group", "kind", "next_phase", "passed", "phases")
+    __slots__ = ("frame", "group", "is_waking", "kind", "next_phase", "passed", "phases")
 
     def __init__(self, group: int, phases: Sequence[Phase], kind: int) -> None:
         self.group, self.phases = group, phases
         # Equal for workers of a group that do the same.
         self.kind = kind
         self.frame = self.next_phase = 0
+        self.is_waking = False
         # To how many of the groups behind it the frame has gone on.
         self.passed = 0
 
@@ -178,7 +179,12 @@ class FrameFlow:
         if isinstance(item, tuple):
             self._end_service(time, *item)
             return time
-        resource = item.phases[item.next_phase].resource
+        phase = item.phases[item.next_phase]
+        if item.is_waking:
+            item.is_waking = False
+            self._compute(time, item, phase, phase.seconds)
+            return time
+        resource = phase.resource
         item.next_phase += 1
         if resource:
             self._release(time, resource)
@@ -231,7 +237,12 @@ class FrameFlow:
             return
         worker = heappop(waiting_workers)[-1]
         phase = worker.phases[worker.next_phase]
-        self._compute(time, worker, phase, phase.waking_s + phase.seconds)
+        # Nothing comes from memory before it is awake.
+        if phase.waking_s and phase.memory:
+            worker.is_waking = True
+            self._plan(time + phase.waking_s, worker)
+        else:
+            self._compute(time, worker, phase, phase.waking_s + phase.seconds)
 
     def _compute(self, time: float, worker: _Worker, phase: Phase, seconds: float) -> None:
         if phase.memory:

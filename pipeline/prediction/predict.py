@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from pipeline.core.board.board import Board
 from pipeline.core.plan.moves import StageMoves, StageSet, find_moves
 from pipeline.core.plan.stage_plan import StagePlan
 from pipeline.prediction.borrowing import stage_parts
-from pipeline.prediction.contention import flow_interval, has_turns, worker_groups, worker_phases
+from pipeline.prediction.contention import flow_interval, has_turns, hop_seconds, worker_groups, worker_phases
 from pipeline.prediction.frame_flow import Phase, WorkerGroup
 from pipeline.prediction.shared_loads import serial_devices, shared_loads
 
@@ -91,21 +92,22 @@ def predict(plan: StageSet, *, waiting: bool = True) -> Prediction:
 
     Without `waiting` nobody waits in line: the interval is no longer than with it, and all else is equal.
     """
-    board, moves = plan.board, find_moves(plan)
+    board, moves, hop_s = plan.board, find_moves(plan), hop_seconds(plan.stages)
     parts, devices = stage_parts(plan, moves), serial_devices(board, plan.stages)
     workers = worker_phases(board, plan.stages, parts, devices)
     stages = tuple(
-        _predict_stage(board, stage, stage_moves, phases)
+        _predict_stage(board, stage, stage_moves, phases, hop_s)
         for stage, stage_moves, phases in zip(plan.stages, moves, workers, strict=True)
     )
     loads = shared_loads(board, plan.stages, parts, devices)
     # The first of several limits: a stage's own name says more than what it shares.
     limits = {stage.name: stage.interval_s for stage in stages} | loads
-    limits[FRAMES_INSIDE] = _longest_path(plan.stages, _mean_seconds(plan)) / plan.frames_in_flight
+    inside_s = _longest_path(plan.stages, [stage.mean_seconds + hop_s for stage in plan.stages])
+    limits[FRAMES_INSIDE] = inside_s / plan.frames_in_flight
     bottleneck = max(limits, key=lambda name: limits[name])
     interval_s = limits[bottleneck]
     if waiting:
-        interval_s, bottleneck = _wait(plan, worker_groups(plan.stages, workers), interval_s, bottleneck)
+        interval_s, bottleneck = _wait(plan, worker_groups(plan.stages, workers, hop_s), interval_s, bottleneck)
     latency_s = _longest_path(plan.stages, [stage.seconds for stage in stages])
     return Prediction(
         interval_s=interval_s,
@@ -132,20 +134,17 @@ def _wait(plan: StageSet, groups: tuple[WorkerGroup, ...], interval_s: float, bo
     return flow_s, TURNS if is_shared else FRAMES_INSIDE
 
 
-def _mean_seconds(plan: StageSet) -> list[float]:
-    return [stage.mean_seconds for stage in plan.stages]
-
-
 def _predict_stage(
-    board: Board, stage: StagePlan, moves: StageMoves, workers: Sequence[Sequence[Phase]]
+    board: Board, stage: StagePlan, moves: StageMoves, workers: Sequence[Sequence[Phase]], hop_s: float
 ) -> StagePrediction:
-    """Return a stage's isolated times, bounded by its memory."""
+    """Return a stage's isolated times, bounded by its memory, hop included."""
     stalls = [sum(max(0.0, phase.memory_s - phase.seconds) for phase in phases) for phases in workers]
-    times = [seconds + stall_s for seconds, stall_s in zip(stage.replica_times, stalls, strict=True)]
+    times = [seconds + stall_s + hop_s for seconds, stall_s in zip(stage.replica_times, stalls, strict=True)]
     interval_s = 1 / sum(1 / seconds for seconds in times) if min(times) else 0.0
     if board.device(stage.device).overlaps:
         # Each slot of a device computes one frame at a time, while other replicas move theirs.
-        compute_s = max(sum(times) / len(times) - moves.copy_s, 0.0)
+        runs = [phases[len(moves.entries)] for phases in workers]
+        compute_s = fmean(max(phase.seconds, phase.memory_s) for phase in runs)
         slots = sum(board.device(name).slot_count for name in set(stage.replica_names))
         interval_s = max(interval_s, compute_s / slots)
     return StagePrediction(stage.name, interval_s, max(times))

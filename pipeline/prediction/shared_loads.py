@@ -87,6 +87,7 @@ def _memory_loads(
 ) -> Iterator[tuple[str, float]]:
     pools = {name: pool for pool in memory_pools(board) if pool.bytes_per_s for name in pool.memories}
     for stage, stage_parts in zip(stages, parts, strict=True) if pools else ():
-        for part, share in _shared_parts(board, stage, stage_parts) if stage.memory_traffic else ():
-            if pool := pools.get(board.device(part.device).memory):
-                yield f"memory {pool.name}", stage.memory_traffic * part.share * share / pool.bytes_per_s
+        for part, share in _shared_parts(board, stage, stage_parts):
+            nbytes = part.traffic + part.moves.copy_bytes
+            if nbytes and (pool := pools.get(board.device(part.device).memory)):
+                yield f"memory {pool.name}", nbytes * share / pool.bytes_per_s

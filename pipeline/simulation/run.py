@@ -13,6 +13,7 @@ from pipeline.core.plan.plan import Plan
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
 from pipeline.prediction.borrowing import stage_parts
+from pipeline.prediction.contention import WAKING_S
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.statistics import percentiles
@@ -26,9 +27,8 @@ from pipeline.simulation.result import Simulation
 from pipeline.simulation.segments import SharedResources
 from pipeline.simulation.station import SimulatedFrame, Station, Work
 
-OVERHEAD_S = 50e-6
-"""Seconds of the scheduler per frame and stage, by default. Measured on x86-64 cores of a virtual machine, where most
-of it is the system's, to wake threads (bench/simulation.py, bench/hop.py)."""
+OVERHEAD_S = WAKING_S
+"""Seconds of the scheduler per frame and stage, by default."""
 
 # Stages count from 0.
 _END = -1

@@ -28,11 +28,20 @@ class Transfer:
         Link that only one transfer at a time may use.
     name : str
         The link's; empty without one.
+    memory : Bandwidth or None
+        Bandwidth of the memory on the device's end, which others share.
+    nbytes : int
     """
 
     seconds: float
     link: Tokens | None = None
     name: str = ""
+    memory: Bandwidth | None = None
+    nbytes: int = 0
+
+    def run(self, clock: Clock) -> Request:
+        """Return a request lasting until the bytes are moved."""
+        return clock.sleep(self.seconds) if self.memory is None else self.memory.serve(self.nbytes, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -104,26 +113,27 @@ class SharedResources:
         copy_s = sum(part.moves.copy_s for part in parts)
         computing = np.maximum(stage_seconds - min(copy_s, stage.replica_times[replica]), 0.0)
         return tuple(
-            self._segment(unit, part.moves, computing * part.share, stage.memory_traffic * part.share)
+            self._segment(unit, part.moves, computing * part.share, part.traffic)
             for unit, part in zip(units, parts, strict=True)
         )
 
     def _segment(self, unit: StagePlan, moves: StageMoves, computing: np.ndarray, traffic: float) -> Segment:
         # A list: it is indexed once per frame and stage, and a float of Python's is read quicker than NumPy's.
         seconds: list[float] = computing.tolist()
+        memory = self._memories.get(self._plan.board.device(unit.device).memory)
         return Segment(
             unit,
             seconds.__getitem__,
-            [self._transfer(move) for move in moves.entries],
-            [self._transfer(move) for move in moves.exits],
+            [self._transfer(move, memory) for move in moves.entries],
+            [self._transfer(move, memory) for move in moves.exits],
             self._devices.get(unit.device),
             unit.device in self._lent,
-            self._memories.get(self._plan.board.device(unit.device).memory) if traffic else None,
+            memory if traffic else None,
             traffic,
         )
 
-    def _transfer(self, move: Move) -> Transfer:
-        return Transfer(move.seconds, self._links.get(move.ends), " - ".join(move.ends))
+    def _transfer(self, move: Move, memory: Bandwidth | None) -> Transfer:
+        return Transfer(move.seconds, self._links.get(move.ends), " - ".join(move.ends), memory, move.nbytes)
 
 
 def _memories(clock: Clock, board: Board) -> dict[str, Bandwidth]:

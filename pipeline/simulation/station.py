@@ -205,10 +205,11 @@ class Station:
         for transfer in transfers:
             if transfer.link is not None:
                 yield transfer.link.take(number)
-            yield self._clock.sleep(transfer.seconds)
+            begin_time = self._clock.time
+            yield transfer.run(self._clock)
             if transfer.link is not None:
                 transfer.link.give()
-                self.on_link[transfer.name] = self.on_link.get(transfer.name, 0.0) + transfer.seconds
+                self.on_link[transfer.name] = self.on_link.get(transfer.name, 0.0) + self._clock.time - begin_time
 
     def _note(
         self, number: int, replica: int, arrival_time: float, segments: Sequence[Segment], times: Sequence[SegmentTimes]

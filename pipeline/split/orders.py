@@ -64,6 +64,14 @@ class GroupDag:
         """True if only one order exists: each group reads its predecessor."""
         return all(group - 1 in predecessors for group, predecessors in enumerate(self.predecessors) if group)
 
+    def orders(self, begin: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+        """Yield all topological orders with these first groups."""
+        if len(begin) == len(self):
+            yield begin
+        for group, reads in enumerate(self.predecessors):
+            if group not in begin and all(maker in begin for maker in reads):
+                yield from self.orders((*begin, group))
+
     def downsets(self, limit: int) -> list[int] | None:
         """Return all downsets as bits, ascending; None beyond `limit`.
 

@@ -45,7 +45,7 @@ def test_plan_as_json_has_all_of_it(command: Any, digits_onnx: Path, tmp_path: P
     answer = json.loads(command("plan", digits_onnx, "--board", board, "--json").out)["explanation"]
     # A split of little latency is slower than replicas of the whole.
     assert answer["verdict"] == "replicas"
-    assert "times the best unsplit way (a split is the default above 1.1 times)" in answer["reason"]
+    assert "The best division into 4 stages gives" in answer["reason"]
     assert [way["name"] for way in answer["trade_offs"]] == ["fastest", "knee", "least latency"]
     assert answer["frames_per_s"] > 0
     assert answer["bound_s"] <= answer["interval_s"]

@@ -35,7 +35,7 @@ def test_a_bundle_alone_is_measured_against_its_plan() -> None:
     assert (comparison.model, comparison.rounds, comparison.ratio, comparison.measured) == ("simulated", 3, None, False)
     assert comparison.pipelined is side
     assert side.name == "3 stages"
-    assert comparison.predicted_frames_per_s == pytest.approx(50)
+    assert comparison.predicted_frames_per_s == pytest.approx(50, rel=3e-3)
     # A simulated stage may take longer on a loaded machine, but hardly less than its time.
     assert 0 < side.frames_per_s <= 55
     assert comparison.bottleneck == "stage1"

@@ -58,7 +58,7 @@ def test_the_fastest_runtime_is_chosen_with_its_measured_time(planner: Planner, 
     chosen = choose_runtimes(planner, {}, cache=CostCache(None), stream=stream)
     plan = chosen.plan
     assert {stage.device for stage in plan.stages} == {fastest}
-    assert predict(plan).interval_s == pytest.approx(1 / 8)
+    assert predict(plan).interval_s == pytest.approx(1 / 8, rel=1e-3)
     # As if it had been planned with the measured times.
     assert plan == chosen.planner.plan()
 

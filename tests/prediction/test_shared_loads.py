@@ -93,8 +93,9 @@ def test_replicas_overlap_copies_with_the_slots_of_a_device(
     division = plan(StagePlan("a", "far", (X,), (Y,), seconds=seconds, replicas=replicas), device=device)
     prediction = predict(division)
     assert prediction.loads["device far"] == pytest.approx(load)
-    assert prediction.interval_s == pytest.approx(interval_s)
-    assert prediction.stages[0].interval_s == pytest.approx(max(seconds / replicas, load))
+    # Beside seconds, what handing on takes is nothing.
+    assert prediction.interval_s == pytest.approx(interval_s, rel=1e-4)
+    assert prediction.stages[0].interval_s == pytest.approx(max(seconds / replicas, load), rel=1e-4)
 
 
 @pytest.mark.parametrize(

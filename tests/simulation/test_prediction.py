@@ -22,7 +22,7 @@ BURSTS = 1.01
 
 def ratio(plan: Plan, frames: int = 600) -> float:
     """Return the simulated rate over the predicted one."""
-    return simulate(plan, frames=frames, overhead=0.0).frames_per_s * predict(plan).interval_s
+    return simulate(plan, frames=frames).frames_per_s * predict(plan).interval_s
 
 
 def check(plan: Plan) -> float:

@@ -15,6 +15,7 @@ import pytest
 import boards
 from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
+from pipeline.prediction.contention import WAKING_S
 from pipeline.prediction.predict import FRAMES_INSIDE, predict
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
@@ -55,7 +56,7 @@ def rate(plan: Plan, frames: int = 1000) -> float:
 def test_with_enough_frames_inside_rates_add_up() -> None:
     plan = one_stage(RK3588)
     assert plan.frames_in_flight == 4 * 4 + 4 + 2, "while one of the slow has a frame, each of the fast begins four"
-    assert predict(plan).frames_per_s == pytest.approx(4 / BIG + 4 / LITTLE)
+    assert predict(plan).frames_per_s == pytest.approx(4 / (BIG + WAKING_S) + 4 / (LITTLE + WAKING_S))
     assert rate(plan) == pytest.approx(4 / BIG + 4 / LITTLE, rel=0.01)
 
 

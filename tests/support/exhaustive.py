@@ -77,15 +77,17 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
     for resource, seconds in _border_loads(problem, stages):
         loads[resource] += seconds
     for choice, begin, end, compute, enter, leave in stages:
-        processor, seconds = problem.processors[choice.processor], compute + enter + leave
-        interval = (max(compute, seconds / 2) if processor.overlaps else seconds) / choice.replicas
+        processor, seconds, moving = problem.processors[choice.processor], compute + enter + leave, enter + leave
+        with_hop = seconds + problem.hop_s
+        interval = (max(compute, with_hop / 2) if processor.overlaps else with_hop) / choice.replicas
         if choice.factors:
-            interval = 1 / sum(1 / (compute * factor + enter + leave) for factor in choice.factors)
+            interval = 1 / sum(1 / (compute * factor + moving + problem.hop_s) for factor in choice.factors)
+            seconds = choice.replicas / sum(1 / (compute * factor + moving) for factor in choice.factors)
         slowest = max(slowest, interval)
         for resource, load in choice.loads.items():
             loads[resource] += float(load[begin:end].sum())
-        latency += compute * max(choice.factors, default=1.0) + enter + leave
-        joules += choice.watts * (interval * choice.replicas if choice.factors else seconds)
+        latency += compute * max(choice.factors, default=1.0) + moving + problem.hop_s
+        joules += choice.watts * seconds
         for index, memory in enumerate(problem.memories):
             if choice.processor in memory.processors:
                 assert problem.parameters is not None

@@ -75,7 +75,7 @@ def _with_times(generator: np.random.Generator, plan: Plan) -> list[StagePlan]:
         timed = replace(stage, transfer_s=transfer_s, replica_seconds=times if len(set(speeds)) > 1 else ())
         seconds = timed.mean_seconds if timed.replica_seconds else times[0]
         # At most three quarters of what the memory moves in that time.
-        traffic = float(generator.uniform(0, 0.75)) * compute_s * device.memory_bytes_per_s
+        traffic = float(generator.uniform(0, 0.75)) * compute_s * device.memory_bytes_per_s + moves.copy_bytes
         stages.append(replace(timed, seconds=seconds, memory_traffic=traffic))
     return stages
 

@@ -29,7 +29,15 @@ def join_stages(  # noqa: PLR0913 - the last ones by keyword
     if nested := next((stage.name for stage in stages if stage.steps), None):
         raise PlanError(f"stage {nested!r} has steps already; join the stages that these were made of")
     steps = tuple(
-        StepPlan(stage.device, stage.operators, stage.inputs, stage.outputs, stage.seconds, stage.transfer_s)
+        StepPlan(
+            stage.device,
+            stage.operators,
+            stage.inputs,
+            stage.outputs,
+            stage.seconds,
+            stage.transfer_s,
+            stage.memory_traffic,
+        )
         for stage in stages
     )
     return replace(

@@ -111,6 +111,11 @@ class StageMoves:
         return sum(move.seconds for move in self.copies)
 
     @property
+    def copy_bytes(self) -> int:
+        """Bytes of all copies."""
+        return sum(move.nbytes for move in self.copies)
+
+    @property
     def enter_s(self) -> float:
         """Seconds to bring everything in."""
         return sum(move.seconds for move in self.enter)

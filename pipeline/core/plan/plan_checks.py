@@ -96,8 +96,7 @@ def _check_numbers(stage: StagePlan) -> None:
     _check_seconds(f"stage {stage.name!r}: transfer_s", stage.transfer_s)
     for index, seconds in enumerate(stage.replica_seconds):
         _check_seconds(f"stage {stage.name!r}: replica_seconds[{index}]", seconds)
-    if not 0 <= stage.memory_traffic <= MOST_TRAFFIC:
-        raise PlanError(f"stage {stage.name!r}: memory_traffic is {stage.memory_traffic}; it must be bytes, at least 0")
+    _check_traffic(f"stage {stage.name!r}", stage.memory_traffic)
     if len(set(stage.cores)) < len(stage.cores) or any(not 0 <= core < MOST_CORE for core in stage.cores):
         raise PlanError(f"stage {stage.name!r}: cores are {list(stage.cores)}; give different numbers of at least 0")
 
@@ -105,6 +104,11 @@ def _check_numbers(stage: StagePlan) -> None:
 def _check_seconds(title: str, seconds: float) -> None:
     if not 0 <= seconds <= LONGEST_S:
         raise PlanError(f"{title} is {seconds}; it must be a time, at least 0")
+
+
+def _check_traffic(title: str, nbytes: float) -> None:
+    if not 0 <= nbytes <= MOST_TRAFFIC:
+        raise PlanError(f"{title}: memory_traffic is {nbytes}; it must be bytes, at least 0")
 
 
 def _check_stage_tensors(stage: StagePlan, origins: dict[str, tuple[TensorSpec, str]], makers: dict[str, str]) -> None:
@@ -164,6 +168,7 @@ def _check_steps(board: Board, stage: StagePlan) -> None:
         _check_loan(board, stage, step, title)
         _check_seconds(f"{title}: seconds", step.seconds)
         _check_seconds(f"{title}: transfer_s", step.transfer_s)
+        _check_traffic(title, step.memory_traffic)
         _check_step_tensors(title, step, available)
     for spec in stage.outputs:
         if spec.name not in available:

@@ -55,6 +55,8 @@ class StepPlan:
         Predicted time of one frame in this step, transfers included, the mean over frames where replicas differ.
     transfer_s : float
         Seconds of it spent on transfers.
+    memory_traffic : float
+        Bytes that one frame moves there between the processor and its device's memory, copies included, 0 if unknown.
     """
 
     device: str
@@ -63,6 +65,7 @@ class StepPlan:
     outputs: tuple[TensorSpec, ...]
     seconds: float = 0.0
     transfer_s: float = 0.0
+    memory_traffic: float = 0.0
 
     def scale(self, factor: float) -> StepPlan:
         """Return the step with its work multiplied by a factor."""
@@ -101,7 +104,7 @@ class StagePlan:
     replica_seconds : tuple of float
         Seconds of one frame in each replica, transfers included, where these differ; empty if all take `seconds`.
     memory_traffic : float
-        Bytes that one frame moves between the processor and its device's memory, 0 if unknown.
+        Bytes that one frame moves between the processor and its device's memory, copies included, 0 if unknown.
     steps : tuple of StepPlan
         Steps of a heterogeneous stage, in order; empty if all of it runs on `device`.
     cause : str
@@ -201,6 +204,6 @@ class StagePlan:
             options=options,
             replica_devices=(),
             replica_seconds=(),
-            memory_traffic=0.0,
+            memory_traffic=step.memory_traffic,
             steps=(),
         )

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
+from pipeline.errors import PlanError
 from pipeline.split.orders import GroupDag
 from pipeline.split.planning.goal_search import WORTH_IT, GoalSearch
 from pipeline.split.planning.orders.division import MOST_GROUPS, ORDER_WORTH_IT, Division
 from pipeline.split.planning.problem.board_processors import board_processors
+from pipeline.split.planning.small_graph import MOST_GROUPS as MOST_SMALL_GROUPS
 from pipeline.split.planning.small_graph import SmallGraph
 from pipeline.split.planning.solver.candidates import Candidate, choose
+from pipeline.split.planning.solver.solution import Solution
+from pipeline.split.planning.timed_graph import TimedGraph
+
+_MOST_ORDERS = 24
+"""Orders tried for stages that borrow before a rate is refused."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +54,30 @@ def may_reorder(search: GoalSearch) -> bool:
     # spans are of groups that lie side by side in it.
     is_fixed = request.edges or request.borrowed or graph.model_ends or graph.unfused or search.timed.spans
     return len(graph.group_ends) <= MOST_GROUPS and not is_fixed and not GroupDag.of(graph).is_chain
+
+
+def solve_ordered(search: GoalSearch, *, heterogeneous: bool) -> tuple[TimedGraph, Solution]:
+    """Return the graph in the best order, with its solution."""
+    arrangement = arrange(search)
+    try:
+        return arrangement.search.timed, arrangement.search.solve(arrangement.division, heterogeneous=heterogeneous)
+    except PlanError:
+        # Its order was chosen for stages that borrow nothing.
+        solved = _solve_in_any_order(search) if heterogeneous else None
+        if solved is None:
+            raise
+        return solved
+
+
+def _solve_in_any_order(search: GoalSearch) -> tuple[TimedGraph, Solution] | None:
+    """Return a small graph in the first order that keeps up, or None."""
+    dag = GroupDag.of(search.timed.graph)
+    if search.fps and len(dag) <= MOST_SMALL_GROUPS and may_reorder(search):
+        for order in islice(dag.orders(), _MOST_ORDERS):
+            reordered = replace(search, timed=search.timed.reorder(order))
+            with suppress(PlanError):
+                return reordered.timed, reordered.solve(Division.of(reordered.problem()))
+    return None
 
 
 def arrange(search: GoalSearch, *, is_free: bool = True) -> Arrangement:

@@ -13,6 +13,7 @@ from pipeline.errors import PlanError
 from pipeline.prediction.predict import Prediction
 from pipeline.split.graph import Graph
 from pipeline.split.planning.borrowing.heterogeneous_search import (
+    FORMULA,
     compare,
     has_many_workers,
     refine,
@@ -99,7 +100,9 @@ class GoalSearch:
     def _best_with_borrowing(self, problem: Problem, division: Division) -> Solution:
         """Return the best solution of a problem with heterogeneous stages."""
         has_chains = not self.request.borrowed
-        problems = [division.problem, *search_problems(problem, self.goal)] if has_chains else [problem]
+        # To keep up is a matter of the rate first.
+        pace = "throughput" if self.fps else self.goal
+        problems = [division.problem, *search_problems(problem, pace)] if has_chains else [problem]
         lent_memory = LentMemory(self.timed.graph, self.timed.board)
         candidates = compare(
             problems,
@@ -107,8 +110,8 @@ class GoalSearch:
             self.timed.predict,
             partial(slowest_useful, goal=self.goal, fps=self.fps),
         )
-        if self.goal == "throughput" and not self.request.edges:
-            refined = refine(problem, candidates, self.timed.predict)
+        if not self.request.edges:
+            refined = refine(problem, candidates, self.timed.predict, self.goal, self.fps)
             candidates += [candidate for candidate in refined if not lent_memory.describe_shortage(candidate.solution)]
         is_exact = self.request.devices or self.goal != "throughput"
         best = choose(candidates, self.goal, self.fps, 1.0 if is_exact else WORTH_IT)
@@ -173,14 +176,15 @@ class GoalSearch:
             solution = solver.least(self.goal, np.inf) or fastest
         yield at_positions(solution)
         if borrows:
-            yield from (at_positions(fastest), at_positions(solver.least("latency", np.inf) or fastest))
+            limits = (np.inf, FORMULA / self.fps) if self.fps else (np.inf,)
+            yield at_positions(fastest)
+            yield from (at_positions(solver.least("latency", limit) or fastest) for limit in limits)
 
     def _keep_up(self, solver: ChainSolver, fastest: Solution, predict: Predict | None) -> Solution:
         """Return the cheapest division that keeps up, by `predict` as well."""
         longest = 1 / self.fps if self.fps else np.inf
         if predict is None:
-            if fastest.interval > longest:
-                raise self._too_slow(fastest.interval)
+            # The formula for waiting may be wrong; who keeps up is seen later.
             return solver.least("size" if self.goal == "throughput" else self.goal, longest) or fastest
         best = keep_up(solver, fastest, self.goal, longest, predict)
         if best.prediction.interval_s > longest * (1 + ROUNDING):

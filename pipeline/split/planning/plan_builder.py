@@ -60,9 +60,7 @@ def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) 
             seconds=stage.seconds + transfer_s,
             replica_seconds=tuple(seconds + transfer_s for seconds in stage.replica_seconds),
             transfer_s=transfer_s,
-            memory_traffic=stage.memory_traffic
-            + float(traffic[begin:end].sum())
-            + sum(move.nbytes for move in moves.copies),
+            memory_traffic=stage.memory_traffic + float(traffic[begin:end].sum()) + moves.copy_bytes,
         )
         if stage.steps:
             moving = share_borders(moving, moves)
@@ -133,4 +131,7 @@ def _share_cores(plans: Sequence[StagePlan], board: Board, stages: Sequence[Stag
 def _place_on_core(plan: StagePlan, stage: StageSolution, device: Device, core: int) -> StagePlan:
     # The solver counts with the fastest core.
     slower = max(map(device.speed, device.cores)) / device.speed(core)
-    return replace(plan, cores=(core,), seconds=stage.compute * slower + plan.transfer_s)
+    own_s = sum(step.seconds - step.transfer_s for step in plan.steps if step.device == plan.device)
+    seconds = plan.seconds + (own_s if plan.steps else stage.compute) * (slower - 1)
+    slowed = replace(plan, cores=(core,), replica_seconds=(seconds,)).at_replica(0)
+    return replace(slowed, replica_seconds=())

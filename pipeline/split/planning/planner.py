@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import Plan
-from pipeline.split.planning.arrangement import arrange
+from pipeline.split.planning.arrangement import arrange, solve_ordered
 from pipeline.split.planning.goal_search import GoalSearch
 from pipeline.split.planning.placement import Placement
 from pipeline.split.planning.problem import pins, queues
@@ -50,10 +50,7 @@ class Planner(TimedGraph):
         request = resolve_request(self.graph, self.board, self.pins, stages, cuts, devices)
         if goal == "energy":
             check_watts(self.board, request)
-        unordered = GoalSearch(self, goal, fps, request, replicas)
-        arrangement = arrange(unordered)
-        search = arrangement.search
-        solution, timed = search.solve(arrangement.division, heterogeneous=heterogeneous), search.timed
+        timed, solution = solve_ordered(GoalSearch(self, goal, fps, request, replicas), heterogeneous=heterogeneous)
         plan = timed.build(solution)
         is_free = request == ANY_REQUEST and objective is None and not fps
         gain = self.split_gain(plan, replicas=replicas) if is_free else None

@@ -78,6 +78,9 @@ class SmallGraph:
         """Return the best division by its plan; `incumbent` is a start."""
         search, enumeration = self.search, self.enumeration
         longest = 1 / search.fps if search.fps else np.inf
+        if search.fps and (incumbent is None or incumbent.prediction.interval_s > longest):
+            # Whatever keeps up bounds the search for the least of it.
+            incumbent = enumeration.best(Aim("interval"), incumbent)
         if search.goal != "throughput":
             return enumeration.best(Aim({"energy": "joules"}.get(search.goal, search.goal), longest), incumbent)
         if search.fps:

@@ -16,6 +16,7 @@ import pytest
 
 from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, decode, encode
 from pipeline.errors import BoardError, PlanError
+from pipeline.prediction.contention import WAKING_S
 from pipeline.prediction.predict import predict
 from tests.support.small_plans import BOARD, plan, skip_plan, spec, stage
 
@@ -23,8 +24,8 @@ from tests.support.small_plans import BOARD, plan, skip_plan, spec, stage
 def test_a_graph_with_skips_and_fan_out_is_accepted() -> None:
     pipeline_plan = skip_plan()
     assert pipeline_plan.frames_in_flight == (1 + 2) + (1 + 4) + (1 + 2)
-    assert predict(pipeline_plan).interval_s == 2e-3
-    assert pipeline_plan.unsplit_seconds * predict(pipeline_plan).frames_per_s == pytest.approx(2)
+    assert predict(pipeline_plan).interval_s == 2e-3 + WAKING_S
+    assert pipeline_plan.unsplit_seconds * predict(pipeline_plan).frames_per_s == pytest.approx(4 / 2.05)
 
 
 def test_one_output_feeds_many_stages() -> None:

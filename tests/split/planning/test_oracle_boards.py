@@ -20,6 +20,7 @@ from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.solver.solver import Solver
 from tests.support.onnx_models import node, save
 
+HOP_S = 50e-6
 WIDTHS = (400, 900, 100, 600, 200)
 GROUPS = len(WIDTHS) - 1
 # Bytes at each position, and what each group reads and writes, its parameters included.
@@ -144,14 +145,15 @@ def measure(case: Case, edges: tuple[int, ...], chosen: tuple[Way, ...]) -> Time
         computes = replica_seconds(case, way, begin, end)
         if not np.isfinite(computes).all():
             return Times(np.inf, np.inf, np.inf)
-        rate = sum(1 / (compute + transfer) for compute in computes)
-        latency += max(computes) + transfer
+        rate, hopping = (sum(1 / (compute + transfer + hop_s) for compute in computes) for hop_s in (0.0, HOP_S))
+        latency += max(computes) + transfer + HOP_S
         if way.device == "cpu":
-            intervals.append(1 / rate)
+            intervals.append(1 / hopping)
             loads["memory"] += sum(TRAFFIC[begin:end])
         else:
             # Two frames at a time on a GPU: one moves while the other is computed.
-            intervals.append(max(computes[0], (computes[0] + transfer) / 2) if way.device == "gpu" else 1 / rate)
+            overlapped_s = max(computes[0], (computes[0] + transfer + HOP_S) / 2)
+            intervals.append(overlapped_s if way.device == "gpu" else 1 / hopping)
             loads[way.device] += computes[0] + fetch + lay
             loads[f"link {way.device}"] += bring + hand
         joules += power(case.board, way) / rate

@@ -14,6 +14,7 @@ from pipeline.core.board.board import Board, Device, Link
 from pipeline.core.board.transfer_costs import LAYOUT
 from pipeline.core.plan.plan import decode, encode
 from pipeline.errors import BoardError, PlanError
+from pipeline.prediction.contention import WAKING_S
 from pipeline.prediction.predict import predict
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
@@ -47,7 +48,9 @@ def test_predicted_times_are_compute_and_crossing(chain: Graph) -> None:
         # The reader's caches fetch it, and both change its layout.
         [sum(groups[:3]) + LAYOUT * crossing_s, sum(groups[3:]) + (1 + LAYOUT) * crossing_s]
     )
-    assert plan.unsplit_seconds * predict(plan).frames_per_s == pytest.approx(sum(groups) / plan.stages[1].seconds)
+    assert plan.unsplit_seconds * predict(plan).frames_per_s == pytest.approx(
+        sum(groups) / (plan.stages[1].seconds + WAKING_S)
+    )
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 6])
@@ -95,7 +98,7 @@ def test_auto_replicates_where_cores_are_alike(chain: Graph) -> None:
     """No cut balances as well as whole frames do."""
     plan = plan_with_times(chain, host(0, 1, 2), seconds=[1e-2] * 6)
     assert [(stage.replicas, stage.cores) for stage in plan.stages] == [(3, (0, 1, 2))]
-    assert predict(plan).interval_s == pytest.approx(2e-2)
+    assert predict(plan).interval_s == pytest.approx(2e-2 + WAKING_S / 3)
 
 
 def test_auto_without_replicas_takes_a_stage_for_each_core(chain: Graph) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pipeline.core.board.board import Board, Cluster, Device, Link
 from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.errors import PlanError
+from pipeline.prediction.contention import WAKING_S
 from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
@@ -60,7 +61,8 @@ def test_replicas_use_unlike_cores(chain: Graph) -> None:
     plan = plan_with_times(chain, Board("two kinds", (cpu,)), seconds=[1e-2] * 6)
     (stage,) = plan.stages
     assert (stage.replicas, stage.cores) == (4, (2, 3, 0, 1))
-    assert predict(plan).interval_s == pytest.approx(6e-2 / (2 * 1 + 2 * 0.5)), "the sum of their rates"
+    rate = 2 / (6e-2 + WAKING_S) + 2 / (12e-2 + WAKING_S)
+    assert predict(plan).interval_s == pytest.approx(1 / rate), "the sum of their rates"
 
 
 def test_latency_at_a_rate(chain: Graph) -> None:
@@ -70,7 +72,7 @@ def test_latency_at_a_rate(chain: Graph) -> None:
     busy = plan_with_times(chain, board, seconds=times, fps=1 / 2e-2)
     assert predict(busy).interval_s <= 2e-2
     assert sum(stage.seconds for stage in quick.stages) < sum(stage.seconds for stage in busy.stages)
-    with pytest.raises(PlanError, match=r"'m' reaches 66\.67 frames/s on 'test', not 100"):
+    with pytest.raises(PlanError, match=r"'m' reaches 66\.61 frames/s on 'test', not 100"):
         plan_with_times(chain, board, seconds=times, fps=100)
 
 
@@ -222,7 +224,9 @@ def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None
     assert stage.transfer_s == pytest.approx(2 * 16384 / 1e9)
     compute_s = stage.seconds - stage.transfer_s
     # The link carries one tensor at a time.
-    assert predict(plan).interval_s == max(plan.stages[0].seconds, compute_s, stage.seconds / 2, stage.transfer_s)
+    assert predict(plan).interval_s == max(
+        plan.stages[0].seconds + WAKING_S, compute_s, (stage.seconds + WAKING_S) / 2, stage.transfer_s
+    )
 
 
 @pytest.mark.parametrize("known", [{"cores": (0, 1, 2, 3)}, {"slots": 4}, {"cores": (4, 5), "slots": 4}])

@@ -283,8 +283,8 @@ def _hop_notes(slowest: StageForecast) -> tuple[str, ...]:
     if not 0 < slowest.interval_s * slowest.replicas < SHORT_S:
         return ()
     note = (
-        f"stages this short lose much of their time to handing frames on, about {WAKING_S * 1e6:.0f} us each, which no "
-        "prediction has: 'soc-pipeline simulate' and 'bench' count it"
+        f"stages this short lose much of their time to handing frames on, about {WAKING_S * 1e6:.0f} us each, as "
+        "predicted; fewer stages lose less"
     )
     return (note,)
 

@@ -71,7 +71,7 @@ def with_times(planner: Planner, plan: Plan) -> TimedPlan:
 def _with_seconds(
     planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], group_s: Sequence[np.ndarray]
 ) -> Plan:
-    stages = []
+    stages, traffic = [], group_traffic(planner.graph)
     for stage, (begin, _), seconds in zip(plan.stages, spans, group_s, strict=True):
         compute_s = float(seconds.sum())
         speeds = _speeds(planner.board.device(stage.device), stage)
@@ -83,6 +83,7 @@ def _with_seconds(
                     step,
                     seconds=_step_s(planner, stage, step, seconds[first - begin : last - begin], speeds[0]),
                     transfer_s=0.0,
+                    memory_traffic=float(traffic[first:last].sum()),
                 )
                 for step, first, last in step_groups(planner.graph, stage)
             ]
@@ -90,7 +91,7 @@ def _with_seconds(
             timed = with_steps(timed, steps, factors)
         stages.append(timed)
     timed_plan = add_step_transfers(replace(plan, stages=tuple(stages)))
-    return add_transfers(timed_plan, group_traffic(planner.graph), spans)
+    return add_transfers(timed_plan, traffic, spans)
 
 
 def _step_s(planner: Planner, stage: StagePlan, step: StepPlan, seconds: np.ndarray, speed: float) -> float:

@@ -111,7 +111,9 @@ def _share_device(problem: Problem, device: int) -> Problem:
 def _choices(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
     for worker in _workers(problem, borrowing):
         costs, resources = step_costs(problem, worker, borrowing.devices)
-        is_quick = problem.items <= _FEW_ITEMS and len(problem.choices) <= _FEW_CHOICES
+        is_quick = (
+            problem.items <= _FEW_ITEMS and sum(choice.paths is None for choice in problem.choices) <= _FEW_CHOICES
+        )
         if not (borrowing.on_request or is_quick or is_useful(costs)):
             continue
         mixes = list(worker_mixes(problem, worker, borrowing.others, borrowing.most_units))
@@ -219,10 +221,7 @@ def _choice(  # noqa: PLR0913, PLR0917 - what a choice is about
     loads = {resource: np.where(np.isfinite(seconds), use, 0.0) for resource, use in shared}
     means = mix.mean_seconds(seconds, home_uses)
     # At least what is used needs for the frames of all workers.
-    waits = np.maximum(
-        waiting_seconds(means, uses, mix.count),
-        mix.count * np.maximum.reduce(uses) - np.where(np.isfinite(means), means, np.inf),
-    )
+    least_waits = np.maximum(mix.count * np.maximum.reduce(uses) - np.where(np.isfinite(means), means, np.inf), 0.0)
     return replace(
         worker,
         use=mix.use,
@@ -233,7 +232,8 @@ def _choice(  # noqa: PLR0913, PLR0917 - what a choice is about
         factors=() if mix.is_alike else mix.factors,
         common=None if mix.is_alike else np.where(np.isfinite(seconds), seconds - home_uses, 0.0),
         spans=seconds,
-        waits=waits,
+        waits=np.maximum(waiting_seconds(means, uses, mix.count), least_waits),
+        least_waits=least_waits,
         device=borrowing.name,
         loads={**worker.loads, **loads},
         paths=StepPaths(paths.costs, (borrowing.own, *borrowing.devices), paths.prices, rows),

@@ -42,8 +42,12 @@ _STARTS = 2
 # Stages of the whole chain that are looked at, of all and of those of little latency.
 _SINGLES = 4
 
-# By which factor the formula for waiting may be off.
-_FORMULA = 1.1
+
+_FEW_ITEMS = 12
+"""Bound on items up to which workers are tried that wait the least."""
+
+FORMULA = 1.1
+"""Factor by which the formula for waiting may be off."""
 
 
 def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
@@ -57,8 +61,17 @@ def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
         step = -(-len(counts) // MOST_COUNTS) or 1
         # From the most workers downwards.
         for count in counts[::-step] if goal == "throughput" and len(counts) > 1 else ():
-            yield _select(part, [choice for choice in part.choices if choice.paths is None or choice.replicas == count])
+            chosen = [choice for choice in part.choices if choice.paths is None or choice.replicas == count]
+            yield _select(part, chosen)
+            if part.items <= _FEW_ITEMS:
+                # The formula is for services that vary; those that do not may wait for nothing.
+                yield _select(part, map(_impatient, chosen))
         yield part
+
+
+def _impatient(choice: Choice) -> Choice:
+    """Return a choice whose workers wait the least."""
+    return choice if choice.waits is None else replace(choice, waits=choice.least_waits)
 
 
 def has_many_workers(problem: Problem) -> bool:
@@ -92,9 +105,19 @@ def _select(problem: Problem, choices: Iterable[Choice]) -> Problem:
 
 
 def refine(
-    problem: Problem, candidates: Sequence[Candidate], predict: Callable[[Solution], Prediction]
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    predict: Callable[[Solution], Prediction],
+    goal: str,
+    fps: float | None,
 ) -> list[Candidate]:
     """Return improved neighbours of the best borrowing and prompt candidates."""
+
+    def rank(candidate: Candidate) -> tuple[float, float]:
+        # Who keeps up is as fast as any other that does.
+        pace = candidate.prediction.interval_s if fps or goal == "throughput" else 0.0
+        return max(pace, 1 / fps if fps else 0.0), candidate.value(goal)
+
     longest = MOST_LATENCY * min(candidate.prediction.latency_s for candidate in candidates)
     slowest = slowest_useful(candidates, "throughput", None)
     singles = _single_stages(problem, slowest, longest, predict)
@@ -106,13 +129,13 @@ def refine(
         (candidate.prediction.interval_s, candidate.prediction.latency_s): candidate
         for candidate in (*borrowing, *singles)
     }
-    borrowing = sorted(distinct.values(), key=lambda candidate: candidate.prediction.interval_s)
+    borrowing = sorted(distinct.values(), key=rank)
     prompt = [candidate for candidate in borrowing if candidate.prediction.latency_s <= longest]
     starts = [
         *((candidate, np.inf) for candidate in borrowing[:_STARTS]),
         *((candidate, longest) for candidate in prompt[:_STARTS]),
     ]
-    return [*singles, *(_refine(problem, candidate, predict, latency) for candidate, latency in starts)]
+    return [*singles, *(_refine(problem, candidate, predict, latency, rank) for candidate, latency in starts)]
 
 
 def _single_stages(
@@ -126,7 +149,7 @@ def _single_stages(
             leave = len(borders.leave[choice.processor]) - 1
             single.append(solution(problem, borders, [Segment(0, problem.items, index, enter, leave)]))
     fast = sorted(
-        (division for division in single if division.interval <= slowest * _FORMULA),
+        (division for division in single if division.interval <= slowest * FORMULA),
         key=lambda division: division.interval,
     )
     prompt = [division for division in fast if division.latency <= longest]
@@ -138,9 +161,13 @@ def _single_stages(
 
 
 def _refine(
-    problem: Problem, candidate: Candidate, predict: Callable[[Solution], Prediction], most_latency: float
+    problem: Problem,
+    candidate: Candidate,
+    predict: Callable[[Solution], Prediction],
+    most_latency: float,
+    rank: Callable[[Candidate], tuple[float, float]],
 ) -> Candidate:
-    """Return the fastest neighbour of a candidate. It moves cuts and tries other paths."""
+    """Return the best neighbour of a candidate. It moves cuts and tries other paths."""
     best = candidate
     for _ in range(_ROUNDS):
         near = _neighbours(problem, best.solution)
@@ -149,8 +176,9 @@ def _refine(
             for neighbour in near
             if neighbour.latency <= most_latency * (1 + ROUNDING)
         ]
-        nearest = min(neighbours, key=lambda neighbour: neighbour.prediction.interval_s, default=best)
-        if nearest.prediction.interval_s > best.prediction.interval_s * (1 - _GAIN):
+        nearest = min(neighbours, key=rank, default=best)
+        (pace, value), (best_pace, best_value) = rank(nearest), rank(best)
+        if pace >= best_pace * (1 - _GAIN) and (pace > best_pace or value >= best_value * (1 - _GAIN)):
             break
         best = nearest
     return replace(best, solution=replace(best.solution, interval=best.prediction.interval_s))

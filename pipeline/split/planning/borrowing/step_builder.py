@@ -12,8 +12,10 @@ from pipeline.core.plan.stage_plan import StagePlan, StepPlan
 from pipeline.prediction.borrowing import step_moves
 from pipeline.split.extract import GraphPart, parts
 from pipeline.split.graph import Graph
+from pipeline.split.planning.problem.arrays import Array
 from pipeline.split.planning.problem.board_processors import board_processors
 from pipeline.split.planning.problem.choice import Paths, PathStep
+from pipeline.split.planning.problem.group_work import group_traffic
 from pipeline.split.planning.solver.solution import StageSolution
 
 
@@ -22,14 +24,17 @@ def add_steps(
 ) -> Iterator[StagePlan]:
     """Yield the stages, heterogeneous ones with steps. Their transfers are still to be added."""
     paths = [() if stage.choice.paths is None else stage.choice.paths.steps(stage.begin, stage.end) for stage in stages]
-    names = [processor.device.name for processor in board_processors(board)]
+    names, traffic = [processor.device.name for processor in board_processors(board)], group_traffic(graph)
     pieces = iter(_pieces(graph, stages, paths))
     for plan, stage, path in zip(plans, stages, paths, strict=True):
         if stage.choice.paths is None:
             next(pieces)
             yield plan
             continue
-        steps = [_step(step, names[step.processor], next(pieces), stage.choice.paths) for step in path]
+        steps = [
+            _step(step, names[step.processor], next(pieces), stage.choice.paths, traffic[step.begin : step.end])
+            for step in path
+        ]
         yield with_steps(plan, steps, stage.choice.factors)
 
 
@@ -52,9 +57,11 @@ def _pieces(graph: Graph, stages: Sequence[StageSolution], paths: Sequence[Seque
     return parts(graph, [graph.group_ends[end - 1] for end in ends[:-1]])
 
 
-def _step(step: PathStep, device: str, piece: GraphPart, paths: Paths) -> StepPlan:
+def _step(step: PathStep, device: str, piece: GraphPart, paths: Paths, traffic: Array) -> StepPlan:
     operators = (piece.operators[0].name, piece.operators[-1].name)
-    return StepPlan(device, operators, piece.inputs, piece.outputs, paths.step_seconds(step))
+    return StepPlan(
+        device, operators, piece.inputs, piece.outputs, paths.step_seconds(step), memory_traffic=float(traffic.sum())
+    )
 
 
 def add_step_transfers(plan: Plan) -> Plan:
@@ -64,14 +71,17 @@ def add_step_transfers(plan: Plan) -> Plan:
 
 def _with_transfers(plan: Plan, stage: StagePlan) -> StagePlan:
     moves = step_moves(plan.board, stage)
-    steps = tuple(_add_seconds(step, _seconds(part_moves)) for step, part_moves in zip(stage.steps, moves, strict=True))
+    steps = tuple(
+        _add_moves(step, _seconds(part_moves), part_moves.copy_bytes)
+        for step, part_moves in zip(stage.steps, moves, strict=True)
+    )
     transfer_s = sum(map(_seconds, moves))
     return replace(
         stage,
         steps=steps,
         seconds=sum(step.seconds for step in steps),
         replica_seconds=tuple(seconds + transfer_s for seconds in stage.replica_seconds),
-        memory_traffic=float(sum(move.nbytes for part_moves in moves for move in part_moves.copies)),
+        memory_traffic=float(sum(part_moves.copy_bytes for part_moves in moves)),
     )
 
 
@@ -79,8 +89,13 @@ def _seconds(moves: StageMoves) -> float:
     return moves.enter_s + moves.leave_s
 
 
-def _add_seconds(step: StepPlan, transfer_s: float) -> StepPlan:
-    return replace(step, seconds=step.seconds + transfer_s, transfer_s=step.transfer_s + transfer_s)
+def _add_moves(step: StepPlan, transfer_s: float, nbytes: int = 0) -> StepPlan:
+    return replace(
+        step,
+        seconds=step.seconds + transfer_s,
+        transfer_s=step.transfer_s + transfer_s,
+        memory_traffic=step.memory_traffic + nbytes,
+    )
 
 
 def share_borders(stage: StagePlan, moves: StageMoves) -> StagePlan:
@@ -88,6 +103,6 @@ def share_borders(stage: StagePlan, moves: StageMoves) -> StagePlan:
     home_steps = [index for index, step in enumerate(stage.steps) if step.device == stage.device]
     first, last = (home_steps[0], home_steps[-1]) if home_steps else (0, len(stage.steps) - 1)
     steps = list(stage.steps)
-    steps[first] = _add_seconds(steps[first], moves.enter_s)
-    steps[last] = _add_seconds(steps[last], moves.leave_s)
+    steps[first] = _add_moves(steps[first], moves.enter_s)
+    steps[last] = _add_moves(steps[last], moves.leave_s)
     return replace(stage, steps=tuple(steps), transfer_s=sum(step.transfer_s for step in steps))

@@ -51,7 +51,7 @@ def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Seq
         return None
     return Problem(
         problem.processors, usable, borders.enter, borders.leave, resources=problem.resources, stages=problem.stages,
-        runtimes=problem.runtimes,
+        runtimes=problem.runtimes, hop_s=problem.hop_s,
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ class Borders:
     Attributes
     ----------
     enter, leave : list of list of Array
-        Distinct rows of seconds for each processor; the last kind of `leave` is the caller's.
+        Distinct rows of seconds for each processor; the last kind of `leave` is the caller's. It has the hop.
     sources, targets : list of list of int
         First neighbour behind such a border, for each processor and kind.
     followers : list of list of list of int
@@ -76,7 +76,7 @@ class Borders:
                 [[target for target in processors if kinds[target] == kind] for kind in self.targets[-1][:-1]]
             )
         self.enter = self.rows_in(problem.enter)
-        self.leave = self.rows_out(problem.leave)
+        self.leave = self.rows_out(problem.leave + problem.hop_s)
 
     def rows_in(self, values: Array) -> list[list[Array]]:
         """Return values' rows shaped as `enter`, by processor and kind."""

@@ -72,6 +72,8 @@ class Choice:
         j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
     waits : array of float, shape (items + 1, items + 1), optional
         Seconds that a frame waits for resources shared by its stage's replicas, while all of them work.
+    least_waits : array of float, optional
+        The same if no two replicas want a resource at once before it is busy all the time.
     paths : Paths, optional
         Paths of heterogeneous stages: the devices of their items.
     common : array of float, shape (items + 1, items + 1), optional
@@ -89,6 +91,7 @@ class Choice:
     factors: tuple[float, ...] = ()
     loads: Mapping[int, Array] = field(default_factory=dict)
     waits: Array | None = None
+    least_waits: Array | None = None
     paths: Paths | None = None
     common: Array | None = None
     memories: int = 1
@@ -156,6 +159,7 @@ class Choice:
             seconds=np.add.reduceat(self.seconds, starts),
             spans=None if self.spans is None else self.spans[np.ix_(edges, edges)],
             waits=None if self.waits is None else self.waits[np.ix_(edges, edges)],
+            least_waits=None if self.least_waits is None else self.least_waits[np.ix_(edges, edges)],
             common=None if self.common is None else self.common[np.ix_(edges, edges)],
             loads={
                 index: load[np.ix_(edges, edges)] if load.ndim == 2 else np.add.reduceat(load, starts)

@@ -81,6 +81,8 @@ class Problem:
         Resources that stages share; in the time between two frames, each is used for one frame by all stages together.
     enter_loads, leave_loads : mapping of int to array of float
         Seconds of `enter` and `leave` for which a border uses a resource, by its index; of the same shapes.
+    hop_s : float
+        Seconds of each stage to hand a frame on, besides `leave`; they take no energy.
     stages : tuple of tuple of int
         Processors that may run each stage, which fixes their number; empty for any number anywhere.
     runtimes : tuple of set of str
@@ -105,6 +107,7 @@ class Problem:
     resources: tuple[Resource, ...] = ()
     enter_loads: Mapping[int, Array] = field(default_factory=dict)
     leave_loads: Mapping[int, Array] = field(default_factory=dict)
+    hop_s: float = 0.0
 
     def __post_init__(self) -> None:
         count, items = len(self.processors), self.items
@@ -228,7 +231,7 @@ class Problem:
 
     def busy_seconds(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the mean busy seconds of stages, as ``[j, i]``."""
-        return choice.frame_interval(*_split_times(choice, enter, leave)) * choice.replicas
+        return choice.frame_interval(*_split_times(choice, enter, leave - self.hop_s)) * choice.replicas
 
     def memory_bytes(self, choice: Choice) -> Array:
         """Return the bytes of stages on items ``[i, j)``, as ``[j, i]``."""

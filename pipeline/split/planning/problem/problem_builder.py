@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pipeline.core.board.board import Board, Device
+from pipeline.prediction.contention import WAKING_S
 from pipeline.split.cuts import crossing_counts
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.board_processors import BoardProcessor, board_processors
@@ -56,6 +57,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         memories=_memories(board, processors),
         parameters=footprint.parameters,
         workspace=footprint.workspace,
+        hop_s=WAKING_S,
         queue_bytes=footprint.border_bytes * queue_depth,
         stages=tuple(_processors_of(processors, devices) for devices in request.devices),
         runtimes=tuple(

@@ -58,7 +58,7 @@ class ReachSearch:
         compute = max(_finite_sum(choice.seconds) for choice in self._problem.choices)
         borders = (self._problem.enter, self._problem.leave)
         transfers = (float(values.max(where=np.isfinite(values), initial=0.0)) for values in borders)
-        return max(compute + sum(transfers), 1e-300)
+        return max(compute + sum(transfers) + self._problem.hop_s, 1e-300)
 
     def division(self, interval: float) -> list[Segment] | None:
         """Return a division within an interval, or None."""

@@ -29,6 +29,8 @@ class StageSolution:
         Seconds of `compute` that are the same on each of several unlike replicas.
     loads : mapping of int to float
         Seconds for which a frame uses a resource, by its index.
+    hop_s : float
+        Seconds to hand a frame on.
     """
 
     begin: int
@@ -41,6 +43,7 @@ class StageSolution:
     nbytes: float
     common: float = 0.0
     loads: Mapping[int, float] = field(default_factory=dict)
+    hop_s: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -49,14 +52,17 @@ class StageSolution:
         It is the mean over frames where replicas are not alike.
         """
         if self.choice.factors:
-            return self.interval * self.choice.replicas
+            common = np.float64(self.common + self.enter + self.leave)
+            return (
+                float(self.choice.frame_interval(np.float64(self.compute - self.common), common)) * self.choice.replicas
+            )
         return self.compute + self.enter + self.leave
 
     @property
     def latency(self) -> float:
-        """Time of one frame in the slowest replica, transfers included."""
+        """Time of one frame in the slowest replica, transfers and hop included."""
         replica_s = (self.compute - self.common) * self.choice.slowest_factor
-        return replica_s + self.common + self.enter + self.leave
+        return replica_s + self.common + self.enter + self.leave + self.hop_s
 
 
 @dataclass(frozen=True)
@@ -124,24 +130,24 @@ def interval(stages: Sequence[StageSolution]) -> float:
 def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolution:
     choice = problem.choices[segment.choice]
     enter = float(borders.enter[choice.processor][segment.enter][segment.begin])
-    leave = float(borders.leave[choice.processor][segment.leave][segment.end])
-    compute = choice.compute_s(segment.begin, segment.end)
+    leave = float(borders.leave[choice.processor][segment.leave][segment.end]) - problem.hop_s
+    compute, transfer_s = choice.compute_s(segment.begin, segment.end), enter + leave + problem.hop_s
     common = choice.common_s(segment.begin, segment.end)
     if problem.processors[choice.processor].overlaps:
         # As `overlap_seconds`, for one stage.
-        interval_s = max(compute, (compute + enter + leave) / 2) / choice.replicas
+        interval_s = max(compute, (compute + transfer_s) / 2) / choice.replicas
     else:
         wait = 0.0 if choice.waits is None else choice.waits[segment.end, segment.begin]
-        interval_s = float(
-            choice.frame_interval(np.float64(compute - common), np.float64(common + wait + enter + leave))
-        )
+        interval_s = float(choice.frame_interval(np.float64(compute - common), np.float64(common + wait + transfer_s)))
     span = slice(segment.begin, segment.end)
     nbytes = 0.0
     if problem.parameters is not None and problem.workspace is not None and problem.queue_bytes is not None:
         footprint = problem.parameters[span].sum() + problem.workspace[span].max()
         nbytes = float(choice.replicas / choice.memories * footprint + problem.queue_bytes[segment.begin])
     loads = {index: _load(problem, borders, segment, index) for index in range(len(problem.resources))}
-    return StageSolution(segment.begin, segment.end, choice, compute, enter, leave, interval_s, nbytes, common, loads)
+    return StageSolution(
+        segment.begin, segment.end, choice, compute, enter, leave, interval_s, nbytes, common, loads, problem.hop_s
+    )
 
 
 def _load(problem: Problem, borders: Borders, segment: Segment, resource: int) -> float:

@@ -10,6 +10,7 @@ import pytest
 import boards
 import pipeline
 from pipeline.core.board.board import Board, Device, Link
+from pipeline.prediction.contention import WAKING_S
 from pipeline.prediction.predict import predict
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
@@ -31,7 +32,7 @@ def test_the_times_are_those_of_the_plan(chain: Graph) -> None:
     assert [stage.seconds for stage in explanation.stages] == pytest.approx([stage.seconds for stage in plan.stages])
     assert [stage.operators for stage in explanation.stages] == [stage.operators for stage in plan.stages]
     assert explanation.interval_s == pytest.approx(predict(plan).interval_s)
-    assert explanation.latency_s == pytest.approx(sum(stage.seconds for stage in plan.stages))
+    assert explanation.latency_s == pytest.approx(sum(stage.seconds + WAKING_S for stage in plan.stages))
     assert explanation.bottleneck == "stage2"
     assert explanation.stages[2].slowest_share == pytest.approx(1 / 3)
     # One tensor of 16 kB is read, one is made, and two frames wait.
@@ -49,8 +50,7 @@ def test_plan_explanation_and_simulation_of_a_gpu_agree(digits_onnx: Path, name:
     assert "gpu" in {stage.device for stage in plan.stages}
     assert explain(own_planner, plan).interval_s == pytest.approx(solution.interval)
     assert predict(plan).interval_s == pytest.approx(solution.interval)
-    # Plans leave out what the system takes to wake the next thread.
-    assert 1 / simulate(plan, frames=2000, overhead=0.0).frames_per_s == pytest.approx(solution.interval, rel=0.01)
+    assert 1 / simulate(plan, frames=2000).frames_per_s == pytest.approx(solution.interval, rel=0.01)
 
 
 def test_a_queue_that_is_too_short_says_what_it_costs(chain: Graph) -> None:
@@ -70,10 +70,10 @@ def test_the_bound_is_proved_and_the_gap_is_to_it(chain: Graph) -> None:
     own_planner = planner(chain, 0, 1)
     best = explain(own_planner, own_planner.plan())
     assert best.gap == pytest.approx(0, abs=1e-9)
-    assert best.bound_s == pytest.approx(3e-2)
+    assert best.bound_s == pytest.approx(3e-2 + WAKING_S / 2)
     worse = explain(own_planner, own_planner.plan(cuts=[1]))
-    assert worse.bound_s == best.bound_s
-    assert worse.gap == pytest.approx(2 / 3, rel=1e-3)
+    assert worse.bound_s == pytest.approx(best.bound_s)
+    assert worse.gap == pytest.approx(2 / 3, rel=2e-3)
     assert worse.relaxed_s <= worse.bound_s
 
 
@@ -85,19 +85,19 @@ def test_each_verdict(chain: Graph) -> None:
             own_planner,
             own_planner.plan(),
             "replicas",
-            "Replicate instead of pipelining: 2 replicas of the whole model give 33.33",
+            "Replicate instead of pipelining: 2 replicas of the whole model give 33.31",
         ),
         (
             own_planner,
             own_planner.plan(cuts=[1]),
             "replicate instead",
-            "Replicate instead: 2 replicas of the whole model give 33.33 frames/s with 60 ms, these stages 20, 0.60 ",
+            "Replicate instead: 2 replicas of the whole model give 33.31 frames/s with 60.1 ms, these stages 19.98, ",
         ),
         (
             own_planner,
             own_planner.plan(stages=1),
             "one stage",
-            "Do not pipeline: one stage, nothing is pipelined, 27.73 frames/s.",
+            "Do not pipeline: one stage, nothing is pipelined, 27.69 frames/s.",
         ),
         (
             uneven,
@@ -109,7 +109,7 @@ def test_each_verdict(chain: Graph) -> None:
             planner(chain, 0),
             planner(chain, 0).plan(cuts=[1]),
             "do not pipeline",
-            "Do not pipeline: the unsplit model gives 16.67 frames/s with 60 ms, these stages 16.66, 1.00 times",
+            "Do not pipeline: the unsplit model gives 16.65 frames/s with 60.1 ms, these stages 16.66, 1.00 times",
         ),
     ):
         explanation = explain(case_planner, plan)
@@ -129,7 +129,7 @@ def test_another_goal_than_the_rate_is_judged_by_itself(chain: Graph) -> None:
     ):
         explanation = explain(case, case.plan(**options), **options)
         assert (explanation.verdict, explanation.reason[: len(reason)]) == (kind, reason)
-        assert "the fastest way gives 50 with 60" in explanation.reason
+        assert "the fastest way gives 49.96 with 60.1" in explanation.reason
         assert not any("by the planner" in line for line in explanation.help)
 
 
@@ -137,10 +137,10 @@ def test_all_ways_are_considered(chain: Graph) -> None:
     own_planner = planner(chain, 0, 1)
     ways = {each.name: each for each in explain(own_planner, own_planner.plan()).alternatives}
     assert list(ways) == ["unsplit, one core or device", "unsplit, several cores", "replicas of the whole", "stages"]
-    assert ways["unsplit, one core or device"].frames_per_s == pytest.approx(1 / 6e-2)
-    assert ways["replicas of the whole"].frames_per_s == pytest.approx(2 / 6e-2)
-    assert ways["replicas of the whole"].latency_s == pytest.approx(6e-2)
-    assert ways["stages"].frames_per_s == pytest.approx(1 / 3e-2, rel=1e-3)
+    assert ways["unsplit, one core or device"].frames_per_s == pytest.approx(1 / (6e-2 + WAKING_S))
+    assert ways["replicas of the whole"].frames_per_s == pytest.approx(2 / (6e-2 + WAKING_S))
+    assert ways["replicas of the whole"].latency_s == pytest.approx(6e-2 + WAKING_S)
+    assert ways["stages"].frames_per_s == pytest.approx(1 / 3e-2, rel=3e-3)
     assert ways["stages"].stages == 2
 
 

@@ -35,9 +35,9 @@ def devices_of(plan: Plan, graph: Graph) -> dict[str, str]:
     """Return the device of each operator."""
     names = [operator.name for operator in graph.operators]
     return {
-        name: stage.device
-        for stage in plan.stages
-        for name in names[names.index(stage.operators[0]) : names.index(stage.operators[1]) + 1]
+        name: unit.device
+        for unit in plan.units
+        for name in names[names.index(unit.operators[0]) : names.index(unit.operators[1]) + 1]
     }
 
 
