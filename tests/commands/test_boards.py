@@ -167,7 +167,7 @@ def test_a_vendors_profile_is_kept(
     path = tmp_path / "hailo.csv"
     path.write_text("net_name,fps,hw_only_fps\ndigits,250,251\n")
     arguments = ("profile", digits_onnx, "--board", "rk3588")
-    result = command(*arguments, "--import", path)
+    result = command(*arguments, "--device", "npu0", "--import", path)
     assert (result.status, result.err) == (0, "")
     assert "npu0: 4 ms a frame by hailortcli run --csv or benchmark, divided as the estimates are." in result.out
     shown = command(*arguments)
