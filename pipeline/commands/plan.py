@@ -11,7 +11,6 @@ import msgspec
 
 from pipeline.commands.shared import console, drawing, models, plan_options
 from pipeline.errors import PlanError
-from pipeline.prediction.uncertainty import rate_range
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,6 +78,8 @@ def _check_output(path: Path) -> None:
 
 def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
     """Return the plan's fields, with its findings under ``explanation``."""
+    from pipeline.prediction.uncertainty import rate_range
+
     facts = asdict(explanation)
     facts |= {"frames_per_s": explanation.frames_per_s, "rate_range": rate_range(plan), "gap": explanation.gap}
     return {**msgspec.to_builtins(plan), "explanation": facts}
@@ -86,6 +87,8 @@ def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
 
 def show(plan: Plan, explanation: Explanation) -> None:
     """Print table, verdict, bound, alternatives and advice."""
+    from pipeline.prediction.uncertainty import rate_range
+
     out = console.console()
     table = console.table(f"{plan.model} on {plan.board.name}", *COLUMNS)
     for row in rows(explanation):

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from pipeline.commands.shared import console, drawing, values
 from pipeline.commands.shared.plan_options import add_time_variation
 from pipeline.errors import PlanError
-from pipeline.prediction.predict import predict
-from pipeline.prediction.uncertainty import rate_range
 
 if TYPE_CHECKING:
     from pipeline.simulation import Simulation
@@ -91,6 +89,8 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load the plan, simulate, draw and print."""
     from pipeline.core.plan.plan import Plan
+    from pipeline.prediction.predict import predict
+    from pipeline.prediction.uncertainty import rate_range
     from pipeline.simulation import EVEN, OVERHEAD_S, POISSON, read_arrivals, simulate
 
     if options.against and not options.drawing:
