@@ -71,18 +71,32 @@ class LoopNode:
 
 
 class LoopUse(NamedTuple):
-    """Machine loop in one frame: the function, how many turns, the estimated cycles of one, and of all epilogues."""
+    """Machine loop in one frame.
+
+    Attributes
+    ----------
+    function : str
+    loop : Loop
+    turns : float
+    turn_cycles : float
+        Estimated cycles of one turn.
+    epilogue_cycles : float
+        Those of all that is done with the sums.
+    useful : float
+        Multiply-adds of the model for each one of the loop.
+    """
 
     function: str
     loop: Loop
     turns: float
     turn_cycles: float
     epilogue_cycles: float = 0.0
+    useful: float = 1.0
 
     @property
     def macs(self) -> float:
         """Multiply-adds."""
-        return self.turns * self.loop.macs
+        return self.turns * self.loop.macs * self.useful
 
     @property
     def cycles(self) -> float:
@@ -121,12 +135,13 @@ def estimate(network: CompiledNetwork, cpu: str, triple: str = "aarch64-linux-gn
         own = [(loop, turn) for loop, turn in zip(loops, cycles, strict=True) if loop.function == f"{name}_compute_"]
         macs = operations / 2 * network.calls[name]
         total += macs
-        # Branches are counted as if all were taken; what the kernel says of itself is the truth.
-        scale = macs / root.turn_macs
+        # Zeros that fill vectors are multiplied too, rows where chunks overlap twice; a first product is no addition.
+        useful = macs / (root.turn_macs * network.calls[name])
         for leaf in root.leaves():
-            leaf_macs = leaf.macs * leaf.executions * scale
+            leaf_macs = leaf.macs * leaf.executions * network.calls[name]
             tiles = leaf.tile.executions * network.calls[name] if leaf.tile else 0
-            uses += _uses(name, leaf_macs, match(leaf, own, lambda pair: pair[0]), epilogues, tiles)
+            leaf_uses = _uses(name, leaf_macs, match(leaf, own, lambda pair: pair[0]), epilogues, tiles)
+            uses += [use._replace(useful=useful) for use in leaf_uses]
     return NetworkEstimate(uses, sum(use.macs for use in uses) / max(total, 1))
 
 
@@ -235,7 +250,9 @@ def _macs(value: Any) -> int:
     name = _intrinsic(value)
     if "saddlp" in name:
         return sum(map(_macs, value.args[1:]))
-    return _PRODUCTS.get(next((part for part in name.split(".") if part in _PRODUCTS), ""), 0) * _lanes(value)
+    products = _PRODUCTS.get(next((part for part in name.split(".") if part in _PRODUCTS), ""), 0)
+    # What they are added to may be a sum of such products itself.
+    return products * _lanes(value) + _macs(value.args[1]) if products else 0
 
 
 def _intrinsic(value: Any) -> str:

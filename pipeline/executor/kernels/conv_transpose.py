@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -155,11 +156,10 @@ class _PhaseLoops:
     def _depthwise(self, conv: ConvShape, first: Any, store: Store, tasks: int) -> Any:
         width, channels = conv.kernel[1], conv.channels
 
-        def combine(total: Any, element: Any, dy: Any, dx: Any, c: Any, lanes: int) -> Any:  # noqa: PLR0913, PLR0917
-            weight_index = (dy * width + dx) * channels + (first + c)
-            return total + element * tir.load(self._weights, tir.span(weight_index, lanes))
+        def weight(dy: Any, dx: Any, c: Any, lanes: int) -> Any:
+            return tir.load(self._weights, tir.span((dy * width + dx) * channels + (first + c), lanes))
 
-        return SlidingWindowLoops(conv, self._cpu, self._data, 0.0, combine, store, tasks).statement()
+        return SlidingWindowLoops(conv, self._cpu, self._data, 0.0, operator.add, store, tasks, weight).statement()
 
     @staticmethod
     def _zeros(conv: ConvShape, store: Store, tasks: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import Any
 
@@ -55,19 +56,19 @@ class DepthwiseConvolution(Kernel[ConvShape]):
         """Return the loops over windows."""
         data, weights = group.operands
 
-        def combine(total: Any, element: Any, dy: Any, dx: Any, c: Any, lanes: int) -> Any:  # noqa: PLR0913, PLR0917
-            return total + element * tir.load(weights, dy, dx, tir.span(c, lanes))
+        def weight(dy: Any, dx: Any, c: Any, lanes: int) -> Any:
+            return tir.load(weights, dy, dx, tir.span(c, lanes))
 
         store = epilogue_store(group)
         if str(weights.dtype) != half_products.WAY:
-            return SlidingWindowLoops(form, cpu, data, 0.0, combine, store, tasks).statement()
+            return SlidingWindowLoops(form, cpu, data, 0.0, operator.add, store, tasks, weight).statement()
 
         def store_wide(total: Any, *indices: Any) -> Any:
             return store(total.astype("float32"), *indices)
 
         halves_cpu = half_products.for_tiles(cpu)
         return SlidingWindowLoops(
-            form, halves_cpu, data, 0.0, combine, store_wide, tasks, half_products.WAY
+            form, halves_cpu, data, 0.0, operator.add, store_wide, tasks, weight, half_products.WAY
         ).statement()
 
     def operations(self, form: ConvShape) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,16 +61,12 @@ class Pooling(Kernel[PoolForm]):
         if form.kind == "max":
             # Bytes start from their lowest value.
             lowest = {"float32": LOWEST, "int8": -128, "uint8": 0}[str(data.dtype)]
-            return SlidingWindowLoops(
-                form.conv, cpu, data, lowest, lambda total, element, *_: tirx.Max(total, element), store, tasks
-            ).statement()
+            return SlidingWindowLoops(form.conv, cpu, data, lowest, tirx.Max, store, tasks).statement()
 
         def store_mean(total: Any, image: Any, h: Any, w: Any, c: Any) -> Any:
             return store(total * _share(form, h, w), image, h, w, c)
 
-        return SlidingWindowLoops(
-            form.conv, cpu, data, 0.0, lambda total, element, *_: total + element, store_mean, tasks
-        ).statement()
+        return SlidingWindowLoops(form.conv, cpu, data, 0.0, operator.add, store_mean, tasks).statement()
 
     def operations(self, form: PoolForm) -> int:
         """Count two operations for each element of a window."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from pipeline.executor.kernels.layout.expressions import constant
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import byte_window
-from pipeline.executor.kernels.tiles.byte_window import ByteWindow, ByteWindowLoops
+from pipeline.executor.kernels.tiles.byte_window import ByteWindow, ByteWindowLoops, FourWindowLoops
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 
 _WIDENING = frozenset({"mlal", "sdot", "mmla"})
@@ -40,21 +41,30 @@ class ByteDepthwise(Kernel[ByteWindow]):
         """Return None: no operator of a model is one."""
         return None
 
-    def convolve(self, builder: Any, source: Any, zero: int, weights: np.ndarray, conv: ConvShape) -> tuple[Any, int]:
-        """Convolve channels-last bytes; return sums and the remaining zero point."""
+    def convolve(
+        self, rewriter: Rewriter, source: Any, zero: int, weights: np.ndarray, conv: ConvShape
+    ) -> tuple[Callable[[np.ndarray], Any], int]:
+        """Convolve channels-last bytes; return sums by what they begin with, and the remaining zero point."""
+        builder, cpu = rewriter.builder, rewriter.cpu
         # Instructions take signed data: of unsigned ones the kernel subtracts 128.
         zero -= 0 if str(source.ty.dtype) == "int8" else 128
         if conv.group_outputs > 1:
             source = builder.emit(relax.op.repeat(source, conv.group_outputs, 3))
         packed_weights = np.ascontiguousarray(weights[:, 0].transpose(1, 2, 0)).astype(np.int8)
         shape = replace(conv, channels=conv.out_channels, groups=1)
-        form = ByteWindow(shape, zero, byte_window.fit_pairs(packed_weights))
-        return self.placeholder(builder, form, [source, constant(packed_weights)], conv.result, "int32"), zero
+        form = ByteWindow(shape, zero, byte_window.fit_pairs(packed_weights), byte_window.by_fours(shape, cpu))
+        operand = constant(byte_window.pack_fours(packed_weights, conv) if form.by_fours else packed_weights)
+
+        def begin(numbers: np.ndarray) -> Any:
+            start = constant(np.broadcast_to(numbers, (shape.channels,)).astype(np.int32))
+            return builder.emit(self.placeholder(builder, form, [source, operand, start], conv.result, "int32"))
+
+        return begin, zero
 
     def write(self, group: FusedGroup, form: ByteWindow, cpu: Microarchitecture, tasks: int) -> Any:
         """Return the loops over windows."""
-        data, weights = group.operands
-        return ByteWindowLoops(form, cpu, data, weights, epilogue_store(group), tasks).statement()
+        loops = FourWindowLoops if form.by_fours else ByteWindowLoops
+        return loops(form, cpu, group.operands, epilogue_store(group), tasks).statement()
 
     def operations(self, form: ByteWindow) -> int:
         """Count multiplications and additions."""

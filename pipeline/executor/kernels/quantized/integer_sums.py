@@ -46,6 +46,10 @@ class IntegerSums:
         Axis of the channels in the model's own layout, from the end.
     axis : int
         The same in the layout of the sums.
+    largest : array of int, optional
+        Largest magnitude of the corrected sums, for each output channel.
+    begin : callable, optional
+        Function from a number for each output channel to the sums with it.
     """
 
     sums: Any
@@ -54,6 +58,8 @@ class IntegerSums:
     result: Callable[[Any], Any]
     model_axis: int
     axis: int = -1
+    largest: np.ndarray | None = None
+    begin: Callable[[np.ndarray], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,9 +143,11 @@ def sum_products(rewriter: Rewriter, product: ByteProduct) -> IntegerSums | None
     if math.prod(values.shape[1:]) * 255 * 128 * 2 > _LARGEST:
         return None
     source = layout.source(rewriter, product.data) if layout else rewriter.plain(product.data)
+    begin = None
     # One channel has no four to be multiplied at once.
     if layout and is_depthwise(conv, rewriter.cpu):
-        sums, zero = depthwise_sums(rewriter, source, scale.zero, values, conv)
+        begin, zero = depthwise_sums(rewriter, source, scale.zero, values, conv)
+        sums = begin(np.zeros(1))
     else:
         # Instructions take unsigned data: 128 is added to them and to their zero point.
         if scale.dtype == "int8":
@@ -148,8 +156,11 @@ def sum_products(rewriter: Rewriter, product: ByteProduct) -> IntegerSums | None
         sums = packed_sums(rewriter, source, scale.zero, values, conv, is_image=layout is not None)
         zero = scale.zero - byte_products.offset(rewriter.cpu)
     # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.
-    sizes = values.reshape(len(values), -1).astype(np.int64).sum(1)
-    return product.sums(rewriter.builder.emit(sums), -zero * sizes)
+    weights = values.reshape(len(values), -1).astype(np.int64)
+    result = product.sums(rewriter.builder.emit(sums), -zero * weights.sum(1))
+    # Elsewhere, conversions of vectors cost no more than other instructions.
+    is_arm = rewriter.cpu.lane_products
+    return replace(result, largest=255 * np.abs(weights).sum(1), begin=begin) if is_arm else result
 
 
 def _along(values: np.ndarray, axes: int, axis: int) -> np.ndarray:
@@ -226,12 +237,15 @@ def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> A
     return source
 
 
-def depthwise_sums(rewriter: Rewriter, source: Any, zero: int, values: np.ndarray, conv: ConvShape) -> tuple[Any, int]:
-    """Return the sums' placeholder and the data's remaining zero point.
+def depthwise_sums(
+    rewriter: Rewriter, source: Any, zero: int, values: np.ndarray, conv: ConvShape
+) -> tuple[Callable[[np.ndarray], Any], int]:
+    """Return the sums' placeholder by what they begin with, and the data's remaining zero point.
 
     Elsewhere than on Arm the sums are float32, which is exact for numbers as small as these.
     """
     if byte_depthwise.applies(rewriter.cpu, values):
-        return ByteDepthwise().convolve(rewriter.builder, source, zero, values, conv)
+        return ByteDepthwise().convolve(rewriter, source, zero, values, conv)
     data = rewriter.builder.emit(rescaling.center(rewriter.builder, source, zero))
-    return DepthwiseConvolution().convolve(rewriter.builder, data, conv, values.astype(np.float32)), 0
+    # Float32 begins with zero alone.
+    return lambda _: DepthwiseConvolution().convolve(rewriter.builder, data, conv, values.astype(np.float32)), 0

@@ -100,8 +100,11 @@ def _quantize(rewriter: Rewriter, call: Any) -> Any:
     # Runtime multiplies and divides scales in float32.
     linear = sums.correction + product.bias, sums.scales.astype(np.float32) / np.float32(scale.value)
     return sums.result(
-        rescaling.requantize(rewriter.builder, sums.sums, linear, scale, rectified=product.rectified, axis=sums.axis)
-    )
+        rescaling.requantize(
+            rewriter.builder, sums.sums, linear, scale, rectified=product.rectified, axis=sums.axis,
+            largest=None if sums.largest is None else sums.largest + np.abs(product.bias), begin=sums.begin,
+        )
+    )  # fmt: skip
 
 
 def _dequantize(rewriter: Rewriter, call: Any) -> Any:

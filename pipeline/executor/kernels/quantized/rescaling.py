@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,9 @@ from pipeline.tvm import statements as tir
 
 # 1.5 times 2 to the 23rd: also a negative number beside it leaves the exponent as it is.
 _ONES = 12582912.0
+
+_WHOLE, _WORD = 1 << 22, (1 << 15) - 256
+"""Limits of whole numbers that are the lowest bits of their sum with `_ONES`: all bits, or 16 with a zero point."""
 
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 
@@ -106,15 +110,34 @@ def requantize(  # noqa: PLR0913 - the last ones by keyword
     *,
     rectified: bool,
     axis: int = -1,
+    largest: np.ndarray | None = None,
+    begin: Callable[[np.ndarray], Any] | None = None,
 ) -> Any:
-    """Requantise sums per channel: ``round((sum + bias) * factor) + zero``."""
+    """Requantise sums per channel: ``round((sum + bias) * factor) + zero``.
+
+    Sums of a small `largest` magnitude need no conversions.  Sums may `begin` with numbers for each channel.
+    """
     # A rectified number is at least zero, which is the byte `zero`.
     low = max(scale.zero, _LIMITS[scale.dtype][0]) if rectified else _LIMITS[scale.dtype][0]
 
-    def byte(total: Any, bias: Any, factor: Any) -> Any:
-        return _round(_number(total, bias, factor), scale, scale.zero, low)
+    bias, factors = linear
+    is_small = largest is not None and bool(np.all((largest < _WHOLE) & (largest * factors < _WORD)))
+    parameters = _pair(sums, bias + np.float32(_ONES).view(np.int32) * is_small, factors, axis)
+    if begin is not None:
+        sums = begin(parameters.pop(0).value.numpy().reshape(-1))
+    ones = tirx.FloatImm("float32", _ONES)
 
-    return _map(builder, "requantize", sums, _pair(sums, *linear, axis), byte)
+    def byte(total: Any, *parameters: Any) -> Any:
+        *addends, factor = parameters
+        integer = sum(addends, total.astype("int32"))
+        if not is_small:
+            return _round(integer.astype("float32") * factor, scale, scale.zero, low)
+        number = round_product((tirx.reinterpret("float32", integer) - ones) * factor)
+        word = tirx.reinterpret("int32", number + ones).astype("int16") + tirx.IntImm("int16", scale.zero)
+        limits = [tirx.IntImm("int16", limit) for limit in (low, _LIMITS[scale.dtype][1])]
+        return tirx.Min(tirx.Max(word, limits[0]), limits[1]).astype(scale.dtype)
+
+    return _map(builder, "requantize", sums, parameters, byte)
 
 
 def as_unsigned(builder: Any, data: Any) -> Any:

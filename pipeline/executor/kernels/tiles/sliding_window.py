@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from tvm import tirx
 
@@ -16,8 +16,14 @@ from pipeline.tvm import statements as tir
 UNROLLED_WIDTH = 5
 """Windows up to this width are written out."""
 
-Combine = Callable[[Any, Any, Any, Any, Any, int], Any]
-"""Next value from the value so far, an element, its kernel row and column, its channel and the lanes."""
+Combine = Callable[[Any, Any], Any]
+"""Next value from the value so far and an element, times its weight if there are weights."""
+
+Weight = Callable[[Any, Any, Any, int], Any]
+"""Weights by kernel row and column, first channel and lanes."""
+
+Values = dict[tuple[int, int], Any]
+"""Buffers of a tile's values by row and column, which the compiler keeps in registers."""
 
 
 class WindowElements(NamedTuple):
@@ -63,8 +69,11 @@ class WindowLoops(ABC):
     tasks : int
     """
 
-    pixels: ClassVar[int] = 8
-    """Adjacent results computed at once, so that several sums are under way."""
+    tile: tuple[int, int] = (1, 8)
+    """Rows and columns of adjacent results computed at once, so that several sums are under way."""
+
+    is_written = False
+    """True if rows of elements are combined with all rows of values, which need no first one."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
         self, conv: ConvShape, cpu: Microarchitecture, data: Any, elements: WindowElements, write: Any, tasks: int
@@ -74,7 +83,7 @@ class WindowLoops(ABC):
         self._data, self._declare = tir.flat(data, "data", size, elements.dtype)
         self._source, self._line, self._prepare = self._data, conv.width * conv.channels, elements.prepare
         # No tile of channels: rows are divided by the size of the cache alone.
-        pixel_tile = tiling.RegisterTile(1, 1, 1)
+        pixel_tile = tiling.RegisterTile(min(self.tile[0], conv.out_height), 1, 1)
         self._tasks = tasks
         self._rows = tiling.chunk_rows(conv, pixel_tile, cpu, -(-tasks // conv.batch))
         self._chunks = -(-conv.out_height // self._rows)
@@ -105,34 +114,43 @@ class WindowLoops(ABC):
             # Once for all windows that see them.
             self._prepare = lambda elements: elements
 
-        def line(index: Any) -> Any:
-            start = base + index * (conv.strides[0] * self._line)
+        def band(_: Any, line: Any, rows: int) -> Any:
+            start = base + line * (conv.strides[0] * self._line)
 
-            def piece(_: Any, column: Any, count: int) -> Any:
-                return self._pixels(image, row + index, column, start, count)
+            def piece(_: Any, column: Any, columns: int) -> Any:
+                return self._pixels((image, row + line, column), start, (rows, columns))
 
-            return tir.sequence(tir.pieces("piece", conv.out_width, self.pixels, piece))
+            return tir.sequence(tir.pieces("piece", conv.out_width, self.tile[1], piece))
 
-        return [*copy_statements, tir.loop("line", self._rows, line)]
+        return [*copy_statements, *tir.pieces("line", self._rows, self.tile[0], band)]
 
-    def _pixels(self, image: Any, h: Any, w: Any, start: Any, count: int) -> Any:
+    def _pixels(self, corner: tuple[Any, Any, Any], start: Any, tile: tuple[int, int]) -> Any:
         conv = self._conv
-        base = start + w * (conv.strides[1] * conv.channels)
-        return tir.run(
-            conv.channels, self._lanes, lambda c, lanes: self._vector((image, h, w, c), base + c, count, lanes)
-        )
+        base = start + corner[-1] * (conv.strides[1] * conv.channels)
+        return tir.run(conv.channels, self._lanes, lambda c, lanes: self._vector((*corner, c), base + c, tile, lanes))
 
-    def _vector(self, indices: tuple[Any, Any, Any, Any], base: Any, count: int, lanes: int) -> Any:
+    def _vector(self, indices: tuple[Any, Any, Any, Any], base: Any, tile: tuple[int, int], lanes: int) -> Any:
         image, h, w, c = indices
-        # A buffer for each pixel, which the compiler keeps in a register, as every index is known.
-        values = [tir.buffer("value", [lanes], self._elements.sums) for _ in range(count)]
+        pixels = [(dy, dx) for dy in range(tile[0]) for dx in range(tile[1])]
+        values = {pixel: tir.buffer("value", [lanes], self._elements.sums) for pixel in pixels}
         at_zero = tir.span(tir.number(0), lanes)
-        statements = [tirx.AllocBuffer(value) for value in values]
-        first = tirx.const(self._elements.first, self._elements.sums)
-        statements += [tir.store(value, tir.wide(first, lanes), at_zero) for value in values]
-        statements += tir.bound("from", base, lambda start: [self._window_loops(values, start, c, lanes)])
-        stores = [self._store(value, (image, h, w + dx, c), lanes) for dx, value in enumerate(values)]
-        return tir.sequence([*statements, *stores])
+        statements = [tirx.AllocBuffer(value) for value in values.values()]
+        if not self.is_written:
+            first = self._first(c, lanes)
+            statements += [tir.store(value, first, at_zero) for value in values.values()]
+        stores = {(dy, dx): self._store(value, (image, h + dy, w + dx, c), lanes) for (dy, dx), value in values.items()}
+        # What stores results itself takes them out.
+        statements += tir.bound("from", base, lambda start: [self._window_loops(values, stores, start, c, lanes)])
+        return tir.sequence([*statements, *stores.values()])
+
+    def _first(self, c: Any, lanes: int) -> Any:  # noqa: ARG002
+        """Return the initial values from channel `c` on."""
+        return tir.wide(tirx.const(self._elements.first, self._elements.sums), lanes)
+
+    def _position(self, pixel: tuple[int, int], tap: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the row and column of an element under a tap."""
+        (row, column), (dy, dx), conv = pixel, tap, self._conv
+        return dy * conv.dilation[0] + row * conv.strides[0], dx * conv.dilation[1] + column * conv.strides[1]
 
     def _store(self, value: Any, indices: tuple[Any, Any, Any, Any], lanes: int) -> Any:
         image, h, w, c = indices
@@ -141,14 +159,12 @@ class WindowLoops(ABC):
         )
 
     @abstractmethod
-    def _window_loops(self, values: list[Any], base: Any, c: Any, lanes: int) -> Any:
+    def _window_loops(self, values: Values, stores: Values, base: Any, c: Any, lanes: int) -> Any:
         """Combine elements from `base` and channel `c` with values."""
 
-    def _element(self, base: Any, tap: tuple[Any, Any], column: int, lanes: int) -> Any:
+    def _element(self, base: Any, row: Any, column: Any, lanes: int) -> Any:
         """Return a vector of window elements at a row and column."""
-        conv, (dy, dx) = self._conv, tap
-        offset = base + dy * (conv.dilation[0] * self._line) + dx * (conv.dilation[1] * conv.channels)
-        index = offset + column * conv.strides[1] * conv.channels
+        index = base + row * self._line + column * self._conv.channels
         return self._prepare(tir.load(self._source, tir.span(index, lanes)))
 
 
@@ -162,6 +178,7 @@ class SlidingWindowLoops(WindowLoops):
     combine : callable
     conv, cpu, data, write, tasks
         Parameters of `WindowLoops`.
+    weight : callable, optional
     dtype : str
         Dtype of the values, if not that of the data.
     """
@@ -175,47 +192,70 @@ class SlidingWindowLoops(WindowLoops):
         combine: Combine,
         write: Any,
         tasks: int = 1,
+        weight: Weight | None = None,
         dtype: str = "",
     ) -> None:
         elements = WindowElements(str(data.dtype), first, dtype or str(data.dtype), first, copied=dtype)
+        # Written out, rows of results share rows of elements, and each tap its weights.
+        self.is_written = cpu.lane_products and max(conv.kernel) <= UNROLLED_WIDTH
+        if self.is_written:
+            self.tile = _shared_tile(conv)
         super().__init__(conv, cpu, data, elements, write, tasks)
-        self._combine = combine
-        # Where a load waits for the products before it, those of a row stand together.
+        self._combine, self._weight = combine, weight
         self._is_ordered = cpu.in_order and cpu.latency > LOAD_LATENCY
 
-    def _window_loops(self, values: list[Any], base: Any, c: Any, lanes: int) -> Any:
-        height, width = self._conv.kernel
-        at_zero = tir.span(tir.number(0), lanes)
+    def _window_loops(self, values: Values, stores: Values, base: Any, c: Any, lanes: int) -> Any:
+        (height, width), at_zero = self._conv.kernel, tir.span(tir.number(0), lanes)
+        if self.is_written:
+            return self._shared_rows(values, stores, base, c, lanes)
 
         def tap(dy: Any, dx: Any) -> Any:
             statements = []
-            for column, value in enumerate(values):
-                element = self._element(base, (dy, dx), column, lanes)
-                result = self._combine(tir.load(value, at_zero), element, dy, dx, c, lanes)
-                statements.append(tir.store(value, result, at_zero))
+            for pixel, value in values.items():
+                element = self._element(base, *self._position(pixel, (dy, dx)), lanes)
+                factor = element * self._weight(dy, dx, c, lanes) if self._weight else element
+                statements.append(tir.store(value, self._combine(tir.load(value, at_zero), factor), at_zero))
             return tir.sequence(statements)
 
         # Wider ones, such as global pools, would be too much code.
         if width > UNROLLED_WIDTH:
             return tir.loop("down", height, lambda dy: tir.loop("right", width, lambda dx: tap(dy, dx)))
-        if self._is_ordered:
-            return tir.loop("down", height, lambda dy: self._row(values, base, dy, c, lanes))
         return tir.loop("down", height, lambda dy: tir.sequence([tap(dy, tir.number(dx)) for dx in range(width)]))
 
-    def _row(self, values: list[Any], base: Any, dy: Any, c: Any, lanes: int) -> Any:
-        """Combine a window row, loading all elements first."""
-        conv, at_zero = self._conv, tir.span(tir.number(0), lanes)
-        taps = [(column, dx) for dx in range(conv.kernel[1]) for column in range(len(values))]
-        positions = {tap: tap[0] * conv.strides[1] + tap[1] * conv.dilation[1] for tap in taps}
-        # Neighbouring windows share elements.
-        loads = {position: self._element(base, (dy, tir.number(tap[1])), tap[0], lanes)
-                 for tap, position in positions.items()}  # fmt: skip
-        dtype = tir.lanewise(self._elements.sums, lanes)
-        variables, statements = tir.bind_values("element", list(loads.values()), dtype)
-        elements = dict(zip(loads, variables, strict=True))
-        statements.append(tir.schedule_boundary(variables[-1]))
-        for column, dx in taps:
-            total = tir.load(values[column], at_zero)
-            result = self._combine(total, elements[positions[column, dx]], dy, tir.number(dx), c, lanes)
-            statements.append(tir.store(values[column], result, at_zero))
-        return tir.sequence([*statements, tir.schedule_boundary(tir.load(values[-1], at_zero))])
+    def _shared_rows(self, values: Values, stores: Values, base: Any, c: Any, lanes: int) -> Any:
+        """Combine rows of elements with all rows of values that see them."""
+        at_zero, dtype = tir.span(tir.number(0), lanes), tir.lanewise(self._elements.sums, lanes)
+        statements, started = list[Any](), set[Any]()
+        weights = dict[tuple[int, int], Any]()
+        height, width = self._conv.kernel
+        taps = [((dy, dx), pixel) for dx in range(width) for pixel in values for dy in range(height)]
+        for row in sorted({self._position(pixel, tap)[0] for tap, pixel in taps}):
+            here = {pair: at for pair in taps if (at := self._position(pair[1], pair[0]))[0] == row}
+            positions = list(dict.fromkeys(here.values()))
+            missing = [tap for tap in dict.fromkeys(tap for tap, _ in here) if self._weight and tap not in weights]
+            loads = [self._element(base, *map(tir.number, position), lanes) for position in positions]
+            loads += [self._weight(*map(tir.number, tap), c, lanes) for tap in missing]  # type: ignore[misc]
+            variables, bindings = tir.bind_values("operand", loads, dtype)
+            elements = dict(zip(positions, variables, strict=False))
+            weights.update(zip(missing, variables[len(positions) :], strict=True))
+            products = list[Any]()
+            for (tap, pixel), position in here.items():
+                factor, value = elements[position], values[pixel]
+                factor = factor * weights[tap] if self._weight else factor
+                total = self._combine(tir.load(value, at_zero), factor) if pixel in started else factor
+                products.append(tir.store(value, total, at_zero))
+                started.add(pixel)
+            boundaries = [tir.schedule_boundary(variables[-1]), tir.schedule_boundary(tir.load(value, at_zero))]
+            edges = [[boundary] if self._is_ordered else [] for boundary in boundaries]
+            # Rows of results that are complete leave their registers to those below.
+            last = (row - self._position((0, 0), (height - 1, 0))[0]) // self._conv.strides[0]
+            complete = [stores.pop(pixel) for pixel in values if pixel[0] <= last and pixel in stores]
+            statements += [*bindings, *edges[0], *products, *edges[1], *complete]
+        return tir.sequence(statements)
+
+
+def _shared_tile(conv: ConvShape) -> tuple[int, int]:
+    """Return a tile whose sums and elements are in the registers of Arm."""
+    if max(*conv.strides, *conv.dilation) > 1:
+        return 1, 8
+    return 2, 8 if conv.kernel[1] < UNROLLED_WIDTH else 6

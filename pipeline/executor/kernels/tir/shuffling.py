@@ -33,20 +33,16 @@ def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[An
     half = lanes // 2
     # Weaving rows i and i + half together moves one bit of the row's number to the column's; each takes its turn.
     for _ in range(lanes.bit_length() - 1):
-        woven = [
-            tirx.Shuffle([current[row], current[row + half]], _picks(lanes, first))
-            for row in range(half)
-            for first in (0, half)
-        ]
+        woven = [part for row in range(half) for part in interleave(current[row], current[row + half], lanes)]
         current, bindings = tir.bind_values("row", woven, f"{dtype}x{lanes}")
         statements += bindings
     return current, statements
 
 
-def _picks(lanes: int, first: int) -> list[Any]:
-    """Return alternating element numbers of two vectors from `first` on."""
-    picks = [first + step // 2 + (step % 2) * lanes for step in range(lanes)]
-    return [tirx.IntImm("int32", lane) for lane in picks]
+def interleave(first: Any, second: Any, lanes: int) -> list[Any]:
+    """Return two vectors of alternating elements of two vectors."""
+    picks = [tirx.IntImm("int32", step // 2 + (step % 2) * lanes) for step in range(2 * lanes)]
+    return [tirx.Shuffle([first, second], part) for part in (picks[:lanes], picks[lanes:])]
 
 
 def block(  # noqa: PLR0913, PLR0917 - where both sides are
