@@ -1,14 +1,19 @@
 """Speed of our kernels' loops on Arm cores beside those of other libraries: estimates, since no board is here.
 
 LLVM's machine-code analyser (llvm-mca) reads innermost loops and simulates the core that they run on, all data in the
-first-level cache.  Ours come from networks compiled for that core, each weighted by how often it runs in a frame; what
-is outside of innermost loops is not in the estimate.  Those of ONNX Runtime and LiteRT come from their wheels for
+first-level cache.  Ours come from networks compiled for that core, each loop weighed by its share of a frame's time:
+MobileNetV2, EfficientNet-Lite0 and YOLOv8n, unless others are named.  What is done with sums is counted apart; code
+around that, such as copies with a border, is in no figure.  Those of ONNX Runtime and LiteRT come from their wheels for
 aarch64, where nothing tells how often one runs: main loops are those with at least 32 multiplying instructions, as
 dense in products as four fifths of the densest one of their kind.  Libraries have loops for several cores; the best
 one counts.
 
 kind              of the products: float32, float16, dot (sdot and its like), mlal (smlal, mla), mmla; int8 for ours
 macs_per_cycle    products per cycle, over all loops of a network; the median of a library's main loops
+with_results      the same with the cycles of what is done with sums, such as requantising
+depthwise         products per cycle of depthwise convolutions alone, with what is done with sums
+depthwise_share   share of them in the time
+depthwise_spills  loops of them that keep vectors on the stack, of so many
 best, worst       the same of one loop; of ours those that take at least 2 % of the time
 fmla_per_cycle    in vectors of four float32, or eight float16; one is the limit, two on Neoverse N1 and Cortex-A76
 ratio             of our products per cycle to the best loop of ONNX Runtime
@@ -66,7 +71,8 @@ _NOTABLE = 0.02
 def main() -> None:
     options = arguments()
     cores = options.core or (QUICK if options.quick else USUAL)
-    names = options.network or (networks.NAMES[:1] if options.quick else networks.NAMES)
+    weighed = [name for name in networks.NAMES if name.startswith(networks.WEIGHED)]
+    names = options.network or (weighed[:1] if options.quick else weighed)
     try:
         version = f"Estimates of LLVM {analyser.version()}, not measurements.\n"
     except Unavailable as error:
@@ -159,6 +165,8 @@ def describe_network(estimate: NetworkEstimate) -> Row:
     return {
         "mcycles_per_frame": cycles / 1e6,
         "macs_per_cycle": sum(use.macs for use in uses) / cycles,
+        "with_results": _rate(uses),
+        **_describe_depthwise(uses),
         "best": max(notable, default=None),
         "worst": min(notable, default=None),
         "loads_per_product": sum(use.turns * use.loop.loads for use in uses) / multipliers,
@@ -177,8 +185,27 @@ def describe_memory(uses: Sequence[MemoryUse]) -> Row:
     }
 
 
+def _describe_depthwise(uses: Sequence[LoopUse]) -> Row:
+    depthwise = [use for use in uses if "depthwise" in use.function]
+    if not depthwise:
+        return {}
+    return {
+        "depthwise": _rate(depthwise),
+        "depthwise_share": _time(depthwise) / _time(uses),
+        "depthwise_spills": f"{sum(use.spills > 0 for use in depthwise)} of {len(depthwise)}",
+    }
+
+
+def _rate(uses: Sequence[LoopUse]) -> float:
+    return sum(use.macs for use in uses) / _time(uses)
+
+
+def _time(uses: Sequence[LoopUse]) -> float:
+    return sum(use.cycles + use.epilogue_cycles for use in uses)
+
+
 def _share(uses: Sequence[LoopUse], cycles: float) -> float:
-    return sum(use.cycles for use in uses if use.loop.spills) / cycles
+    return sum(use.cycles for use in uses if use.spills) / cycles
 
 
 def library_rows(name: str, core: str) -> list[Row]:

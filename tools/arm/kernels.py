@@ -82,6 +82,8 @@ class LoopUse(NamedTuple):
         Estimated cycles of one turn.
     epilogue_cycles : float
         Those of all that is done with the sums.
+    spills : int
+        Loads and stores of vectors on the stack, those of the epilogue too.
     useful : float
         Multiply-adds of the model for each one of the loop.
     """
@@ -91,6 +93,7 @@ class LoopUse(NamedTuple):
     turns: float
     turn_cycles: float
     epilogue_cycles: float = 0.0
+    spills: int = 0
     useful: float = 1.0
 
     @property
@@ -105,10 +108,11 @@ class LoopUse(NamedTuple):
 
 
 class Epilogue(NamedTuple):
-    """Code that takes a tile's sums, its cycles, and whether it is in the loop of the products, with its cycles."""
+    """Code that takes a tile's sums: cycles, whether it is in the loop of the products, with its cycles, and spills."""
 
     cycles: float
     in_loop: bool
+    spills: int
 
 
 class NetworkEstimate(NamedTuple):
@@ -128,14 +132,14 @@ def estimate(network: CompiledNetwork, cpu: str, triple: str = "aarch64-linux-gn
     uses, total = list[LoopUse](), 0.0
     for name, operations in network.operations.items():
         root = loop_tree(network.functions[name])
-        # Such as a maximum, which multiplies nothing.
-        if not root.turn_macs:
+        # Such as a maximum, which multiplies nothing, or what depends on constants alone.
+        if not root.turn_macs * network.calls[name]:
             continue
         # TVM puts a function's work in one of this name, beside the one that checks arguments.
         own = [(loop, turn) for loop, turn in zip(loops, cycles, strict=True) if loop.function == f"{name}_compute_"]
         macs = operations / 2 * network.calls[name]
         total += macs
-        # Zeros that fill vectors are multiplied too, rows where chunks overlap twice; a first product is no addition.
+        # Zeros that fill vectors are multiplied too, and rows where chunks overlap twice.
         useful = macs / (root.turn_macs * network.calls[name])
         for leaf in root.leaves():
             leaf_macs = leaf.macs * leaf.executions * network.calls[name]
@@ -154,10 +158,9 @@ def _uses(
         # Loops of one size, such as those of a whole and of a partial block, cannot be told apart: each takes its part.
         turns = macs / len(known) / loop.macs
         # What is stored in the loop itself costs what the products alone do not take.
-        around, own = epilogues.get(loop.start, Epilogue(0.0, in_loop=False))
-        uses.append(
-            LoopUse(name, loop, turns, cycles, turns * (around - cycles) if own else around * tiles / len(known))
-        )
+        around, own, spills = epilogues.get(loop.start, Epilogue(0.0, in_loop=False, spills=0))
+        epilogue = turns * (around - cycles) if own else around * tiles / len(known)
+        uses.append(LoopUse(name, loop, turns, cycles, epilogue, spills if own else spills + loop.spills))
     return uses
 
 
@@ -173,7 +176,9 @@ def _epilogues(
     known = [(part, code) for part, code in codes if code is not None]
     cycles = analyser.cycles([code for _, code in known], cpu, triple)
     return {
-        part.start: Epilogue(estimate, code.start <= part.start <= part.end <= code.end and code.macs == part.macs)
+        part.start: Epilogue(
+            estimate, code.start <= part.start <= part.end <= code.end and code.macs == part.macs, code.spills
+        )
         for (part, code), estimate in zip(known, cycles, strict=True)
         if estimate
     }
@@ -205,7 +210,7 @@ def loop_tree(function: Any) -> LoopNode:
     from tvm.tirx import ForKind
 
     root = node = LoopNode()
-    lanes, buffers, allocated = 1, list[Any](), list[Any]()
+    lanes, buffers, allocated, firsts = 1, list[Any](), list[Any](), dict[Any, int]()
 
     def loop(statement: Any, visitor: Any) -> None:
         nonlocal node, lanes
@@ -221,6 +226,11 @@ def loop_tree(function: Any) -> LoopNode:
 
     def store(statement: Any, _: Any) -> None:
         macs = lanes * _macs(statement.value)
+        if isinstance(statement.value, tirx.Mul):
+            firsts[statement.buffer] = lanes * _lanes(statement.value)
+        elif macs:
+            # A product that others are added to is one of them.
+            macs += firsts.pop(statement.buffer, 0)
         node.macs += macs
         node.stores |= statement.buffer not in allocated
         if macs and statement.buffer not in buffers:

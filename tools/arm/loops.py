@@ -64,9 +64,16 @@ class Loop:
     def products(self) -> Counter[str]:
         """Multiply-adds of one turn by kind: ``float32``, ``float16``, ``dot`` (bytes in fours), ``mlal``, ``mmla``."""
         products: Counter[str] = Counter()
+        firsts = dict[str, str]()
         for instruction in self.instructions:
             kind, count = _products(instruction)
             products[kind] += count
+            # A product that others are added to is one of them.
+            target = instruction.operands.partition(",")[0]
+            if firsts.pop(target, "") and count:
+                products[kind] += count
+            if instruction.mnemonic == "fmul":
+                firsts[target] = instruction.mnemonic
         del products[""]
         return products
 
@@ -105,9 +112,10 @@ class Loop:
 
     @property
     def full_width(self) -> int:
-        """Multiply-adds of floats in 128 bits."""
+        """Products of floats in 128 bits."""
         return sum(
-            mnemonic == "fmla" and bool(_FULL_WIDTH.match(operands)) for _, mnemonic, operands in self.instructions
+            mnemonic in {"fmla", "fmul"} and bool(_FULL_WIDTH.match(operands))
+            for _, mnemonic, operands in self.instructions
         )
 
     @property

@@ -107,14 +107,6 @@ def test_main_loops_of_a_library_are_the_dense_ones() -> None:
     assert dense_loops([dense], "dot") == []
 
 
-def test_a_network_like_mobilenet_is_one() -> None:
-    model = onnx.shape_inference.infer_shapes(networks.mobilenet(), strict_mode=True)
-    onnx.checker.check_model(model)
-    groups = [attribute.i for node in model.graph.node for attribute in node.attribute if attribute.name == "group"]
-    assert len(groups) == 27
-    assert sum(group > 1 for group in groups) == 13
-
-
 def test_cores_have_the_products_of_their_extensions() -> None:
     assert arm.kinds_of("cortex-a53") == ["float32", "mlal"]
     assert arm.kinds_of("neoverse-n1") == ["float32", "mlal", "dot", "float16"]

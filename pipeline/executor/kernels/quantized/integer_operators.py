@@ -89,9 +89,9 @@ def sum_products(
         if terms * 255 * int(np.abs(weights).max(initial=0)) >= _EXACT:
             return None
         data = layout.source(rewriter, source.value)
-        sums, zero = integer_sums.depthwise_sums(rewriter, data, source.zero, weights, conv)
+        begin, zero = integer_sums.depthwise_sums(rewriter, data, source.zero, weights, conv)
         sizes = weights.reshape(len(weights), -1).sum(1, dtype=np.int64)
-        return rescaling.integers(rewriter.builder, rewriter.builder.emit(sums), -zero * sizes)
+        return rescaling.integers(rewriter.builder, rewriter.builder.emit(begin(np.zeros(1))), -zero * sizes)
     offset = _offset(weights)
     if offset is None or terms * 255 * 256 * 2 > _LARGEST:
         return None

@@ -206,8 +206,8 @@ class FourWindowLoops(ByteWindowLoops):
         for index in range(-(-(self._conv.kernel[1] + shift) // FOUR)):
             first = column - shift + FOUR * index
             # What lies behind the last pair is multiplied by zero.
-            halves = (pairs[min(start, len(pairs) - 2) + part // 2] for start in (first, first + 2))
-            data = tirx.reinterpret("int8x16", shuffling.interleave(*halves, CHANNELS // 2)[part % 2])
+            lower, upper = (pairs[min(start, len(pairs) - 2) + part // 2] for start in (first, first + 2))
+            data = tirx.reinterpret("int8x16", shuffling.interleave(lower, upper, CHANNELS // 2)[part % 2])
             weights = tir.load(self._weights, shift, dy, index, tir.ramp(FOUR * (c + FOUR * part), CHANNELS))
             total = tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.sdot.v4i32.v16i8", total, data, weights)
         return total

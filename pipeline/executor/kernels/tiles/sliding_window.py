@@ -233,8 +233,9 @@ class SlidingWindowLoops(WindowLoops):
             here = {pair: at for pair in taps if (at := self._position(pair[1], pair[0]))[0] == row}
             positions = list(dict.fromkeys(here.values()))
             missing = [tap for tap in dict.fromkeys(tap for tap, _ in here) if self._weight and tap not in weights]
-            loads = [self._element(base, *map(tir.number, position), lanes) for position in positions]
-            loads += [self._weight(*map(tir.number, tap), c, lanes) for tap in missing]  # type: ignore[misc]
+            loads = [self._element(base, tir.number(row), tir.number(column), lanes) for _, column in positions]
+            if self._weight:
+                loads += [self._weight(tir.number(dy), tir.number(dx), c, lanes) for dy, dx in missing]
             variables, bindings = tir.bind_values("operand", loads, dtype)
             elements = dict(zip(positions, variables, strict=False))
             weights.update(zip(missing, variables[len(positions) :], strict=True))
