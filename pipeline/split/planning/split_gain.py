@@ -11,7 +11,11 @@ from pipeline.prediction.uncertainty import GAIN, draws, gain_share
 from pipeline.split.planning.solver.solution import Solution
 
 LEAST_SHARE = 0.8
-"""Least share of draws in which a split has to gain `GAIN` to be the default."""
+"""Least share of draws in which a split has to gain enough to be the default."""
+
+CORES_GAIN = 1.5
+"""Gain for which cores join a device that runs the whole model alone. Free cores are worth something: they decode,
+track and draw what the device finds."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +26,10 @@ class SplitGain:
     ----------
     choice : Solution
         The unsplit way that is preferred if the gain is too small.
+    least : float
+        Gain that a split has to reach: `GAIN`, or `CORES_GAIN` if only the split keeps cores busy.
     share : float
-        Share of draws in which the gain is above `GAIN`, 0 to 1.
+        Share of draws in which the gain is above that, 0 to 1.
     has_draws : bool
         False if no processor's accuracy is known, so that there is only one draw.
     """
@@ -33,6 +39,7 @@ class SplitGain:
     unsplit_latency_s: float
     unsplit_replicas: int
     choice: Solution
+    least: float
     share: float
     has_draws: bool
 
@@ -40,6 +47,7 @@ class SplitGain:
     def of(plan: Plan, unsplit: Plan, choice: Solution) -> SplitGain:
         """Return the gain of a plan over an unsplit one of its board."""
         prediction, stage = predict(unsplit), unsplit.stages[0]
+        least = CORES_GAIN if not stage.cores and any(part.cores for part in plan.stages) else GAIN
         return SplitGain(
             predict(plan).frames_per_s,
             prediction.frames_per_s,
@@ -47,7 +55,8 @@ class SplitGain:
             # Those that only overlap transfers are no further copies.
             stage.replicas // replicas_on(plan.board.device(stage.device)),
             choice,
-            gain_share(plan, unsplit),
+            least,
+            gain_share(plan, unsplit, least),
             len(draws(plan.board)) > 1 and not plan.measured,
         )
 
@@ -60,8 +69,8 @@ class SplitGain:
         gain = self.frames_per_s / self.unsplit_frames_per_s if self.unsplit_frames_per_s else 1.0
         title = f"{gain:.2f} times the best unsplit way"
         if not self.has_draws:
-            return f"{title} (a split is the default above {GAIN:g} times)"
-        share = f"above {GAIN:g} times in {self.share:.0%} of the draws of its processors' rates"
+            return f"{title} (a split is the default above {self.least:g} times)"
+        share = f"above {self.least:g} times in {self.share:.0%} of the draws of its processors' rates"
         return f"{title}, {share} (a split is the default from {LEAST_SHARE:.0%})"
 
 

@@ -76,6 +76,20 @@ def test_the_advice_does_not_contradict_the_plan(chain: Graph, cpu_s: float, acc
     assert explanation.trade_offs[0].frames_per_s >= explanation.frames_per_s
 
 
+@pytest.mark.parametrize(("cpu_s", "splits"), [(4e-2, False), (1.2e-2, True)])
+def test_cores_join_a_device_that_runs_all_of_it_only_for_half_as_much_again(
+    chain: Graph, cpu_s: float, *, splits: bool
+) -> None:
+    """1.2 times the rate kept all cores of a board busy beside its NPU; 1.67 times is worth them."""
+    own_planner = planner(chain, cpu_s)
+    cpu, *others = own_planner.board.devices
+    board = dataclasses.replace(own_planner.board, devices=(dataclasses.replace(cpu, cores=(0,)), *others))
+    own_planner = dataclasses.replace(own_planner, board=board)
+    plan = own_planner.plan()
+    assert is_split(plan) == splits
+    assert "1.5 times" in explain(own_planner, plan).reason
+
+
 def test_what_is_asked_for_is_not_overruled(chain: Graph) -> None:
     own_planner = planner(chain, 5.7e-2)
     for options in ({"stages": 2}, {"cuts": [1]}, {"devices": ["cpu", "npu"]}, {"objective": "throughput"}):
