@@ -66,7 +66,7 @@ def test_plan_as_json_is_the_file_and_its_explanation(command: Any, digits_onnx:
 
 def test_plan_says_when_pipelining_will_not_help(command: Any, digits_onnx: Path) -> None:
     assert "nothing is pipelined" in command("plan", digits_onnx, "--stages", 1).out
-    assert "will not help" in command("plan", digits_onnx, "--cut", "head.flatten").out
+    assert "Replicate instead" in command("plan", digits_onnx, "--cut", "head.flatten").out
 
 
 def test_build_from_a_plan_and_build_again(command: Any, small_onnx: Path, tmp_path: Path) -> None:
