@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,9 +17,14 @@ from pipeline.executor import kernels
 from pipeline.executor.kernels import microarchitecture
 from tests.executor.arm.conftest import SLOW, ArmPython, board, target
 from tests.executor.kernels.quantized import test_quantized_network as network
-from tests.support.quantized_models import Product, convolution, dense, depthwise
+from tests.support.quantized_models import Product, convolution, dense, depthwise, scales
 
-WAYS = {"cortex-a53": "mlal", "cortex-a76": "sdot", "max": "mmla"}
+WAYS = {"cortex-a53": "mlal", "cortex-a72": "mlal", "cortex-a55": "sdot", "cortex-a76": "sdot", "max": "mmla"}
+"""Processor -> how it multiplies; two of them issue in order, and have loops of their own for it."""
+
+WINDOWS = list(itertools.product((3, 5), (1, 2), (16, 32, 40), ((9, 9), (14, 7), (8, 21))))
+"""Side, stride, channels, and height and width of depthwise convolutions, with rows and channels left over."""
+
 quantised = network.model
 """A fixture: the demo's network as ONNX Runtime quantises it."""
 
@@ -82,6 +88,26 @@ def test_sums_of_bytes_are_exact(arm: ArmPython, processor: str, tmp_path: Path)
     for name, product in products.items():
         np.testing.assert_array_equal(answers[name][0], product.compute_reference(product.frame()), err_msg=name)
     np.testing.assert_array_equal(answers["lowest"][0], lowest.compute_reference(np.zeros(lowest.shape, np.float32)))
+
+
+def depthwise_of(side: int, stride: int, channels: int, size: tuple[int, int]) -> Product:
+    """Return a depthwise convolution whose weights allow for two products in 16 bits."""
+    draw = random.Random(f"{side}{stride}{channels}{size}")
+    constants = scales(draw, channels, side * side)
+    weights = np.random.default_rng(draw.randint(0, 1 << 30)).integers(-127, 128, (channels, 1, side, side))
+    attributes = {"group": channels, "kernel_shape": [side] * 2, "dilations": [1, 1], "strides": [stride] * 2,
+                  "pads": [side // 2] * 4}  # fmt: skip
+    return Product("Conv", attributes, (1, channels, *size), (channels,),
+                   {**constants, "wq": weights.astype(np.int8)}, draw.random() < 0.5)  # fmt: skip
+
+
+def test_depthwise_windows_are_exact(arm: ArmPython, processor: str, tmp_path: Path) -> None:
+    products = {f"depthwise{number}": depthwise_of(*window) for number, window in enumerate(WINDOWS)}
+    for name, product in products.items():
+        build(product.save(tmp_path / f"{name}.onnx"), tmp_path, processor, product.frame()[np.newaxis])
+    answers = results(arm, processor, tmp_path)
+    for name, product in products.items():
+        np.testing.assert_array_equal(answers[name][0], product.compute_reference(product.frame()), err_msg=name)
 
 
 def test_a_quantised_network_answers_as_here(
