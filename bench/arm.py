@@ -18,7 +18,7 @@ best, worst       the same of one loop; of ours those that take at least 2 % of 
 fmla_per_cycle    in vectors of four float32, or eight float16; one is the limit, two on Neoverse N1 and Cortex-A76
 ratio             of our products per cycle to the best loop of ONNX Runtime
 loads_per_product loads for each multiplying instruction
-spilling          share of the time in loops that keep vectors on the stack
+spilling          share of the time in loops that keep vectors on the stack, in themselves or where sums are taken
 epilogues         cycles of what is done with sums, outside of the innermost loops, for each cycle inside of them
 bytes_per_element what kernels bound by memory read and write for each element of their results, weights included
 fewest_bytes      the same, if all images had one byte for each element in int8 and four in float32
