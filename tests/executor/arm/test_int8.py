@@ -15,7 +15,7 @@ from tvm.target import Target
 import pipeline
 from pipeline.executor import kernels
 from pipeline.executor.kernels import microarchitecture
-from tests.executor.arm.conftest import SLOW, ArmPython, board, target
+from tests.executor.arm.conftest import LIMIT, SLOW, ArmPython, board, target
 from tests.executor.kernels.quantized import test_quantized_network as network
 from tests.support.quantized_models import Product, convolution, dense, depthwise, scales
 
@@ -63,7 +63,7 @@ def build(model: Path, folder: Path, processor: str, frames: np.ndarray) -> None
 
 
 def results(arm: ArmPython, processor: str, folder: Path) -> Mapping[str, np.ndarray]:
-    process = arm.run(processor, "-c", RUN, folder)
+    process = arm.run(processor, "-c", RUN, folder, limit=2 * LIMIT)
     assert process.returncode == 0, process.stderr
     suffix = ".results.npy"
     return {path.name.removesuffix(suffix): np.load(path) for path in folder.glob(f"*{suffix}")}
