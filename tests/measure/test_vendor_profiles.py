@@ -76,7 +76,18 @@ def test_times_are_those_of_the_tool(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "[1]", "net_name,fps\n", "net_name,fps\na,0\n", "FPS: none", "ID OpType"]
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "[1]",
+        "net_name,fps\n",
+        "net_name,fps\na,0\n",
+        "FPS: none",
+        "ID OpType",
+        "ID Time(us) FullName\n1 - Add:a",
+    ],
 )
 def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no times of a known tool: trtexec"):

@@ -1,15 +1,20 @@
 """Vendor profiles: times of a network by a vendor's own tools.
 
-A format is a file with ``read(text)``, which returns None for text of other tools, and one line in `FORMATS`.
+A format is a file with ``read(text)`` and one line in `FORMATS`. For text of other tools, it returns None or raises
+`ValueError` or msgspec's errors.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.system.files import check_regular
@@ -58,9 +63,10 @@ def read_profile(path: Path) -> tuple[str, VendorProfile]:
     except OSError as error:
         raise InputError(f"cannot read the profile {str(path)!r}: {error.strerror}") from None
     for tool, name in FORMATS.items():
-        profile: VendorProfile | None = importlib.import_module(f"{__name__}.{name}").read(text)
-        if profile and 0 < profile.seconds < math.inf:
-            return tool, profile
+        with contextlib.suppress(ValueError, msgspec.MsgspecError):
+            profile: VendorProfile | None = importlib.import_module(f"{__name__}.{name}").read(text)
+            if profile and 0 < profile.seconds < math.inf:
+                return tool, profile
     raise InputError(f"{str(path)!r} has no times of a known tool: {', '.join(FORMATS)}")
 
 
@@ -69,29 +75,24 @@ def share_out(profile: VendorProfile, graph: Graph, estimates: Sequence[float]) 
 
     Times of layers go to the groups of their operators; all others are divided as `estimates` are.
     """
+    weights = np.asarray(estimates, np.float64)
+    can_run = np.isfinite(weights)
     # 1. Groups of each layer, by the model's names. A group that the device cannot run takes no part.
-    groups = {name: group for name, group in _group_names(graph) if math.isfinite(estimates[group])}
-    by_name = [0.0] * len(estimates)
+    groups = {name: group for name, group in _group_names(graph) if can_run[group]}
+    times = np.zeros(len(weights))
     for layer in profile.layers:
-        members = sorted({groups[name] for name in layer.names if name in groups})
-        for group in members:
-            by_name[group] += layer.seconds * estimates[group] / sum(estimates[member] for member in members)
-    # 2. The rest, such as changes of layout: to groups without a layer, or else to all.
-    matched_s = sum(by_name)
-    share = min(1.0, matched_s / profile.seconds)
+        if members := sorted({groups[name] for name in layer.names if name in groups}):
+            times[members] += layer.seconds * weights[members] / (weights[members].sum() or 1.0)
+    share = min(1.0, float(times.sum()) / profile.seconds)
     if share < LEAST_MATCHED:
-        by_name, matched_s, share = [0.0] * len(estimates), 0.0, 0.0
-    rest_s = max(profile.seconds - matched_s, 0.0)
-    able = [math.isfinite(seconds) for seconds in estimates]
-    nameless = [can_run and not seconds for can_run, seconds in zip(able, by_name, strict=True)]
-    weights = [
-        seconds if flag else 0.0 for seconds, flag in zip(estimates, nameless if any(nameless) else able, strict=True)
-    ]
-    factor = rest_s / (sum(weights) or 1.0)
-    times = [seconds + weight * factor for seconds, weight in zip(by_name, weights, strict=True)]
+        times[:], share = 0.0, 0.0
+    # 2. The rest, such as changes of layout: to groups without a layer, or else to all.
+    nameless = can_run & (times == 0)
+    weights = np.where(nameless if nameless.any() else can_run, weights, 0.0)
+    times += max(profile.seconds - times.sum(), 0.0) * weights / (weights.sum() or 1.0)
     # 3. The total is the profile's: times of layers alone may add up to more.
-    scale = profile.seconds / (sum(times) or 1.0)
-    return tuple(seconds * scale if can_run else math.inf for seconds, can_run in zip(times, able, strict=True)), share
+    times *= profile.seconds / (times.sum() or 1.0)
+    return tuple(np.where(can_run, times, np.inf).tolist()), share
 
 
 def _group_names(graph: Graph) -> Iterator[tuple[str, int]]:

@@ -20,7 +20,4 @@ def read(text: str) -> VendorProfile | None:
         rates = _RATE.findall(text)
         # Of a stream with transfers, where both were measured.
         rate = next((streaming for streaming, _ in rates if streaming), rates[-1][1] if rates else "")
-    try:
-        return VendorProfile(1 / float(rate))
-    except (ValueError, ZeroDivisionError):
-        return None
+    return VendorProfile(1 / frames_per_s) if (frames_per_s := float(rate or 0)) else None

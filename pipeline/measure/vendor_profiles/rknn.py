@@ -17,15 +17,12 @@ def read(text: str) -> VendorProfile | None:
     if head is None:
         return None
     # In a log, each line begins with its origin and time.
-    start = head.index("ID")
-    columns = head[start:]
+    start, time, name = map(head.index, ("ID", _TIME, _NAME))
     layers = tuple(
         # "Conv:NAME", the operator's kind in front.
-        LayerTime(
-            (row[start + columns.index(_NAME)].partition(":")[2],), float(row[start + columns.index(_TIME)]) / 1e6
-        )
+        LayerTime((row[name].partition(":")[2],), float(row[time]) / 1e6)
         for row in rows
-        if len(row) == start + len(columns) and row[start].isdigit()
+        if len(row) == len(head) and row[start].isdigit()
     )
     total = _TOTAL.search(text)
     return VendorProfile(float(total[1]) / 1e6 if total else sum(layer.seconds for layer in layers), layers)

@@ -13,11 +13,8 @@ class _Layer(msgspec.Struct):
     averageMs: float = 0.0  # noqa: N815 - TensorRT's own name
 
 
-def read(text: str) -> VendorProfile | None:
+def read(text: str) -> VendorProfile:
     """Return the times of each layer; fused ones have their operators' names between plus signs."""
-    try:
-        entries = msgspec.json.decode(text, type=list[_Layer])
-    except msgspec.MsgspecError:
-        return None
+    entries = msgspec.json.decode(text, type=list[_Layer])
     layers = tuple(LayerTime(tuple(entry.name.split(" + ")), entry.averageMs / 1e3) for entry in entries if entry.name)
     return VendorProfile(sum(layer.seconds for layer in layers), layers)
