@@ -10,7 +10,6 @@ import numpy as np
 from pipeline.core.plan.plan import Plan
 from pipeline.prediction.predict import Prediction
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem.arrays import Array
 from pipeline.split.planning.problem.choice import Choice
 from pipeline.split.planning.problem.problem import Problem
 from pipeline.split.planning.solver.chain_solver import shorten
@@ -173,7 +172,6 @@ def advice(  # noqa: PLR0913, PLR0917 - the plan's interval, and what to compare
     else:
         # The planner gives up some rate for latency, which changes do not: the fastest ways are compared.
         interval = best = fastest
-    # `faster` is 0 where a change leads to no division at all.
     gains = [(interval / faster, change) for change, faster in _changes(planner, problem, operator) if faster]
     for gain, change in sorted(gains, reverse=True):
         if gain > NOTABLE * interval / best:
@@ -187,16 +185,14 @@ def _gain(change: str, gain: float) -> str:
 def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tuple[str, float]]:
     """Yield changes with their intervals."""
     chain = shorten(problem)
-    yield (
-        "transfers that cost nothing",
-        _interval(
-            replace(chain, enter=_free(chain.enter), leave=_free(chain.leave), enter_loads={}, leave_loads={}),
-        ),
-    )
+    # Where there is no link, none is free either.
+    enter, leave = (np.where(np.isfinite(seconds), 0.0, seconds) for seconds in (chain.enter, chain.leave))
+    unmoved = replace(chain, enter=enter, leave=leave, enter_loads={}, leave_loads={})
+    yield "transfers that cost nothing", fastest_interval(unmoved)
     group = next(candidate.group for candidate in planner.graph.operators if candidate.name == operator)
     # Half the time is what a faster kernel may reach; no time at all would praise every slow operator.
     factors = np.where(np.arange(problem.items) == group, 0.5, 1.0)
-    yield f"{operator!r} in half its time", _interval(shorten(problem.scale_items(factors)))
+    yield f"{operator!r} in half its time", fastest_interval(problem.scale_items(factors))
     # Equal devices are one kind: a further one is the same change for all.
     kinds = {device.name: device.likeness for device in planner.board.devices}
     names = list(kinds)
@@ -205,14 +201,10 @@ def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tupl
         if processor.units > 1 or (kind and kind in map(kinds.get, names[: names.index(processor.name)])):
             continue
         processors = (*chain.processors[:index], replace(processor, units=2), *chain.processors[index + 1 :])
-        yield f"a second {processor.name!r}", _interval(replace(chain, processors=processors))
+        yield f"a second {processor.name!r}", fastest_interval(replace(chain, processors=processors))
 
 
-def _free(seconds: Array) -> Array:
-    # Where there is no link, none is free either.
-    return np.where(np.isfinite(seconds), 0.0, seconds)
-
-
-def _interval(problem: Problem) -> float:
-    division = Solver(problem).fastest()
-    return 0.0 if division is None else division.interval
+def fastest_interval(problem: Problem) -> float:
+    """Return the interval of the fastest division, infinity without one."""
+    division = Solver(shorten(problem)).fastest()
+    return np.inf if division is None else division.interval

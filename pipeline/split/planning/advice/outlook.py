@@ -10,12 +10,11 @@ import numpy as np
 from pipeline.core.plan.plan import Plan
 from pipeline.prediction.predict import Prediction
 from pipeline.split import offload
+from pipeline.split.planning.advice.advice import fastest_interval
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem.costs import rates
-from pipeline.split.planning.problem.group_work import GroupWork, WorkTable, group_works, groups, with_works
+from pipeline.split.planning.problem.group_work import GroupWork, WorkTable, group_works, with_works
 from pipeline.split.planning.problem.problem import Problem
-from pipeline.split.planning.solver.chain_solver import shorten
-from pipeline.split.planning.solver.solver import Solver
 
 LEAST_REST = 0.1
 """Least share of its time for which a stage is said to rest."""
@@ -60,10 +59,10 @@ def idle(plan: Plan, prediction: Prediction) -> Iterator[str]:
 def changes(planner: Planner) -> Iterator[Change]:
     """Yield the gains of another precision, runtime or size of input, the largest first."""
     estimated = replace(planner, isolated=None, contended={}, spans={}, estimates={})
-    base_s = _interval(estimated.problem())
+    base_s = fastest_interval(estimated.problem())
     scenarios = [] if any(map(offload.applies, planner.board.devices)) else _other_works(estimated)
     alternatives = [*_other_builds(estimated), *scenarios]
-    results = [Change(name, base_s / _interval(problem)) for name, problem in alternatives]
+    results = [Change(name, base_s / fastest_interval(problem)) for name, problem in alternatives]
     results += _other_runtimes(planner)
     # Nothing is said of what cannot run, with the change or without.
     yield from sorted((change for change in results if 0 < change.gain < np.inf), key=lambda change: -change.gain)
@@ -86,8 +85,7 @@ def _other_works(planner: Planner) -> Iterator[tuple[str, Problem]]:
     if sum(work.float_share * work.traffic for work in works) * 2 > sum(work.traffic for work in works):
         yield "int8", _with_works(planner, [_quantise(work) for work in works], 1 / 4)
     if any(len(spec.shape) == 4 and sorted(spec.shape)[-2] >= _IMAGE for spec in planner.graph.inputs):
-        weights = [sum(operator.parameter_bytes for operator in group) for group in groups(planner.graph)]
-        yield "half the input's size", _with_works(planner, list(map(_halve, works, weights)), 1 / 4)
+        yield "half the input's size", _with_works(planner, list(map(_halve, works)), 1 / 4)
 
 
 def _with_works(planner: Planner, works: Sequence[GroupWork], moved: float) -> Problem:
@@ -97,28 +95,23 @@ def _with_works(planner: Planner, works: Sequence[GroupWork], moved: float) -> P
 
 
 def _quantise(work: GroupWork) -> GroupWork:
-    traffic = round(work.traffic * (1 - work.float_share * 3 / 4))
-    dtypes = frozenset({"int8"})
-    return replace(work, reads_bytes=True, traffic=traffic, float_share=0.0, dtypes=dtypes, winograd_flops=0)
+    share = 1 - work.float_share * 3 / 4
+    work = replace(work, traffic=round(work.traffic * share), parameters=round(work.parameters * share))
+    return replace(work, reads_bytes=True, float_share=0.0, dtypes=frozenset({"int8"}))
 
 
-def _halve(work: GroupWork, weights: int) -> GroupWork:
+def _halve(work: GroupWork) -> GroupWork:
     # Products of matrices are those of classifiers, behind a mean over the picture.
     scale = 1.0 if work.family == "matmul" else 1 / 4
     amounts = {name: round(getattr(work, name) * scale) for name in ("flops", "results", "winograd_flops")}
-    return replace(work, traffic=round(weights + (work.traffic - weights) * scale), **amounts)
+    return replace(work, traffic=round(work.parameters + (work.traffic - work.parameters) * scale), **amounts)
 
 
 def _other_runtimes(planner: Planner) -> Iterator[Change]:
     """Yield each measured runtime by itself, where there are several."""
     names = list(dict.fromkeys(name for device in planner.board.devices for name in device.runtimes))
     if planner.spans and planner.measured and len(names) > 1:
-        base_s = _interval(planner.problem())
+        base_s = fastest_interval(planner.problem())
         for name in names:
-            seconds = _interval(replace(planner, board=planner.board.with_runtimes([name])).problem())
+            seconds = fastest_interval(replace(planner, board=planner.board.with_runtimes([name])).problem())
             yield Change(f"{name} alone, as measured,", base_s / seconds)
-
-
-def _interval(problem: Problem) -> float:
-    division = Solver(shorten(problem)).fastest()
-    return np.inf if division is None else division.interval

@@ -44,6 +44,12 @@ def test_gains_are_those_of_the_board_s_own_rates(graph: Graph) -> None:
     assert list(found) == sorted(found, key=lambda name: -found[name])
 
 
+def test_weights_in_int8_may_stay_in_the_chip(graph: Graph) -> None:
+    # The four kernels take 37 kB in float32.
+    device = replace(SLOW, resident_bytes=20_000, refill_bytes_per_s=1e5)
+    assert gains(graph, device)["int8"] > 5
+
+
 def test_what_is_planned_with_already_is_no_change(graph: Graph) -> None:
     assert not {"--winograd", "--arithmetic float16"} & set(
         gains(graph, SLOW, StageOptions(True, arithmetic="float16"))
