@@ -85,9 +85,8 @@ def draws(board: Board) -> tuple[Factors, ...]:
         return ({},)
     # A Latin hypercube: each processor meets each of its quantiles once.
     orders = dict[str, list[float]]()
-    for device in devices:
-        if device.likeness not in orders:
-            orders[device.likeness] = np.random.default_rng(len(orders)).permutation(_QUANTILES).tolist()
+    for likeness in dict.fromkeys(device.likeness for device in devices):
+        orders[likeness] = np.random.default_rng(len(orders)).permutation(_QUANTILES).tolist()
     return tuple(
         {device.name: _factor(device, orders[device.likeness][draw]) for device in devices} for draw in range(DRAWS)
     )

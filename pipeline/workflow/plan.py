@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.core import arguments
@@ -175,33 +176,18 @@ def make_planner(
     graph, board = unfuse(graph, options.unfused), ask_slots(_resolve_board(board, options.runtimes))
     pins = resolve_pins(graph, board, options.pin)
     refusals = find_refusals(graph, board, runtimes=options.measure, fresh=fresh, progress=progress)
-    depth, cv = options.queue_depth, options.cv
+    depth, cv, stage_options = options.queue_depth, options.cv, options.stage_options
+    make = partial(Planner, graph, queue_depth=depth, cv=cv, pins=pins, refusals=refusals, options=stage_options)
     if not options.measure:
-        return Planner(graph, board, None, depth, cv, pins=pins, refusals=refusals, options=options.stage_options)
+        return make(board)
     from pipeline.measure.profile import profile
 
     times = profile(
-        graph,
-        board,
-        fresh=fresh,
-        refusals=refusals,
-        progress=progress,
-        sampling=options.sampling,
-        stage_options=options.stage_options,
-    )
+        graph, board, fresh=fresh, refusals=refusals, progress=progress, sampling=options.sampling,
+        stage_options=stage_options,
+    )  # fmt: skip
     # With the rates that were measured on the way, in place of those in the file of the board.
-    return Planner(
-        graph,
-        times.board,
-        times.measured,
-        depth,
-        cv,
-        times.contended,
-        pins,
-        times.spans,
-        refusals,
-        options=options.stage_options,
-    )
+    return make(times.board, isolated=times.measured, contended=times.contended, spans=times.spans)
 
 
 def _resolve_board(board: Board | str, runtimes: Sequence[str]) -> Board:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from pipeline.core.board.board import Board
 from pipeline.core.plan.stage_plan import StagePlan, StepPlan
@@ -29,16 +29,7 @@ def join_stages(  # noqa: PLR0913 - the last ones by keyword
     if nested := next((stage.name for stage in stages if stage.steps), None):
         raise PlanError(f"stage {nested!r} has steps already; join the stages that these were made of")
     steps = tuple(
-        StepPlan(
-            stage.device,
-            stage.operators,
-            stage.inputs,
-            stage.outputs,
-            stage.seconds,
-            stage.transfer_s,
-            stage.memory_traffic,
-        )
-        for stage in stages
+        StepPlan(**{field.name: getattr(stage, field.name) for field in fields(StepPlan)}) for stage in stages
     )
     return replace(
         stages[0],

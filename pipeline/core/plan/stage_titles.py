@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from os.path import commonprefix
 
 from pipeline.core.plan.stage_plan import StagePlan
 
@@ -19,7 +20,9 @@ def stage_titles(stages: Sequence[StagePlan]) -> tuple[str, ...]:
     It has the modules of the first and the last operator, as deep as neighbours differ.
     """
     ends = [[_path(name) for name in stage.operators] for stage in stages]
-    skip = _common([path for pair in ends for path in pair])
+    # Modules around all operators tell no stages apart.
+    paths = [path for pair in ends for path in pair]
+    skip = min([len(commonprefix(paths)), *(len(path) - 1 for path in paths)])  # noqa: RUF071 - of lists
     titles: list[str] = []
     for index, (stage, pair) in enumerate(zip(stages, ends, strict=True)):
         if not pair:
@@ -43,14 +46,6 @@ def _path(name: str) -> list[str]:
         elif not path or part != path[-1]:
             path.append(part)
     return path or [name]
-
-
-def _common(paths: Sequence[Sequence[str]]) -> int:
-    """Return the number of modules around all operators."""
-    count = 0
-    while all(len(path) > count + 1 for path in paths) and len({path[count] for path in paths}) == 1:
-        count += 1
-    return count
 
 
 def _label(path: Sequence[str], neighbours: Sequence[Sequence[str]], skip: int) -> str:

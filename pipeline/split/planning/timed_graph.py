@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -82,15 +82,10 @@ class TimedGraph:
         def arrange(seconds: Sequence[float]) -> list[float]:
             return [float(seconds[group]) for group in order]
 
-        isolated = self.isolated
-        if isinstance(isolated, Mapping):
-            isolated = {name: arrange(times) for name, times in isolated.items()}
-        elif isolated is not None:
-            isolated = arrange(isolated)
         return replace(
             self,
             graph=reorder(self.graph, order),
-            isolated=isolated,
+            isolated=self._map_isolated(arrange),
             contended={name: arrange(times) for name, times in self.contended.items()},
             pins={numbers[group]: pin for group, pin in self.pins.items()},
             refusals={
@@ -103,16 +98,19 @@ class TimedGraph:
     def scale_times(self, factor: float) -> Self:
         """Return it with all measured times multiplied by a factor."""
 
-        def scale(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-            return {name: [seconds * factor for seconds in group_seconds] for name, group_seconds in times.items()}
+        def scale(times: Sequence[float]) -> list[float]:
+            return [seconds * factor for seconds in times]
 
-        isolated = self.isolated
-        if isinstance(isolated, Mapping):
-            isolated = scale(isolated)
-        elif isolated is not None:
-            isolated = [seconds * factor for seconds in isolated]
+        contended = {name: scale(times) for name, times in self.contended.items()}
         spans = {name: times.scale(factor) for name, times in self.spans.items()}
-        return replace(self, isolated=isolated, contended=scale(self.contended), spans=spans)
+        return replace(self, isolated=self._map_isolated(scale), contended=contended, spans=spans)
+
+    def _map_isolated(
+        self, change: Callable[[Sequence[float]], list[float]]
+    ) -> Sequence[float] | dict[str, list[float]] | None:
+        if isinstance(self.isolated, Mapping):
+            return {name: change(times) for name, times in self.isolated.items()}
+        return None if self.isolated is None else change(self.isolated)
 
     def of_plan(self, plan: Plan) -> Self:
         """Return it in a plan's order."""

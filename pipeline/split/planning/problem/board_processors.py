@@ -54,9 +54,7 @@ def _is_exchangeable(board: Board, first: Device, second: Device) -> bool:
     """Check two devices for equal make and equal ways to their memories."""
     if first.likeness != second.likeness or first.at_once > 1:
         return False
-    if first.memory == second.memory:
-        return True
-    return _ways(board, first) == _ways(board, second)
+    return first.memory == second.memory or _ways(board, first) == _ways(board, second)
 
 
 def _ways(board: Board, device: Device) -> object:

@@ -91,7 +91,8 @@ def board_choices(
         # Whoever asks for a runtime gets it, also if nothing is known of it.
         names = dict.fromkeys((*times.variants(device), *(name for name in device.variants if name in requested)))
         for name in names if not requested or any(map(device.is_called, requested)) else ():
-            runtime_times = _runtime_times(board.device(name), times)
+            variant = board.device(name)
+            runtime_times = _RuntimeTimes(variant, times.seconds, times.spans(variant), len(variant.cores) > 1)
             if spare < 1:
                 yield _shared_choice(processors, indices, runtime_times)
             else:
@@ -119,10 +120,6 @@ def _alike_choices(
             device=processor.device.name,
             memories=len({device.memory for device in devices}),
         )
-
-
-def _runtime_times(device: Device, times: DeviceTimes) -> _RuntimeTimes:
-    return _RuntimeTimes(device, times.seconds, times.spans(device), len(device.cores) > 1)
 
 
 def _shared_choice(processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes) -> Choice:

@@ -161,9 +161,8 @@ def _suits_winograd(call: Operator) -> bool:
 
 
 def _heaviest(families: set[str]) -> str:
-    return next((name for name in FAMILIES if name in families and name not in _LIGHTEST), None) or (
-        "elementwise" if "elementwise" in families else "movement"
-    )
+    heavy = (name for name in FAMILIES if name not in _LIGHTEST)
+    return next((name for name in (*heavy, *_LIGHTEST) if name in families), _LIGHTEST[-1])
 
 
 @lru_cache
