@@ -97,7 +97,7 @@ def _show_figures(published: Sequence[PublishedFigure]) -> None:
     out = console.console()
     out.print(table)
     for number, source in enumerate(sources, 1):
-        out.print(f"{number}: {source}", soft_wrap=True, markup=False)
+        out.print(f"{number}: {source}", soft_wrap=True)
 
 
 def _rows(device: Device) -> Iterator[tuple[str, str, str]]:

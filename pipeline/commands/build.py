@@ -93,19 +93,19 @@ def run(options: argparse.Namespace) -> int:
 def _show(bundle: Bundle, tuning: Path | None, path: str) -> None:
     out = console.console()
     if bundle.verification:
-        out.print(models.verification_text(bundle.verification), soft_wrap=True, markup=False)
+        out.print(models.verification_text(bundle.verification), soft_wrap=True)
     else:
-        out.print(f"not compared with another library: {bundle.unverified}", soft_wrap=True, markup=False)
+        out.print(f"not compared with another library: {bundle.unverified}", soft_wrap=True)
     if bundle.parity:
         subject = f"{len(bundle.plan.stages)} stages against the unsplit model"
         error, value = bundle.parity.largest_error, bundle.parity.largest_value
         of_frame = f"; of {bundle.parity.frame}" if bundle.parity.frame else ""
         out.print(f"{subject}: largest error {error:.3g}, largest output {value:.3g}{of_frame}")
     if tuning is not None:
-        out.print(f"Tuned kernels: {tuned_kernels(bundle)}, of {tuning}", soft_wrap=True, markup=False)
+        out.print(f"Tuned kernels: {tuned_kernels(bundle)}, of {tuning}", soft_wrap=True)
     for stage in bundle.general:
         if stage.kernels:
-            out.print(without_rule(stage), soft_wrap=True, markup=False)
+            out.print(without_rule(stage), soft_wrap=True)
     out.print(f"Bundle: {path}", soft_wrap=True)
 
 

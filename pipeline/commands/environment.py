@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from packaging.requirements import Requirement
-from rich.markup import escape
 
 from pipeline import PROJECT
 from pipeline.commands.shared import console
@@ -132,7 +131,7 @@ def _show(environment: Environment) -> None:
         *(f"{name}={value}" for name, value in environment.variables.items()),
     ]
     for line in lines:
-        out.print(escape(line), soft_wrap=True)
+        out.print(line, soft_wrap=True)
     table = console.table("Packages", "extra", "package", "installed", "fits", "remedy")
     for package in environment.packages:
         table.add_row(
@@ -140,7 +139,7 @@ def _show(environment: Environment) -> None:
             package.name,
             package.installed or "-",
             _verdict(package),
-            escape(_remedy(package)),
+            _remedy(package),
         )
     out.print(table)
 

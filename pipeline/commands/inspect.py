@@ -85,7 +85,7 @@ def _inspect_bundle(options: argparse.Namespace) -> int:
         return 0
     table = console.table(f"{plan.model}: bundle of {len(plan.stages)} stages", "stage", "device", "inputs", "outputs")
     for stage in plan.stages:
-        ends = (", ".join(map(str, specs)).replace("[", r"\[") for specs in (stage.inputs, stage.outputs))
+        ends = (", ".join(map(str, specs)) for specs in (stage.inputs, stage.outputs))
         table.add_row(stage.name, stage.device, *ends)
     console.console().print(table)
     if published:
@@ -115,12 +115,11 @@ def _operator_table(graph: Graph, seconds: list[float], cuts: list[Cut]) -> Any:
             str(position),
             operator.name,
             operator.kind,
-            # Rich takes brackets for markup.
-            ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in results).replace("[", r"\["),
+            ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in results),
             f"{operator.flops / 1e6:.3f}",
             console.amount(operator.parameter_bytes) if operator.parameter_bytes else "",
             f"{seconds[operator.group] * 1e3:.3f}" if position in graph.group_ends else "",
-            "" if cut is None else ", ".join(spec.name for spec in cut.crossing).replace("[", r"\["),
+            "" if cut is None else ", ".join(spec.name for spec in cut.crossing),
             "" if cut is None else console.amount(cut.nbytes),
         )
     return table

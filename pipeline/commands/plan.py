@@ -102,17 +102,11 @@ def show(plan: Plan, explanation: Explanation) -> None:
         f"{plan.unsplit_seconds * explanation.frames_per_s:.2f} times the unsplit model on "
         f"one core; latency {explanation.latency_s * 1e3:.3g} ms{_energy(explanation)}."
     )
-    out.print(explanation.reason)
-    out.print(_limits(explanation))
-    out.print(_outlook(explanation))
-    out.print(_trade_offs(explanation))
+    lines = [explanation.reason, _limits(explanation), _outlook(explanation), _trade_offs(explanation)]
     # One stage alone has nobody to wait for.
-    if len(explanation.stages) > 1:
-        out.print(_queues(explanation))
-    for line in _causes(explanation):
-        out.print(f"  {line}", markup=False)
-    for advice in (*explanation.unfused, *explanation.help):
-        out.print(f"  {advice}")
+    lines += [_queues(explanation)] if len(explanation.stages) > 1 else []
+    for line in (*lines, *(f"  {line}" for line in (*_causes(explanation), *explanation.unfused, *explanation.help))):
+        out.print(line)
     considered = console.table("Considered", "way", ">stages", ">replicas", ">frames/s", ">latency ms")
     for alternative in explanation.alternatives:
         numbers = (f"{alternative.frames_per_s:.4g}", f"{alternative.latency_s * 1e3:.4g}")

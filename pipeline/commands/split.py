@@ -80,7 +80,7 @@ def _show(stages: ExportedStages, folder: str) -> None:
         table.add_row(stage.stage, stage.device, stage.file, stage.origin, *ends)
     out.print(table)
     if stages.verification:
-        out.print(models.verification_text(stages.verification), soft_wrap=True, markup=False)
+        out.print(models.verification_text(stages.verification), soft_wrap=True)
     else:
-        out.print(f"not compared: {stages.unverified}", soft_wrap=True, markup=False)
-    out.print(f"Stages: {folder}", soft_wrap=True, markup=False)
+        out.print(f"not compared: {stages.unverified}", soft_wrap=True)
+    out.print(f"Stages: {folder}", soft_wrap=True)

@@ -165,8 +165,8 @@ def _show(records: Sequence[TuningRecord], path: Path) -> None:
     for record in records:
         tuned_us = "-" if record.tuned_seconds is None else f"{record.tuned_seconds * 1e6:.1f}"
         use = _gain(record) if record.faster else "no: the rule is as fast"
-        shapes = record.key.shapes.replace("[", r"\[")
-        table.add_row(record.name, shapes, str(record.trials), f"{record.rule_seconds * 1e6:.1f}", tuned_us, use)
+        numbers = (str(record.trials), f"{record.rule_seconds * 1e6:.1f}", tuned_us)
+        table.add_row(record.name, record.key.shapes, *numbers, use)
     out.print(table)
     out.print(f"Tuning: {path}; 'soc-pipeline build' uses it where the model lies beside it", soft_wrap=True)
 

@@ -14,6 +14,7 @@ import pytest
 import boards
 import pipeline
 from pipeline.core.board.board import Accuracy
+from tests.support.onnx_models import node, save
 
 
 @pytest.fixture
@@ -253,6 +254,14 @@ def test_a_cut_inside_of_a_fused_group_says_what_it_costs(command: Any, tmp_path
     assert bundle.status == 0
     assert cost in bundle.err
     assert len(pipeline.Bundle.load(tmp_path / "m.bundle").plan.stages) == 2
+
+
+def test_names_with_brackets_are_no_markup(command: Any, tmp_path: Path) -> None:
+    nodes = [node("Softmax", "x", "[bold]a"), node("Softmax", "[bold]a", "[/b]")]
+    model = save(tmp_path / "m.onnx", nodes, {"x": (8, 8)}, ["[/b]"])
+    result = command("plan", model, "--cut", "[bold]a")
+    assert (result.status, result.err) == (0, "")
+    assert "[bold]a" in result.out
 
 
 def test_allowing_cuts_needs_cuts(command: Any, digits_onnx: Path) -> None:

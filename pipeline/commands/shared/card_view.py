@@ -61,13 +61,13 @@ def show_card(card: ModelCard, ends: ModelEnds) -> None:
     if rows:
         table = console.table("Model card", "field", "value", "origin")
         for row in rows:
-            table.add_row(*(cell.replace("[", r"\[") for cell in row))
+            table.add_row(*row)
         out.print(table)
     lines = [f"Missing: {gap}" for gap in facts["missing"]]
     lines += [f"Candidate: {describe_candidate(entry)}" for entry in facts["candidates"]]
     lines += [f"Wrong: {facts['problem']}"] if facts["problem"] else []
     for line in lines:
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)
 
 
 def _rows(card: ModelCard) -> list[tuple[str, str, str]]:

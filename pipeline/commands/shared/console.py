@@ -38,7 +38,9 @@ def console() -> Console:
 
     # None if the caller has closed it.
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return PipedConsole(width=None if is_terminal else PIPED_WIDTH, highlight=False)
+    width = None if is_terminal else PIPED_WIDTH
+    # Names of operators and files may have brackets and colons.
+    return PipedConsole(width=width, highlight=False, markup=False, emoji=False)
 
 
 def can_draw() -> bool:

@@ -153,7 +153,7 @@ def show_islands(graph: Graph, share: float) -> None:
     for (runtime, reason), operators in groups.items():
         names = ", ".join(operators[:LISTED])
         remainder = f" and {len(operators) - LISTED} more" * (len(operators) > LISTED)
-        out.print(f"{runtime} computes {names}{remainder}: {reason}", soft_wrap=True, markup=False)
+        out.print(f"{runtime} computes {names}{remainder}: {reason}", soft_wrap=True)
     if groups:
         out.print(f"Together they take {share:.0%} of the time; --no-fallback refuses such a model")
 
