@@ -157,6 +157,12 @@ class AllDivisions:
             if set(self.rules.case.reads[group]) & groups <= set(done):
                 yield from self._orders(groups, (*done, group))
 
+    def unsplit(self) -> list[Costs]:
+        """Return all unsplit ways, of the whole model on one device."""
+        whole = frozenset(range(len(self.rules.case.reads)))
+        ways = (way for _, _, way in self._ways(whole) if [part.device for part in way.parts] == [way.device])
+        return [self.costs([way]) for way in ways]
+
     def costs(self, ways: Sequence[Way]) -> Costs:
         """Return what a division takes if nobody waits."""
         workers = self.rules.workers(ways)

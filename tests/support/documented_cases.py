@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pipeline.core.board.board import Board, Cluster, Device, Link
+from pipeline.core.board.device import Accuracy
 from tests.support.small_cases import SmallCase
 
 
@@ -42,7 +45,14 @@ def random_documented_case(seed: int) -> SmallCase:
             each / speed if able else float("inf") for each, able in zip(seconds[device.name], runs, strict=True)
         ]
     sizes = [int(size) for size in 10 ** random.uniform(3, 6, count + 1)]
+    devices = [replace(device, accuracy=_accuracy(random)) for device in devices]
     return SmallCase(reads, sizes, Board("board", tuple(devices), tuple(links)), seconds)
+
+
+def _accuracy(random: np.random.Generator) -> Accuracy | None:
+    """Return the accuracy of a device's rates, of two in three."""
+    low, high = random.uniform(0.6, 1.0), random.uniform(1.0, 1.5)
+    return Accuracy(10, float(low), float(high)) if random.random() < 2 / 3 else None
 
 
 def _reads(random: np.random.Generator, count: int) -> list[list[int]]:

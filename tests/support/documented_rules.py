@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -73,9 +73,13 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules for one case."""
+    """The rules for one case, whose devices are that many times as fast as their rates say.
+
+    Links to a device's memory are so too.
+    """
 
     case: SmallCase
+    factors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def board(self) -> Board:
@@ -85,7 +89,14 @@ class Rules:
     @cached_property
     def devices(self) -> Mapping[str, Device]:
         """Devices by name."""
-        return {device.name: device for device in self.board.devices}
+        return {
+            device.name: replace(device, bytes_per_s=device.bytes_per_s * self.factor(device.name))
+            for device in self.board.devices
+        }
+
+    def factor(self, device: str) -> float:
+        """Return how many times as fast a device is."""
+        return self.factors.get(device, 1.0)
 
     @cached_property
     def pools(self) -> Mapping[str, tuple[str, float]]:
@@ -117,18 +128,31 @@ class Rules:
     def compute_s(self, device: str, groups: Sequence[int], threads: int = 1) -> float:
         """Return the seconds of groups at a device's speed."""
         seconds = [self.case.seconds[device][group] for group in groups]
-        return sum(seconds) if threads <= 1 else sum(0.2 * s + 0.8 * s / threads + 10e-6 for s in seconds)
+        several = [0.2 * s + 0.8 * s / threads + 10e-6 for s in seconds] if threads > 1 else seconds
+        return sum(several) / self.factor(device)
+
+    def estimates(self) -> dict[str, list[float]]:
+        """Return the seconds of groups by device, and by device and threads."""
+        groups = range(len(self.case.reads))
+        names = {device.name: (device.name, 1) for device in self.board.devices}
+        for device in self.board.devices:
+            names |= {f"{device.name} {threads}": (device.name, threads) for threads in range(2, len(device.cores) + 1)}
+        return {
+            key: [self.compute_s(name, [group], threads) for group in groups] for key, (name, threads) in names.items()
+        }
 
     def _copy(self, memory: str, nbytes: int, receiver: Device) -> Move:
         link = next(link for link in self.board.links if set(link.ends) == {"host", memory})
         rate = receiver.bytes_per_s if link.shared else link.bytes_per_s
         name = "" if link.shared else f"link {memory}"
-        return Move(link.latency_s + nbytes / rate, nbytes, name, is_copy=True)
+        factor = next(self.factor(device.name) for device in self.board.devices if device.memory == memory)
+        seconds = link.latency_s / factor + nbytes / (rate if link.shared else rate * factor)
+        return Move(seconds, nbytes, name, is_copy=True)
 
     def moves(self, units: Sequence[Unit], results: set[int]) -> Iterator[tuple[list[Move], list[Move]]]:
         """Yield what comes into each unit, and what goes out."""
         makers = {group: self.devices[unit.device] for unit in units for group in unit.groups}
-        cpu = next(device for device in self.board.devices if device.cores)
+        cpu = next(device for device in self.devices.values() if device.cores)
         fetched: set[tuple[int, str]] = set()
         for unit in units:
             device, come, go = self.devices[unit.device], [], []
@@ -184,7 +208,7 @@ class Rules:
             if part.device == way.device:
                 seconds += self.compute_s(part.device, part.groups, way.threads) / speed
             else:
-                seconds += self.compute_s(part.device, part.groups) + STEP_S
+                seconds += self.compute_s(part.device, part.groups) + STEP_S / self.factor(part.device)
             # What the stage reads of others and makes for them is moved by its first and last step of its own.
             seconds += outer[0] * (number == home[0]) + outer[1] * (number == home[-1])
             in_turns = part.device in lent or device.overlaps or (device.at_once > 1 and not device.cores)
@@ -194,7 +218,7 @@ class Rules:
                     f"device {part.device}" if in_turns else "",
                     1,
                     pool if rate else "",
-                    sum(map(self.group_bytes, part.groups)) / rate if rate else 0.0,
+                    sum(map(self.group_bytes, part.groups)) / rate / self.factor(part.device) if rate else 0.0,
                     part.device in lent,
                     part.device,
                 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -18,11 +20,18 @@ from pipeline.prediction.predict import predict
 from pipeline.split.planning.planner import Planner
 from tests.support.all_divisions import AllDivisions
 from tests.support.documented_cases import random_documented_case
-from tests.support.documented_rules import Rules
+from tests.support.documented_choice import DocumentedChoice, is_split
+from tests.support.documented_rules import Rules, Way
 
 # By how much a plan may be worse than the best, and by how much fewer stages may be slower.
 NEAR, SIZE = 1.02, 1.02
-PROMPT, LATE = 2.0, 1.2
+PROMPT = 2.0
+
+# How near a prediction is to the simulation, and how many uneven boards are tried where it is not.
+EXACT, WORST, PATTERNS = 0.01, 0.03, 8
+
+# Plans with steps are the best of those that were tried, and rates of unsplit ways are counted more simply.
+LEAST_SHARES = {"rate": 0.95, "latency": 0.95, "energy": 0.95, "fps": 0.95, "default": 0.9}
 
 
 @dataclass
@@ -32,6 +41,7 @@ class Outcome:
     ratios: list[float] = field(default_factory=list)
     excess: dict[str, float] = field(default_factory=dict)
     refused: bool = False
+    patterns: int = 0
 
 
 class Case:
@@ -50,13 +60,31 @@ class Case:
         prediction, costs = predict(plan), self.divisions.costs(self.rules.ways_of(plan))
         assert prediction.latency_s == pytest.approx(costs.latency)
         assert prediction.joules == pytest.approx(costs.joules)
-        self.outcome.ratios.append(prediction.interval_s / self.simulate(plan))
+        self.outcome.ratios.append(self.ratio(plan, prediction.interval_s))
         return plan
 
-    def simulate(self, plan: Plan) -> float:
+    def ratio(self, plan: Plan, interval: float) -> float:
+        """Return a predicted interval over the simulated one.
+
+        Where ties decide between several lasting patterns of waiting, each of them is right.
+        """
+        ratio = interval / self.simulate(plan)
+        if abs(ratio - 1) <= EXACT:
+            return ratio
+        self.outcome.patterns += 1
+        random, ways = np.random.default_rng(0), self.rules.ways_of(plan)
+        ratios = [ratio]
+        for _ in range(PATTERNS):
+            uneven = [
+                way._replace(speeds=tuple(speed * random.normal(1, 1e-4) for speed in way.speeds)) for way in ways
+            ]
+            ratios.append(interval / self.simulate(plan, uneven))
+        return min(ratios, key=lambda each: abs(each - 1))
+
+    def simulate(self, plan: Plan, ways: Sequence[Way] = ()) -> float:
         """Return a plan's simulated seconds between two frames."""
         depths = [stage.queue_depth for stage in plan.stages]
-        return self.divisions.simulate(self.rules.ways_of(plan), depths, plan.frames_in_flight)
+        return self.divisions.simulate(ways or self.rules.ways_of(plan), depths, plan.frames_in_flight)
 
     def check_steps(self) -> None:
         """Compare the prediction of a stage with steps."""
@@ -90,6 +118,17 @@ class Case:
         found = (costs.joules for costs in self.divisions.below(np.inf, np.inf, joules / 1.001))
         self.outcome.excess["energy"] = joules / min(found, default=joules)
 
+    def check_default(self) -> None:
+        """Compare the plan without a goal with what the rule makes of all divisions."""
+        # Measured times have no range.
+        planner = Planner(self.case.graph, self.case.board, estimates=self.rules.estimates())
+        choice = DocumentedChoice(self.divisions)
+        known = self.divisions.costs(self.rules.ways_of(planner.plan(objective="throughput")))
+        plan, expected = planner.plan(), choice.default(known)
+        chosen = self.divisions.costs(self.rules.ways_of(plan))
+        ratio = self.divisions.simulate(chosen.ways) / self.divisions.simulate(expected.ways)
+        self.outcome.excess["default"] = max(ratio, 1 / ratio) if is_split(chosen) != is_split(expected) else ratio
+
     def check_fps(self, share: float) -> None:
         """Ask for a share of the rate of the fastest division."""
         fastest = self.divisions.fastest(self.simulate(self.planner.plan(objective="throughput")))
@@ -106,12 +145,14 @@ class Case:
         self.outcome.excess["fps"] = latency / best
 
 
-def outcome(seed: int) -> Outcome:
-    """Return what one case shows; the goals take turns."""
+def outcome(seed: int, *, is_long: bool = False) -> Outcome:
+    """Return what one case shows; the goals take turns, and where there is time the default comes after the rate."""
     case = Case(seed)
     case.check_steps()
     check = (case.check_rate, case.check_latency, case.check_energy, case.check_fps)[seed % 4]
     check(*((0.5, 0.9, 0.985)[seed // 4 % 3],) if seed % 4 == 3 else ())
+    if is_long and seed % 4 == 0:
+        case.check_default()
     return case.outcome
 
 
@@ -131,22 +172,37 @@ def test_rates_that_stages_with_steps_keep_are_not_refused(seed: int) -> None:
     assert not case.outcome.refused
 
 
+def test_a_plan_with_two_lasting_patterns_of_waiting_has_one_of_them() -> None:
+    case = Case(519)
+    case.check_steps()
+    assert case.outcome.patterns == 1
+    assert case.outcome.ratios == pytest.approx([1.0] * len(case.outcome.ratios), rel=0.01)
+
+
+@pytest.mark.parametrize("seed", [4, 12, 16, 20, 24, 36, 80, 84, 88])
+def test_defaults_of_some_cases_follow_the_rule(seed: int) -> None:
+    """The first three stay unsplit, the others are split."""
+    case = Case(seed)
+    case.check_default()
+    assert case.outcome.excess["default"] <= NEAR
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_plans_of_a_thousand_cases_keep_their_word() -> None:
     workers = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        outcomes = list(pool.map(outcome, range(1000), chunksize=4))
+        outcomes = list(pool.map(partial(outcome, is_long=True), range(1000), chunksize=4))
     errors = np.abs(np.array([ratio for each in outcomes for ratio in each.ratios]) - 1)
-    refused = sum(each.refused for each in outcomes)
-    print(f"\n{len(errors)} plans: {np.mean(errors <= 0.01):.2%} within 1 %, {errors.max():.2%} at most")
-    print(f"{refused} of 250 feasible rates refused")
-    for goal in ("rate", "latency", "energy", "fps"):
+    refused, patterns = sum(each.refused for each in outcomes), sum(each.patterns for each in outcomes)
+    print(f"\n{len(errors)} plans: {np.mean(errors <= EXACT):.2%} within 1 %, {errors.max():.2%} at most")
+    print(f"{patterns} of them compared with uneven boards; {refused} of 250 feasible rates refused")
+    for goal, share in LEAST_SHARES.items():
         excess = np.array([each.excess[goal] for each in outcomes if goal in each.excess])
         print(
             f"{goal}: {np.mean(excess <= NEAR):.2%} of {len(excess)} within 2 % of the best, {excess.max():.3f} at most"
         )
-        # Plans with steps are the best of those that were tried, for the rate.
-        assert np.mean(excess <= NEAR) >= (0.9 if goal == "rate" else 0.95)
-    assert np.mean(errors <= 0.01) >= 0.97
-    assert refused <= 3
+        assert np.mean(excess <= NEAR) >= share
+    assert np.mean(errors <= EXACT) >= 0.99
+    assert errors.max() <= WORST
+    assert refused == 0
