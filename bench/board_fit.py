@@ -42,6 +42,9 @@ LAUNCH_CYCLES = 8000
 MANY = 20
 """Figures of a device from which their own quantiles tell the range that holds 90 %."""
 
+ENDS = (0.045, 0.955)
+"""Quantiles of these figures, of which those that were not fitted count twice: 90 % of the latter lie between them."""
+
 Prior = tuple[float, float]
 """Usual value, and the standard deviation of its logarithm."""
 
@@ -114,11 +117,17 @@ def fit_boards(figures: Sequence[PublishedFigure], is_held_out: Callable[[str], 
         rows = [figure for figure in figures if figure.device == "cpu" and figure.board in CORES
                 and CORES[figure.board].core == core]  # fmt: skip
         values = fit(rows, core_priors(core), is_held_out)
-        _finish([(board, "cpu") for board, cores in CORES.items() if cores.core == core], rows, values, write=write)
+        _finish(
+            [(board, "cpu") for board, cores in CORES.items() if cores.core == core],
+            rows,
+            values,
+            is_held_out,
+            write=write,
+        )
     for (board, device), priors in ACCELERATORS.items():
         rows = [figure for figure in figures if (figure.board, figure.device) == (board, device)]
         values = fit(rows, {**priors, "depthwise": (0.3, 0.7)}, is_held_out)
-        _finish([(board, device)], rows, values, write=write)
+        _finish([(board, device)], rows, values, is_held_out, write=write)
 
 
 _board = lru_cache(boards.get)
@@ -223,11 +232,18 @@ def _work(figure: PublishedFigure) -> tuple[Sequence[GroupWork], list[int]]:
     return _works[key]
 
 
-def accuracy(rows: Iterable[PublishedFigure], device: Callable[[PublishedFigure], Device]) -> Accuracy:
+def accuracy(
+    rows: Sequence[PublishedFigure],
+    device: Callable[[PublishedFigure], Device],
+    is_held_out: Callable[[str], bool],
+) -> Accuracy:
     """Return the range of published over predicted rates that holds 90 % of further figures."""
     ratios = [math.log(predict_seconds(figure, device(figure)) / figure.seconds) for figure in rows]
     if len(ratios) >= MANY:
-        low, high = np.quantile(ratios, (0.05, 0.95))
+        weights = np.array([2.0 if is_held_out(figure.model) else 1.0 for figure in rows])
+        order = np.argsort(ratios)
+        shares = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
+        low, high = np.interp(ENDS, shares, np.array(ratios)[order])
         return Accuracy(len(ratios), math.exp(low), math.exp(high))
     # Two parameters of a normal distribution are known by so many figures only.
     count = max(len(ratios), 3)
@@ -236,7 +252,12 @@ def accuracy(rows: Iterable[PublishedFigure], device: Callable[[PublishedFigure]
 
 
 def _finish(
-    devices: Iterable[tuple[str, str]], rows: Sequence[PublishedFigure], values: Values, *, write: bool
+    devices: Iterable[tuple[str, str]],
+    rows: Sequence[PublishedFigure],
+    values: Values,
+    is_held_out: Callable[[str], bool],
+    *,
+    write: bool,
 ) -> None:
     """Print the values of some devices, and write them."""
     print({name: float(f"{value:.3g}") for name, value in values.items()}, flush=True)
@@ -244,7 +265,7 @@ def _finish(
         own = [figure for figure in rows if (figure.board, figure.device) == (board, device)]
         fields = device_fields(board, _board(board).device(device), values)
         if own:
-            fields["accuracy"] = span = accuracy(own, lambda figure: with_values(figure, values))
+            fields["accuracy"] = span = accuracy(own, lambda figure: with_values(figure, values), is_held_out)
             print(f"{board} {device}: {span}", flush=True)
         note = f"Fitted to {len(own)} published figures" if own else "Of cores of this type on other boards, fitted"
         for name in (board, *(CORES[board].same if device == "cpu" else ())) if write else ():
