@@ -116,7 +116,7 @@ def test_plan_chooses_queues_for_what_varies(command: Any, digits_onnx: Path, tm
 
 def test_plan_without_replicas(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    command("plan", digits_onnx, "--board", "rk3588", "--no-replicas", "-o", path)
+    command("plan", digits_onnx, "--board", "rk3588", "--no-replicas", "--objective", "throughput", "-o", path)
     stages = pipeline.Plan.load(path).stages
     assert len(stages) > 1
     assert all(stage.replicas == 1 for stage in stages)
