@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipeline.core.board.transfer_costs import replicas_on
 from pipeline.core.plan.plan import Plan
 from pipeline.prediction.predict import predict
-from pipeline.prediction.uncertainty import GAIN, draws, gain_share
+from pipeline.prediction.uncertainty import GAIN, gain_share
 from pipeline.split.planning.solver.solution import Solution
 
 LEAST_SHARE = 0.8
@@ -57,7 +57,7 @@ class SplitGain:
             choice,
             least,
             gain_share(plan, unsplit, least),
-            len(draws(plan.board)) > 1 and not plan.measured,
+            any(device.accuracy for device in plan.board.devices) and not plan.measured,
         )
 
     @property
