@@ -121,7 +121,7 @@ def kinds_of(core: str) -> list[str]:
 def numerics_of(network: str, core: str) -> list[Numerics]:
     """Return how a network's numbers are multiplied on a core: in float16 as well, if it has that."""
     has_halves = _KINDS.get("+fullfp16") in kinds_of(core) and not network.endswith(networks.INT8)
-    return [EXACT, Numerics(arithmetic="float16")] if has_halves else [EXACT]
+    return [EXACT, Numerics("float16")] if has_halves else [EXACT]
 
 
 def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what

@@ -200,10 +200,8 @@ def device_fields(board: str, device: Device, values: Values) -> dict[str, objec
 
 def predict_seconds(figure: PublishedFigure, device: Device) -> float:
     """Return the predicted seconds of a frame on a device alone."""
-    options = StageOptions(
-        winograd=True if "winograd" in figure.options else None,
-        arithmetic="float16" if figure.precision == "float16" else None,
-    )
+    winograd = "float32" if "winograd" in figure.options else "float32-exact"
+    options = StageOptions(precision="float16" if figure.precision == "float16" else winograd)
     works, nbytes = _work(figure)
     if not device.cores:
         seconds = sum(estimate_works(works, replace(device, families=(), dtypes=()), options))

@@ -147,10 +147,8 @@ def model_precision(figure: PublishedFigure) -> str:
 
 def plan_figure(graph: Graph, figure: PublishedFigure) -> Plan:
     """Plan the whole model on the device of a figure, as it was measured."""
-    options = StageOptions(
-        winograd=True if "winograd" in figure.options else None,
-        arithmetic="float16" if figure.precision == "float16" else None,
-    )
+    winograd = "float32" if "winograd" in figure.options else "float32-exact"
+    options = StageOptions(precision="float16" if figure.precision == "float16" else winograd)
     # A stream of frames overlaps transfers and computing where a device can.
     choices = {"stages": 1, "devices": [figure.device], "heterogeneous": False, "replicas": not figure.ms}
     board = figure_board(figure)

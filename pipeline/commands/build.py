@@ -76,9 +76,8 @@ def run(options: argparse.Namespace) -> int:
             tolerance=options.tolerance,
             seed=options.seed,
             tuning=tuning,
-            winograd=options.winograd,
+            precision=options.precision,
             weights=options.weights,
-            arithmetic=options.arithmetic,
             progress=step,
         )
         step("saving")

@@ -1,19 +1,19 @@
-"""Numerics: liberties of a build for speed or size; none by default."""
+"""Numerics: precision of a build's products."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
-from pipeline.core.plan.stage_options import StageOptions
+from pipeline.core.plan.stage_options import PRECISIONS, WEIGHTS, StageOptions
 from pipeline.errors import BuildError
 
 TOLERANCES = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}
 """Largest allowed error, as a share of the largest output, by how weights are stored."""
 
-ARITHMETIC = {"float32": 0.0, "float16": 2e-2}
-"""Allowed errors by arithmetic."""
+NARROW = {"bfloat16": 5e-2, "float16": 2e-2}
+"""Number formats of 16 bits for products, the fastest first, with the errors to allow."""
 
 ROUNDING = {"float16": 2e-2, "bfloat16": 1e-1}
 """The same against float32 by the dtype of tensors: each operator rounds to 11 or 8 bits, and dozens follow."""
@@ -36,52 +36,79 @@ class Numerics:
 
     Attributes
     ----------
-    winograd : bool
-        True if float32 3x3 convolutions may be computed by Winograd's transforms where that takes fewer cycles.
-        Rounding errors of products then weigh 1.7 or 7.5 times as much as in direct sums (tiles of 2 x 2 or 4 x 4
-        results): up to 3e-6 of a layer's largest value were measured with 512 channels, where direct sums have 2e-6.
+    precision : str
+        Number format of products in convolutions and matrix products:
+
+        - ``"float32"``: also 3x3 convolutions by Winograd's transforms, where these take fewer cycles.
+        - ``"float32-exact"``: float32 without Winograd's transforms.
+        - ``"bfloat16"``: products of bfloat16, sums in float32, on processors with AVX512-BF16 or Arm's BF16.
+        - ``"float16"``: products of float16, on 64-bit Arm cores that have them. Numbers above 65,504 become infinite.
+          Up to 64 products are added up in float16, and sums of these in float32.
+        - ``"auto"``: what the device multiplies fastest.
+
+        Weights are stored as products need them.
     weights : str
-        Storage format of weights of convolutions, also transposed ones, and of dense layers: ``"float32"``,
-        ``"float16"`` or ``"bfloat16"``. Weights of one kernel per channel, which are few, stay float32. Sums stay
-        float32; half as many bytes are read.
-    arithmetic : str
-        Number format of multiplications in these operators: ``"float32"``, or ``"float16"``, which processors that have
-        it do twice as fast. Weights are then stored as float16; data are rounded to it, and numbers above 65,504 become
-        infinite. Up to 64 products are added up in float16, and sums of these in float32.
+        Storage format of weights in float32 precisions: ``"float32"``, ``"float16"`` or ``"bfloat16"``. Weights of one
+        kernel per channel, which are few, stay float32. Half as many bytes are read.
+    float32_layers : tuple of str
+        Tensors whose products stay float32 in other precisions.
 
     Raises
     ------
     BuildError
-        If `weights` or `arithmetic` is something else, or weights are bfloat16 that float16 is to be multiplied with.
+        If `precision` or `weights` is something else, or weights have another format than narrow products.
     """
 
-    winograd: bool = False
+    precision: str = "float32"
     weights: str = "float32"
-    arithmetic: str = "float32"
+    float32_layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value, kinds in (("weights", self.weights, TOLERANCES), ("arithmetic", self.arithmetic, ARITHMETIC)):
+        for name, value, kinds in (("precision", self.precision, PRECISIONS), ("weights", self.weights, WEIGHTS)):
             if value not in kinds:
                 raise BuildError(f"{name} is {value!r}; it must be one of {', '.join(kinds)}")
-        if self.arithmetic == "float16":
-            if self.weights == "bfloat16":
-                raise BuildError("arithmetic is float16, and weights are bfloat16; leave one of them out")
-            # A frozen instance can be changed while it is made only.
-            object.__setattr__(self, "weights", "float16")
+        if self.weights not in ("float32", self.precision) and not self.precision.startswith("float32"):
+            raise BuildError(f"precision is {self.precision}, and weights are {self.weights}; leave one of them out")
+
+    @property
+    def transforms(self) -> bool:
+        """True if convolutions may be computed by Winograd's transforms."""
+        return self.precision != "float32-exact"
+
+    @property
+    def arithmetic(self) -> str:
+        """Number format of products outside of `float32_layers`; float32 for ``"auto"`` until `resolve`."""
+        return self.precision if self.precision in NARROW else "float32"
 
     @property
     def tolerance(self) -> float:
         """Allowed error, as a share of the largest output."""
-        return max(TOLERANCES[self.weights], ARITHMETIC[self.arithmetic], 1e-4 if self.winograd else 0.0)
+        if self.precision == "auto":
+            return min(NARROW.values())
+        return NARROW.get(self.precision) or max(TOLERANCES[self.weights], 1e-4 if self.transforms else 0.0)
+
+    def arithmetic_of(self, name: str) -> str:
+        """Return the number format of the products behind a tensor."""
+        return "float32" if name in self.float32_layers else self.arithmetic
+
+    def weights_of(self, name: str) -> str:
+        """Return the storage format of the weights behind a tensor."""
+        arithmetic = self.arithmetic_of(name)
+        return self.weights if arithmetic == "float32" else arithmetic
+
+    def resolve(self, formats: Collection[str]) -> Numerics:
+        """Return these choices with ``"auto"`` decided for a device that multiplies `formats`."""
+        if self.precision != "auto":
+            return self
+        return replace(self, precision=next((name for name in NARROW if name in formats), "float32"))
 
     def of_stage(self, options: StageOptions) -> Numerics:
         """Return these choices with a stage's own ones."""
-        return Numerics(
-            self.winograd if options.winograd is None else options.winograd,
-            self.weights if options.weights is None else options.weights,
-            self.arithmetic if options.arithmetic is None else options.arithmetic,
-        )
+        precision = options.precision or self.precision
+        weights = options.weights or (self.weights if precision.startswith("float32") else "float32")
+        layers = self.float32_layers if options.float32_layers is None else options.float32_layers
+        return Numerics(precision, weights, layers)
 
 
-EXACT = Numerics()
+EXACT = Numerics("float32-exact")
 """Nothing is changed."""

@@ -12,6 +12,7 @@ from pipeline.core.model_card import ModelCard
 from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan.device_map import DeviceMap, map_devices
 from pipeline.core.plan.plan import Plan, StagePlan
+from pipeline.core.plan.plan_file import rename_old_options
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import BundleError, PipelineError, PlanError, reason
 from pipeline.executor.bundle_folder import REPLACING, BundleFolder
@@ -204,7 +205,7 @@ def decode(data: bytes, folder: Path) -> Manifest:
     try:
         # The number alone first: this version's types may refuse the fields of a newer manifest.
         version = _FORMAT.decode(data).format
-        manifest = _MANIFEST.decode(data) if version <= FORMAT else None
+        manifest = _MANIFEST.decode(rename_old_options(data)) if version <= FORMAT else None
         if manifest is not None:
             _check_stages(manifest)
             check_shapes(manifest.shapes, [Build(build.plan, (), build.symbolic) for build in manifest.builds])

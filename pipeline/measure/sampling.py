@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.core.numerics import EXACT, Numerics
-from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
+from pipeline.core.numerics import Numerics
+from pipeline.core.plan.stage_options import DEFAULT_PRECISION, NO_OPTIONS, StageOptions
 
 if TYPE_CHECKING:
     from pipeline.measure.cost_cache import CostCache
@@ -52,4 +52,4 @@ class MeasureOptions:
     @property
     def numerics(self) -> Numerics:
         """Numerics of the groups' builds."""
-        return EXACT.of_stage(self.stage_options)
+        return Numerics(DEFAULT_PRECISION).of_stage(self.stage_options)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pipeline.core import arguments
+from pipeline.core.plan.stage_options import DEFAULT_PRECISION, accept_old_options
 from pipeline.errors import ModelError, PlanError
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ class BuildKeywords(TypedDict, total=False):
     tolerance: float | str | None
     seed: int
     tuning: str | Path | None
-    winograd: bool
+    precision: str
     weights: str
-    arithmetic: str
     progress: Callable[[str], None]
 
 
+@accept_old_options
 @arguments.names_keywords("build", BuildKeywords)
 def build(  # noqa: PLR0913 - all but the first two by keyword
     graph: Graph | OpenModel | Sequence[Any] | Mapping[str, Any],
@@ -88,8 +89,8 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         and ``bundle.unverified`` says why it is not done; with True what stands in the way is an error.  Frames, as
         for `pipeline.verify`, are compared instead of a random one.
     tolerance : float or str, optional
-        Largest allowed error, as a share of the largest output; by default 1e-5, 1e-4 with `winograd`, 5e-3 with
-        weights as float16, 5e-2 as bfloat16, 2e-2 with arithmetic in float16; 2e-2 and 1e-1 if the model has tensors
+        Largest allowed error, as a share of the largest output; by default 1e-5, 5e-3 with weights as float16, 5e-2
+        as bfloat16, 2e-2 and 5e-2 with products in these; 2e-2 and 1e-1 if the model has tensors
         of these dtypes, whose stages are compared with the model in float32.  The library, and stages of runtimes
         other than TVM, may always differ by as much as `pipeline.verify` allows, and by more if this says so: as a
         share, as steps of quantised integers, such as ``"5steps"``, or both, such as ``"0.001,5steps"``.
@@ -97,15 +98,12 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         Seed of the random frame; 0 by default.
     tuning : str or Path, optional
         A database of `pipeline.tune`, whose kernels are used where they were measured to be faster.
-    winograd : bool
-        Compute 3x3 convolutions by Winograd's transforms where that takes fewer cycles; see
-        `pipeline.core.numerics.Numerics` for the error.
+    precision : str
+        Number format of products: ``"float32"`` (default), ``"float32-exact"``, ``"bfloat16"``, ``"float16"`` or
+        ``"auto"``; see `pipeline.core.numerics.Numerics`.
     weights : str
-        Stored form of the weights of convolutions and dense layers: ``"float32"`` (default), ``"float16"`` or
-        ``"bfloat16"``.  Half as many bytes are read, and sums stay float32.
-    arithmetic : str
-        Form of products in these operators, in products of data by data, and in depthwise convolutions: ``"float32"``
-        (default), or ``"float16"`` on 64-bit Arm cores that have it; see `pipeline.core.numerics.Numerics`.
+        Stored form of the weights of convolutions and dense layers with float32 products: ``"float32"`` (default),
+        ``"float16"`` or ``"bfloat16"``.  Half as many bytes are read.
     progress : callable, optional
         Function to call with the present activity.
 
@@ -151,9 +149,8 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
             board,
             stages=stages,
             devices=devices,
-            winograd=options.get("winograd", False),
+            precision=options.get("precision", DEFAULT_PRECISION),
             weights=options.get("weights", "float32"),
-            arithmetic=options.get("arithmetic", "float32"),
         )
     # 3. Its stages.
     build_options = _pack(plan, options)
@@ -183,7 +180,5 @@ def _pack(plan: Plan, keywords: BuildKeywords) -> BuildOptions:
     checks = CheckOptions(keywords.get("check", True), compared, frames, tolerance, keywords.get("seed", 0))
     tuning = keywords.get("tuning")
     database = None if tuning is None else TuningLookup.load(tuning)
-    numerics = Numerics(
-        keywords.get("winograd", False), keywords.get("weights", "float32"), keywords.get("arithmetic", "float32")
-    )
+    numerics = Numerics(keywords.get("precision", DEFAULT_PRECISION), keywords.get("weights", "float32"))
     return BuildOptions(keywords.get("progress", lambda _: None), checks, database, numerics)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.core import arguments
 from pipeline.core.board.board import Board
-from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
+from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions, accept_old_options
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
 from pipeline.measure.sampling import FULL, Sampling
@@ -60,13 +60,13 @@ class PlanKeywords(PlanChoices, total=False):
     cv: float
     measure: bool
     runtimes: Sequence[str]
-    winograd: bool
+    precision: str
     weights: str
-    arithmetic: str
     progress: Callable[[str], None]
 
 
 @refuse_renamed(variance="cv")
+@accept_old_options
 @arguments.names_keywords("plan", PlanKeywords)
 def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywords]) -> Plan:
     """Divide a graph into stages with devices and cores.
@@ -116,10 +116,9 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
         True if ``"auto"`` may run a stage on several frames at once (default), each on cores of its own.
     heterogeneous : bool
         True if workers of ``"auto"`` may borrow devices (default), where that is faster than a chain of stages.
-    winograd : bool
-    weights, arithmetic : str
-        Options of `pipeline.build` that change the time of its kernels.  Times are estimated or measured with them, and
-        the plan's stages keep them.
+    precision : str
+        Option of `pipeline.build` that changes the time of its kernels.  Times are estimated or measured with it, and
+        the plan's stages keep it.
     progress : callable, optional
         Function to call with the present activity.
 

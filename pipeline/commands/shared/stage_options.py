@@ -7,7 +7,7 @@ import contextlib
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.plan.stage_options import StageOptions
+from pipeline.core.plan.stage_options import DEFAULT_PRECISION, PRECISIONS, StageOptions, rename_options
 from pipeline.errors import PlanError, near
 
 if TYPE_CHECKING:
@@ -20,26 +20,23 @@ _KEYS = tuple(field.name for field in fields(StageOptions))
 def arguments(parser: argparse._ActionsContainer) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--winograd", action="store_true", help="compute 3x3 convolutions by Winograd's transforms where that is faster"
+        "--precision",
+        choices=PRECISIONS,
+        default=DEFAULT_PRECISION,
+        help="multiply as float32; float32-exact, without Winograd's transforms; bfloat16 or float16, where the "
+        f"processor has it; or auto, what it multiplies fastest (default: {DEFAULT_PRECISION})",
     )
-    parser.add_argument(
-        "--weights",
-        metavar="TYPE",
-        default="float32",
-        help="store weights as float32 (default), float16 or bfloat16; sums stay float32",
-    )
-    parser.add_argument(
-        "--arithmetic",
-        metavar="TYPE",
-        default="float32",
-        help="multiply as float32 (default), or as float16 on 64-bit Arm cores that have it, with weights to match",
-    )
+    # Earlier names of parts of it.
+    hidden: dict[str, Any] = {"dest": "precision", "help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+    parser.add_argument("--winograd", action="store_const", const="float32", **hidden)
+    parser.add_argument("--arithmetic", metavar="TYPE", choices=PRECISIONS, **hidden)
+    parser.add_argument("--weights", metavar="TYPE", default="float32", help=argparse.SUPPRESS)
     parser.add_argument(
         OPTION,
         metavar="STAGE.KEY=VALUE",
         action="append",
         default=[],
-        help="build one stage otherwise than the others: stage1.winograd=true, stage1.weights=float16, "
+        help="build one stage otherwise than the others: stage1.precision=bfloat16, "
         "stage1.tolerance=1e-3, or a key of its device's target, stage1.target.mcpu=cortex-a53; kept in the plan; may "
         "be repeated",
     )
@@ -66,10 +63,11 @@ def _parse(text: str) -> tuple[str, str, Any]:
     if stage.endswith(".target"):
         stage, target_key, key = stage.removesuffix(".target"), key, "target"
     if not (stage and value and (key != "target" or target_key)):
-        raise PlanError(f"{OPTION} {text!r} must be like 'stage1.winograd=true': a stage, a key and its value")
-    if key not in _KEYS:
+        raise PlanError(f"{OPTION} {text!r} must be like 'stage1.precision=bfloat16': a stage, a key and its value")
+    plain = tuple(value.split(",")) if key == "float32_layers" else _value(value)
+    (new_key,) = rename_options({key: plain})
+    if new_key not in _KEYS:
         raise PlanError(f"{OPTION} {text!r}: no option {key!r}; there are {', '.join(_KEYS)}{near(key, _KEYS)}")
-    plain = _value(value)
     return stage, key, {target_key: plain} if target_key else plain
 
 

@@ -16,7 +16,7 @@ from pipeline.core.plan.joined_stages import join_stages
 from pipeline.core.plan.plan_checks import check_limits, check_order, check_quantization, check_tensors
 from pipeline.core.plan.plan_file import FORMAT, decode_plan, encode_plan
 from pipeline.core.plan.plan_file_checks import check_cores, check_links, check_stage_order
-from pipeline.core.plan.stage_options import StageOptions
+from pipeline.core.plan.stage_options import StageOptions, rename_options
 from pipeline.core.plan.stage_plan import StagePlan, StepPlan, TensorSpec
 from pipeline.core.plan.stage_titles import stage_titles
 from pipeline.core.tensor_quantization import Quantization
@@ -116,20 +116,20 @@ class Plan:
         return stage_titles(self.stages)
 
     def with_options(self, stage: str, **options: Any) -> Plan:
-        """Return the plan with build options: ``with_options("stage1", winograd=True)``.
+        """Return the plan with build options: ``with_options("stage1", precision="bfloat16")``.
 
         Parameters
         ----------
         stage : str
         **options
-            Fields of `StageOptions`: ``winograd``, ``weights``, ``arithmetic``, ``tolerance`` and ``target``.
+            Fields of `StageOptions`, such as ``precision``, ``tolerance`` and ``target``.
 
         Raises
         ------
         PlanError
             If there is no such stage or option, or a value cannot be.
         """
-        old_stage = self.stage(stage)
+        old_stage, options = self.stage(stage), rename_options(options)
         names = [field.name for field in fields(StageOptions)]
         for name in options:
             if name not in names:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pipeline.core.plan.stage_options import rename_options
 from pipeline.errors import PipelineError, PlanError
 
 FORMAT = 2
@@ -31,6 +32,7 @@ def decode_plan(data: bytes, origin: str, kind: type[Value]) -> Value:
                 f"{origin}: plan format {version}, but this version reads format {FORMAT}; "
                 "use the release that wrote it, or plan again"
             )
+        data = rename_old_options(data)
         plan = msgspec.json.decode(data, type=kind)
         # msgspec drops unknown fields without a word: compare what was written with what was understood.
         if unknown := _unknown_fields(msgspec.json.decode(data), msgspec.to_builtins(plan)):
@@ -45,6 +47,22 @@ def decode_plan(data: bytes, origin: str, kind: type[Value]) -> Value:
         # Of values that the decoder does not bound: thousands of digits, no UTF-8, nested without end.
         raise PlanError(f"{origin}: not a plan: {error}; make one with 'soc-pipeline plan'") from None
     return plan
+
+
+def rename_old_options(data: bytes) -> bytes:
+    """Return JSON with the present names of stages' and builds' options."""
+    if not any(name in data for name in (b'"winograd"', b'"arithmetic"')):
+        return data
+
+    def rename(value: Any, key: str = "") -> Any:
+        if isinstance(value, list):
+            return [rename(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        content = {name: rename(item, name) for name, item in value.items()}
+        return rename_options(content) if key in {"options", "numerics"} else content
+
+    return msgspec.json.encode(rename(msgspec.json.decode(data)))
 
 
 def _upgrade_format_1(data: bytes) -> bytes:

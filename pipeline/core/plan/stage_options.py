@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from pipeline.errors import PlanError, near
+
+PRECISIONS = ("float32", "float32-exact", "bfloat16", "float16", "auto")
+"""Number formats of products; see `pipeline.core.numerics.Numerics`."""
+
+DEFAULT_PRECISION = "float32-exact"
+"""Precision of a build without the option."""
 
 WEIGHTS = ("float32", "float16", "bfloat16")
 """Storage formats of weights."""
 
-ARITHMETIC = ("float32", "float16")
-"""Number formats of multiplications."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -22,16 +29,16 @@ class StageOptions:
 
     Attributes
     ----------
-    winograd : bool, optional
-        True if 3x3 convolutions may be computed by Winograd's transforms.
+    precision : str, optional
+        Number format of products, one of `PRECISIONS`.
     weights : str, optional
         Storage format of weights, one of `WEIGHTS`.
     tolerance : float, optional
         Largest allowed error of the stage's outputs against the unsplit model, as a share of the largest value.
     target : mapping, optional
         Keys of its device's target that are otherwise for this stage.
-    arithmetic : str, optional
-        Number format of multiplications, one of `ARITHMETIC`.
+    float32_layers : tuple of str, optional
+        Tensors whose products stay float32 in other precisions.
 
     Raises
     ------
@@ -39,16 +46,14 @@ class StageOptions:
         If a value is none of these.
     """
 
-    winograd: bool | None = None
+    precision: str | None = None
     weights: str | None = None
     tolerance: float | None = None
     target: Mapping[str, object] | None = None
-    arithmetic: str | None = None
+    float32_layers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.winograd is not None and not isinstance(self.winograd, bool):
-            raise PlanError(f"winograd is {self.winograd!r}; it must be true or false")
-        for name, value, kinds in (("weights", self.weights, WEIGHTS), ("arithmetic", self.arithmetic, ARITHMETIC)):
+        for name, value, kinds in (("precision", self.precision, PRECISIONS), ("weights", self.weights, WEIGHTS)):
             if value is not None and value not in kinds:
                 raise PlanError(f"{name} is {value!r}; it must be one of {', '.join(kinds)}{near(str(value), kinds)}")
         if self.tolerance is not None and not _is_share(self.tolerance):
@@ -59,12 +64,12 @@ class StageOptions:
     @property
     def speed(self) -> tuple[object, ...]:
         """Options that change the time of kernels."""
-        return self.winograd, self.weights, self.arithmetic
+        return self.precision, self.weights, self.float32_layers
 
     @staticmethod
     def of_build(options: Mapping[str, Any]) -> StageOptions:
         """Return the options of a build that its stages keep; its defaults are left to each build."""
-        choices = {"winograd": False, "weights": "float32", "arithmetic": "float32"}
+        choices = {"precision": DEFAULT_PRECISION, "weights": "float32"}
         return StageOptions(
             **{name: options[name] for name, default in choices.items() if options.get(name, default) != default}
         )
@@ -77,6 +82,37 @@ class StageOptions:
 
 NO_OPTIONS = StageOptions()
 """All as the whole build."""
+
+
+def rename_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with ``precision`` for ``winograd`` and ``arithmetic``, its earlier names.
+
+    Raises
+    ------
+    PlanError
+        If `winograd` is no truth value.
+    """
+    others = {name: value for name, value in options.items() if name not in ("winograd", "arithmetic")}
+    winograd, arithmetic = options.get("winograd"), options.get("arithmetic")
+    if winograd not in (None, True, False):
+        raise PlanError(f"winograd is {winograd!r}; it must be true or false")
+    if arithmetic not in (None, "float32"):
+        # It decided about the storage of weights, too.
+        others = {name: value for name, value in others.items() if name != "weights"}
+        return {**others, "precision": arithmetic}
+    if winograd is None and arithmetic is None:
+        return others
+    return {"precision": "float32-exact" if winograd is False else "float32", **others}
+
+
+def accept_old_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that also takes the earlier names of options; see `rename_options`."""
+
+    @functools.wraps(function)
+    def accept(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(*args, **rename_options(kwargs))
+
+    return accept
 
 
 def _is_share(value: object) -> bool:

@@ -68,24 +68,28 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
 
     from pipeline.executor.kernels import registry, stage
 
-    # Layouts were timed with weights of four bytes; with two, another one may be the fastest.
-    layouts = tuned.layout if tuned is not None and numerics.weights == "float32" else None
     cpu = microarchitecture or microarchitectures.of_target(target)
-    cpu = replace(cpu, weights=numerics.weights, arithmetic=_arithmetic(numerics, cpu, target), layouts=layouts)
+    numerics = _resolve(numerics, cpu, target)
+    cpu = replace(cpu, layouts=None if tuned is None else tuned.layout)
     fused_module = stage.fuse_stage(module, target, cpu, channels_last, numerics, rewrites or registry.REWRITES)
     return stage.write_kernels(fused_module, cpu, cores, tuned)
 
 
-def _arithmetic(numerics: Numerics, cpu: Microarchitecture, target: Any) -> str:
-    """Return the product arithmetic; raise `BuildError` without the instructions."""
-    if numerics.arithmetic == "float16" and not cpu.multiplies_halves:
+def _resolve(numerics: Numerics, cpu: Microarchitecture, target: Any) -> Numerics:
+    """Return the numerics for a processor; raise `BuildError` without the instructions."""
+    numerics = numerics.resolve(cpu.narrow_formats)
+    kind = numerics.arithmetic
+    if kind != "float32" and kind not in cpu.narrow_formats:
         name = str(target.attrs.get("mcpu", "")) or "the processor"
+        owners = {
+            "float16": "64-bit Arm cores since Cortex-A55 and A75 have it (+fullfp16)",
+            "bfloat16": "x86 processors with AVX512-BF16 have it",
+        }
         raise BuildError(
-            f"arithmetic is float16, which {name} does not have, or has no kernels for; 64-bit Arm cores since "
-            f"Cortex-A55 and A75 have it (+fullfp16): build other stages with --stage-option STAGE.arithmetic=float32, "
-            f"or with weights=float16, whose products are float32"
+            f"precision is {kind}, which {name} does not have, or has no kernels for; {owners[kind]}: build other "
+            f"stages with --stage-option STAGE.precision=float32, or with weights={kind}, whose products are float32"
         )
-    return numerics.arithmetic
+    return numerics
 
 
 def pipeline(target: Any) -> Any:

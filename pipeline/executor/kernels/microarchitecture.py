@@ -117,6 +117,11 @@ class Microarchitecture:
     item_bytes: int = 4
 
     @property
+    def narrow_formats(self) -> tuple[str, ...]:
+        """Number formats of 16 bits that it multiplies faster than float32."""
+        return ("float16",) if self.multiplies_halves else ()
+
+    @property
     def gathers(self) -> bool:
         """True with gather instructions such as AVX2's; 64-bit lanes have a maximum then."""
         return self.lanes > 4

@@ -67,9 +67,9 @@ def test_a_plan_with_steps_is_written_and_read() -> None:
 
 
 def test_the_target_of_a_stage_is_that_of_its_own_device() -> None:
-    joined = chain().join("first", "third").with_options("first", target={"mcpu": "x"}, winograd=True)
+    joined = chain().join("first", "third").with_options("first", target={"mcpu": "x"}, precision="bfloat16")
     assert [unit.options.target for unit in joined.units] == [{"mcpu": "x"}, None, {"mcpu": "x"}, None]
-    assert [unit.options.winograd for unit in joined.units] == [True, True, True, None]
+    assert [unit.options.precision for unit in joined.units] == ["bfloat16"] * 3 + [None]
 
 
 def test_another_runtime_of_the_own_device_is_not_borrowed() -> None:

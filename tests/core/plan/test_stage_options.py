@@ -23,10 +23,10 @@ IMAGE = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32
 
 
 def test_options_are_kept_in_the_plans_file(tmp_path: Path) -> None:
-    plan = skip_plan().with_options("second", winograd=True, weights="float16", target={"mattr": ["+neon"]})
+    plan = skip_plan().with_options("second", precision="bfloat16", weights="float16", target={"mattr": ["+neon"]})
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
-    assert plan.stage("second").options == StageOptions(True, "float16", None, {"mattr": ["+neon"]})
+    assert plan.stage("second").options == StageOptions("bfloat16", "float16", None, {"mattr": ["+neon"]})
     assert plan.stage("first") == skip_plan().stage("first")
 
 
@@ -65,7 +65,7 @@ def test_one_stage_is_computed_by_winograds_transforms(tmp_path: Path) -> None:
     plan = pipeline.plan(graph, stages=2)
     direct, changed = (
         [sum(array.nbytes for array in code.parameters.values()) for code in pipeline.build(graph, variant).codes]
-        for variant in (plan, plan.with_options("stage1", winograd=True))
+        for variant in (plan, plan.with_options("stage1", precision="float32"))
     )
     assert changed[0] == direct[0]
     assert changed[1] > 1.7 * direct[1]
@@ -101,10 +101,11 @@ def test_the_commands_take_options_for_stages(small_onnx: Path, tmp_path: Path) 
     )
     assert Plan.load(path).stages[1].options == StageOptions(weights="float16", target={"mcpu": "x86-64"})
     words = ["build", str(small_onnx), "--plan", path, "-o", str(tmp_path / "small.bundle")]
-    assert main([*words, "--stage-option", "stage0.winograd=true", "--stage-option", "stage1.target.mattr=+avx"]) == 0
+    words += ["--stage-option", "stage0.precision=float32", "--stage-option", "stage0.float32_layers=a,b"]
+    assert main([*words, "--stage-option", "stage1.target.mattr=+avx"]) == 0
     plan = pipeline.Bundle.load(tmp_path / "small.bundle").plan
     assert [stage.options for stage in plan.stages] == [
-        StageOptions(winograd=True),
+        StageOptions("float32", float32_layers=("a", "b")),
         StageOptions(weights="float16", target={"mcpu": "x86-64", "mattr": ["+avx"]}),
     ]
 
@@ -112,14 +113,18 @@ def test_the_commands_take_options_for_stages(small_onnx: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        ("stage9.winograd=true", "no stage 'stage9'; it has stage0, stage1"),
-        ("stage1.winogrd=true", "there are winograd, weights, tolerance, target, arithmetic; did you mean 'winograd'?"),
+        ("stage9.precision=float32", "no stage 'stage9'; it has stage0, stage1"),
+        (
+            "stage1.precison=float32",
+            "target, float32_layers; did you mean 'precision'?",
+        ),
+        ("stage1.precision=float23", "precision is 'float23'; it must be one of float32, float32-exact, bfloat16"),
         ("stage1.winograd=maybe", "winograd is 'maybe'; it must be true or false"),
         ("stage1.weights=float17", "weights is 'float17'; it must be one of float32, float16, bfloat16"),
         ("stage1.tolerance=nan", "tolerance is nan; it must be a number of at least 0"),
-        ("stage1.target=x", "must be like 'stage1.winograd=true'"),
-        ("winograd=true", "must be like 'stage1.winograd=true'"),
-        ("stage1.winograd", "must be like 'stage1.winograd=true'"),
+        ("stage1.target=x", "must be like 'stage1.precision=bfloat16'"),
+        ("precision=auto", "must be like 'stage1.precision=bfloat16'"),
+        ("stage1.precision", "must be like 'stage1.precision=bfloat16'"),
     ],
 )
 def test_mistakes_are_named(small_onnx: Path, option: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,14 +139,58 @@ def test_options_that_there_are_not_are_refused() -> None:
 
 def test_options_of_all_stages_are_planned_with_and_built(small_onnx: Path, tmp_path: Path) -> None:
     path = str(tmp_path / "plan.json")
-    words = ["plan", str(small_onnx), "--stages", "2", "--weights", "float16", "--stage-option", "stage1.winograd=true"]
+    words = [
+        "plan",
+        str(small_onnx),
+        "--stages",
+        "2",
+        "--weights",
+        "float16",
+        "--stage-option",
+        "stage1.precision=float32",
+    ]
     assert main([*words, "-o", path]) == 0
-    options = [StageOptions(weights="float16"), StageOptions(weights="float16", winograd=True)]
+    options = [StageOptions(weights="float16"), StageOptions("float32", "float16")]
     assert [stage.options for stage in Plan.load(path).stages] == options
     graph = pipeline.read(small_onnx)
     assert [stage.options for stage in pipeline.plan(graph, stages=2, weights="float16").stages] == options[:1] * 2
     # A file's own options stay, and the command line's hold for those that are not in it.
-    words = ["build", str(small_onnx), "--plan", path, "--weights", "bfloat16", "--winograd"]
+    words = ["build", str(small_onnx), "--plan", path, "--weights", "bfloat16", "--precision", "float32"]
     assert main([*words, "-o", str(tmp_path / "small.bundle")]) == 0
     plan = pipeline.Bundle.load(tmp_path / "small.bundle").plan
     assert [stage.options for stage in plan.stages] == options[1:] * 2
+
+
+OLD_OPTIONS = [
+    ({"winograd": True}, "float32"),
+    ({"winograd": False}, "float32-exact"),
+    ({"arithmetic": "float16", "weights": "float16"}, "float16"),
+    ({"arithmetic": "float32"}, "float32"),
+    ({"winograd": None, "arithmetic": None}, None),
+]
+
+
+@pytest.mark.parametrize(("options", "precision"), OLD_OPTIONS)
+def test_earlier_names_of_the_precision_are_read(tmp_path: Path, options: dict[str, object], precision: str) -> None:
+    """Of plans, of `with_options`, and of a plan in an earlier bundle."""
+    skip_plan().save(tmp_path / "plan.json")
+    content = json.loads((tmp_path / "plan.json").read_text())
+    content["stages"][1]["options"] = options
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    plan = skip_plan().with_options("second", precision=precision)
+    assert Plan.load(tmp_path / "plan.json") == plan
+    assert skip_plan().with_options("second", **options) == plan
+
+
+def test_earlier_options_of_commands_and_functions_still_work(small_onnx: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.json")
+    graph = pipeline.read(small_onnx)
+    for words, options, precision in (
+        (["--winograd"], {"winograd": True}, "float32"),
+        (["--arithmetic", "float16"], {"arithmetic": "float16"}, "float16"),
+        (["--stage-option", "stage0.arithmetic=float16"], None, "float16"),
+    ):
+        assert main(["plan", str(small_onnx), "--stages", "1", *words, "-o", path]) == 0
+        assert Plan.load(path).stages[0].options == StageOptions(precision)
+        if options is not None:
+            assert pipeline.plan(graph, stages=1, **options).stages[0].options == StageOptions(precision)

@@ -46,7 +46,7 @@ def test_a_network_answers_as_onnx_runtime_there(arm: ArmPython, processor: str,
 @pytest.mark.parametrize("processor", ["cortex-a55", "cortex-a76", "neoverse-n1"])
 def test_a_network_in_float16_answers_nearly_so(arm: ArmPython, processor: str, tmp_path: Path) -> None:
     # Half of what a build allows; 6e-4 was seen.
-    assert 1e-5 < error_there(arm, processor, "squeezenet", tmp_path, arithmetic="float16") < 1e-2
+    assert 1e-5 < error_there(arm, processor, "squeezenet", tmp_path, precision="float16") < 1e-2
 
 
 def error_there(arm: ArmPython, processor: str, network: str, folder: Path, **options: Any) -> float:

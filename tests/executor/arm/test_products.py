@@ -85,7 +85,7 @@ def test_products_answer_as_the_reference(arm: ArmPython, processor: str, tmp_pa
 
 @pytest.mark.parametrize("processor", ["cortex-a55", "cortex-a76", "neoverse-n1"])
 def test_products_of_float16_answer_nearly_so(arm: ArmPython, processor: str, tmp_path: Path) -> None:
-    for error, name in run_products(arm, processor, tmp_path, arithmetic="float16"):
+    for error, name in run_products(arm, processor, tmp_path, precision="float16"):
         # None of them is as exact as float32.
         assert 1e-5 < error < 4e-3, name
 

@@ -76,7 +76,7 @@ def test_winograd_is_compared_with_direct_sums(tmp_path: Path) -> None:
     nodes = [node("Conv", "x w", "t", pads=[1] * 4), node("Conv", "t w", "y", pads=[1] * 4)]
     values = {"w": weights(32, 32, 3, 3) / 17}
     graph = pipeline.read(save(tmp_path / "model.onnx", nodes, {"x": (1, 32, 16, 16)}, ["y"], values))
-    parity = pipeline.build(graph, pipeline.plan(graph, stages=2), winograd=True).parity
+    parity = pipeline.build(graph, pipeline.plan(graph, stages=2), precision="float32").parity
     assert 0 < parity.relative < 1e-5
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace as replace_fields
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -75,6 +76,8 @@ class Rewriter:
     Attributes
     ----------
     builder : relax.BlockBuilder
+    name : str
+        Tensor of the present call, as `Numerics.arithmetic_of` takes it.
     intermediates : dict
         Intermediate values of a call's rewrite, for a later rewrite that continues from there.
     """
@@ -90,7 +93,8 @@ class Rewriter:
         self._function = function
         self._rewrites = rewrites
         self._channels_last_names = channels_last
-        self.cpu, self.numerics = cpu, numerics
+        self.numerics, self.name = numerics, ""
+        self._cpu = cpu
         self.builder = relax.BlockBuilder()
         self.intermediates: dict[Any, Any] = {}
         self._plain_values: dict[Any, Any] = {}
@@ -99,6 +103,14 @@ class Rewriter:
         self._calls: dict[Any, Any] = {
             binding.var: binding.value for block in function.body.blocks for binding in block.bindings
         }
+
+    @property
+    def cpu(self) -> Microarchitecture:
+        """Processor with the number formats of the present call."""
+        arithmetic, weights = self.numerics.arithmetic_of(self.name), self.numerics.weights_of(self.name)
+        # Layouts were timed with weights of four bytes; with two, another one may be the fastest.
+        layouts = self._cpu.layouts if weights == "float32" else None
+        return replace_fields(self._cpu, arithmetic=arithmetic, weights=weights, layouts=layouts)
 
     @cached_property
     def turns(self) -> bool:
@@ -213,7 +225,7 @@ class Rewriter:
         return None
 
     def _bind(self, binding: Any) -> None:
-        name = str(binding.var.name)
+        name = self.name = str(binding.var.name)
         value = self.match(binding.value)
         # No rewrite takes it: it runs in the model's own layout, on operands turned back where they need it.
         if value is None:

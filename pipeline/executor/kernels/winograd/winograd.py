@@ -39,7 +39,7 @@ class WinogradConvolution(Kernel[WinogradForm]):
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Match a convolution with fewer cycles by Winograd."""
         # Results are less exact, so only who asks for it gets it.
-        conv = read_conv(call) if rewriter.numerics.winograd else None
+        conv = read_conv(call) if rewriter.numerics.transforms else None
         form = None if conv is None else self._choose(conv.shape, rewriter.cpu)
         if conv is None or form is None:
             return None

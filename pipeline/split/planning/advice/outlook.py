@@ -72,11 +72,14 @@ def _other_builds(planner: Planner) -> Iterator[tuple[str, Problem]]:
     """Yield options of the build that the board's processors and the model's operators have a use for."""
     processors = [device for device in planner.board.devices if device.capabilities.is_processor]
     works = [work for work in group_works(planner.graph) if not work.reads_bytes]
-    if works and planner.options.arithmetic is None and any(device.float16_flops for device in processors):
-        options = replace(planner.options, arithmetic="float16")
-        yield "--arithmetic float16", replace(planner, options=options).problem()
-    if processors and planner.options.winograd is None and any(work.winograd_flops for work in works):
-        yield "--winograd", replace(planner, options=replace(planner.options, winograd=True)).problem()
+    if works and planner.options.precision is None and any(device.float16_flops for device in processors):
+        yield "--precision float16", _with_precision(planner, "float16")
+    if processors and planner.options.precision is None and any(work.winograd_flops for work in works):
+        yield "--precision float32", _with_precision(planner, "float32")
+
+
+def _with_precision(planner: Planner, precision: str) -> Problem:
+    return replace(planner, options=replace(planner.options, precision=precision)).problem()
 
 
 def _other_works(planner: Planner) -> Iterator[tuple[str, Problem]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.board.board import Device
-from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
+from pipeline.core.plan.stage_options import DEFAULT_PRECISION, NO_OPTIONS, StageOptions
 from pipeline.split import offload
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.arrays import Array
@@ -81,13 +81,14 @@ def fallback_share(graph: Graph, seconds: Sequence[float]) -> float:
 
 def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = NO_OPTIONS) -> tuple[Array, Array]:
     """Return arithmetic and traffic seconds of one core at attainable rates."""
-    is_half = options.arithmetic == "float16" and device.float16_flops > 0
+    precision = options.precision or DEFAULT_PRECISION
+    is_half = precision in {"float16", "auto"} and device.float16_flops > 0
     floats = device.float16_flops if is_half else device.flops
     flops = np.where(work.reads_bytes, device.int8_flops or device.flops, floats)
     operations: Any = work.flops
     traffic: Any = work.traffic
     # Accelerators multiply directly, or their published times have it in.
-    if options.winograd and device.capabilities.is_processor:
+    if precision != "float32-exact" and device.capabilities.is_processor:
         fewer, more = work.winograd_flops * (1 - 1 / WINOGRAD_GAIN), work.winograd_bytes * (_WINOGRAD_WEIGHTS - 1)
         # A build transforms only where that is faster.
         share = device.family_efficiency.get("convolution", 1.0)

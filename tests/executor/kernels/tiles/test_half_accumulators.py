@@ -24,7 +24,7 @@ from tests.support.onnx_models import by_onnxruntime, node, save, weights
 from tests.support.random_networks import by_cores, eager_microarchitecture
 
 ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
-HALVES = Numerics(arithmetic="float16")
+HALVES = Numerics("float16")
 ERROR = 4e-3
 """Of one layer, as a share of its largest value; twice of what was seen."""
 
@@ -102,18 +102,18 @@ def test_arm_multiplies_eight_halves_by_each_lane(core: str, name: str, tmp_path
 def test_processors_without_it_are_refused(target: dict[str, object], tmp_path: Path) -> None:
     graph = pipeline.read(part_of("square", tmp_path)[0])
     plan = pipeline.plan(graph, Board("board", (Device("cpu", cores=(0,), target=target),)), stages=1)
-    with pytest.raises(BuildError, match=rf"stage 'stage0': arithmetic is float16, which {target['mcpu']} does not"):
-        pipeline.build(graph, plan, check=False, arithmetic="float16")
+    with pytest.raises(BuildError, match=rf"stage 'stage0': precision is float16, which {target['mcpu']} does not"):
+        pipeline.build(graph, plan, check=False, precision="float16")
     # A stage may be left out of it.
-    exempt = plan.with_options("stage0", arithmetic="float32")
-    assert pipeline.build(graph, exempt, check=False, arithmetic="float16").numerics == HALVES
+    exempt = plan.with_options("stage0", precision="float32")
+    assert pipeline.build(graph, exempt, check=False, precision="float16").numerics == HALVES
 
 
 def test_what_it_cannot_be_is_refused() -> None:
-    assert HALVES.weights == "float16"
-    with pytest.raises(BuildError, match="arithmetic is 'int4'; it must be one of float32, float16"):
-        Numerics(arithmetic="int4")
+    assert HALVES.weights_of("y") == "float16"
+    with pytest.raises(BuildError, match="precision is 'int4'; it must be one of float32, float32-exact, bfloat16"):
+        Numerics("int4")
     with pytest.raises(BuildError, match="leave one of them out"):
-        Numerics(arithmetic="float16", weights="bfloat16")
-    with pytest.raises(PlanError, match=r"arithmetic is .float.*did you mean"):
-        StageOptions(arithmetic="float")
+        Numerics("float16", weights="bfloat16")
+    with pytest.raises(PlanError, match=r"precision is .float.*did you mean"):
+        StageOptions("float")

@@ -17,7 +17,7 @@ import pytest
 from tvm.target import Target
 
 import pipeline
-from pipeline.core.numerics import Numerics
+from pipeline.core.numerics import EXACT, Numerics
 from pipeline.executor import host_target, kernels
 from pipeline.executor.kernels.conv import DirectConvolution
 from pipeline.executor.kernels.layout.rewriter import Rewrite
@@ -36,7 +36,7 @@ from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, fram
 from tests.support.random_networks import Drawn, eager_microarchitecture
 
 DIRECT = 1e-6
-WINOGRAD = Numerics(winograd=True)
+WINOGRAD = Numerics()
 SERVER = Microarchitecture(lanes=16, registers=32, l1_bytes=48 * KIB, l2_bytes=2048 * KIB)
 BOARD = Microarchitecture(lanes=4, registers=32, l1_bytes=32 * KIB, l2_bytes=512 * KIB)
 
@@ -161,7 +161,7 @@ def test_it_is_not_even_asked_for_by_default(tmp_path: Path) -> None:
     rewrites = [WinogradConvolution(lambda *_: pytest.fail("asked")), DirectConvolution()]
     result, rules = run(graph, frame(graph), rewrites=rewrites)
     assert "convolution" in rules
-    off, _ = run(graph, frame(graph), numerics=Numerics())
+    off, _ = run(graph, frame(graph), numerics=EXACT)
     np.testing.assert_array_equal(off["y"], result["y"])
 
 

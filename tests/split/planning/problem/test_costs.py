@@ -102,7 +102,7 @@ def work(**changes: Any) -> WorkTable:
     return WorkTable.of([GroupWork(**(fields | changes))])
 
 
-HALF, TRANSFORMED = StageOptions(arithmetic="float16"), StageOptions(winograd=True)
+HALF, TRANSFORMED = StageOptions("float16"), StageOptions("float32")
 SUITED = {"winograd_flops": 4000, "winograd_bytes": 400}
 
 
