@@ -38,8 +38,9 @@ class WinogradConvolution(Kernel[WinogradForm]):
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Match a convolution with fewer cycles by Winograd."""
-        # Results are less exact, so only who asks for it gets it.
-        conv = read_conv(call) if rewriter.numerics.transforms else None
+        # Direct products of 16 bits are as fast.
+        is_float = rewriter.numerics.transforms and rewriter.cpu.arithmetic == "float32"
+        conv = read_conv(call) if is_float else None
         form = None if conv is None else self._choose(conv.shape, rewriter.cpu)
         if conv is None or form is None:
             return None
