@@ -114,6 +114,8 @@ def show_comparison(comparison: Any) -> None:
         table.add_row(side.name, f"{side.frames_per_s:.2f}", *latencies, busy)
     out.print(table)
     out.print(f"Bottleneck: {comparison.bottleneck}.")
+    if note := live.interpreter_note({stage.name: stage.interpreter for stage in comparison.pipelined.stages}):
+        out.print(note)
     if comparison.predicted_frames_per_s:
         forecast, rate = comparison.predicted_frames_per_s, comparison.pipelined.frames_per_s
         out.print(f"Predicted {forecast:.2f} frames/s, measured {rate:.2f} ({rate / forecast:.0%}).")

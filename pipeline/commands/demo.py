@@ -129,12 +129,14 @@ def _show(bundle: Bundle, server: ViewServer, trace: Trace | None, frames: int |
     from pipeline.io.result_reader import ResultReader, choose_card
     from pipeline.io.sinks.base import Sink
     from pipeline.io.stream import POLICIES, FrameStream
+    from pipeline.scheduler.switch_interval import choose_interval
 
     card = choose_card(bundle.plan, bundle.card)
     with SceneSource(FPS) as source, live.Display("streaming") as display:
         prepared_bundle, geometry = prepare_bundle(bundle, source.pixels, card.preparation or Preparation())
         reader = ResultReader(bundle.plan, card)
-        with pipeline.load(prepared_bundle, admission=POLICIES[source.live], trace=trace) as running:
+        interval, policy = choose_interval(prepared_bundle.plan), POLICIES[source.live]
+        with pipeline.load(prepared_bundle, admission=policy, switch_interval=interval, trace=trace) as running:
             display.watch(running.statistics)
             server.show(running, source.pixels.rgb, FrameView(reader, geometry))
             FrameStream(running, source, Sink(), limit=frames, reader=reader, geometry=geometry).run()

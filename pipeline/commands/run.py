@@ -218,6 +218,8 @@ def _report(  # noqa: PLR0913 - each is one part of what happened
     if statistics.delivered:
         times = (f"{name} {getattr(summary.latency_s, name) * 1e3:.1f} ms" for name in ("p50", "p95", "p99"))
         print(f"Latency from capture: {', '.join(times)}", file=out)
+    if note := live.interpreter_note({stage.name: stage.interpreter_share for stage in statistics.stages}):
+        print(note, file=out)
     if counts is not None:
         ends = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
         print(f"Updates: {ends}", file=out)

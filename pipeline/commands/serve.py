@@ -139,6 +139,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.remote.offer import Offer
     from pipeline.remote.server import Server
     from pipeline.remote.tls import ServerTls
+    from pipeline.scheduler.switch_interval import UNKNOWN, SwitchInterval
 
     # Before the port is opened: nobody should connect to a server that cannot start.
     cores = _cores(options.cores)
@@ -149,11 +150,14 @@ def run(options: argparse.Namespace) -> int:
         # A stage that uses all slots has two sessions in each.
         sessions = options.sessions or max(32, 4 * max(computing.slots, bundle.slots if bundle else 0))
         server = Server(options.host, options.port, replace(offer, bundle=bundle), sessions=sessions, tls=tls)
+        # Messages are read and written beside the stages, whose times only clients know.
+        interval = SwitchInterval(UNKNOWN)
         try:
             with _announcing(options, server.port), ready_service():
                 _announce(options, server.port)
                 server.serve()
         finally:
+            interval.end()
             server.close()
     return 0
 
@@ -176,6 +180,7 @@ def _running_bundle(options: argparse.Namespace) -> Iterator[OfferedBundle | Non
     import pipeline
     from pipeline.executor.bundle import Bundle
     from pipeline.remote.served_bundle import OfferedBundle
+    from pipeline.scheduler.switch_interval import choose_interval
 
     def load(path: Path) -> Bundle:
         return Bundle.load(path, require_signature=options.require_signature)
@@ -183,7 +188,7 @@ def _running_bundle(options: argparse.Namespace) -> Iterator[OfferedBundle | Non
     versions = updates.Updates(options, load)
     bundle = versions.load_first(options.bundle)
     names = [spec.name for spec in bundle.plan.inputs]
-    with pipeline.load(bundle) as running:
+    with pipeline.load(bundle, switch_interval=choose_interval(bundle.plan)) as running:
 
         def compute(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
             outputs = running.submit(dict(zip(names, arrays, strict=True)), copy=False).outputs()

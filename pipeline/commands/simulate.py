@@ -89,6 +89,7 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load the plan, simulate, draw and print."""
     from pipeline.core.plan.plan import Plan
+    from pipeline.prediction.contention import describe_short_stages
     from pipeline.prediction.predict import predict
     from pipeline.prediction.uncertainty import rate_range
     from pipeline.simulation import EVEN, OVERHEAD_S, POISSON, read_arrivals, simulate
@@ -119,6 +120,8 @@ def run(options: argparse.Namespace) -> int:
         console.print_json({**asdict(simulation), "bottleneck": simulation.bottleneck, "rate_range": published})
         return 0
     show(simulation)
+    if note := describe_short_stages(plan.stages):
+        console.console().print(f"{note[0].upper()}{note[1:]}.")
     if published:
         console.console().print(f"Predicted: {console.rate_text(predict(plan).frames_per_s, published)}.")
     if options.drawing:

@@ -19,6 +19,7 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import StageError
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.statistics import Statistics
+from pipeline.scheduler.switch_interval import choose_interval
 from pipeline.system.memory import snapshot
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class StageShare:
         Mean time of one frame, transfers included.
     predicted_s : float
         The plan's prediction.
+    interpreter : float
+        Share of its busy time, at least, in which it waited for Python's interpreter.
     """
 
     name: str
@@ -75,6 +78,7 @@ class StageShare:
     busy: float
     seconds: float
     predicted_s: float
+    interpreter: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,13 @@ class VariantRun:
         plan, codes = self.bundle.plan, self.bundle.codes
         with (
             ThreadPoolExecutor(1) as decoder,
-            Pipeline(plan, codes, trace=self._common_trace if trace is None else trace) as running,
+            # As the commands do that stream: pages and tables that are drawn meanwhile are Python.
+            Pipeline(
+                plan,
+                codes,
+                trace=self._common_trace if trace is None else trace,
+                switch_interval=choose_interval(plan),
+            ) as running,
         ):
             self._watch(running)
             for frame in islice(cycle(inputs), frames):
@@ -201,6 +211,7 @@ class VariantRun:
             busy=statistics.median(busy),
             seconds=statistics.median(seconds),
             predicted_s=stage.seconds,
+            interpreter=statistics.median(run.stages[number].interpreter_share for run in self._statistics),
         )
 
 

@@ -52,6 +52,13 @@ def hop_seconds(stages: Sequence[StagePlan]) -> float:
     return WAKING_S if any(stage.seconds for stage in stages) else 0.0
 
 
+def describe_short_stages(stages: Sequence[StagePlan]) -> str:
+    """Advise against stages shorter than a hop; empty where one is longer."""
+    if len(stages) < 2 or not 0 < max(stage.seconds for stage in stages) < WAKING_S:
+        return ""
+    return f"stages are shorter than a hop of {WAKING_S * 1e6:.0f} us; one stage is faster"
+
+
 def worker_groups(
     stages: Sequence[StagePlan], workers: Sequence[Sequence[tuple[Phase, ...]]], hop_s: float = 0.0
 ) -> tuple[WorkerGroup, ...]:

@@ -23,6 +23,7 @@ from pipeline.ros.messages.diagnostics import Condition
 from pipeline.ros.messages.message_reader import MessageReader
 from pipeline.ros.messages.message_writer import MessageWriter
 from pipeline.scheduler.admission import Admission
+from pipeline.scheduler.switch_interval import choose_interval
 from pipeline.scheduler.waiting import Latch
 from pipeline.system.closable import Closable
 
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 1.0
 """Seconds between two messages of diagnostics."""
-
-SWITCH_INTERVAL_S = 5e-4
-"""Longest hold of the interpreter by a thread in seconds: messages are read beside the workers."""
 
 
 class RosNode(Closable):
@@ -189,7 +187,9 @@ class RosNode(Closable):
         deadline = math.inf if configuration.deadline is None else configuration.deadline
         try:
             admission = Admission(configuration.policy, deadline=deadline)
-            running = pipeline.load(bundle, admission=admission, switch_interval=SWITCH_INTERVAL_S, trace=self._trace)
+            # Messages are read beside the workers.
+            interval = choose_interval(bundle.plan)
+            running = pipeline.load(bundle, admission=admission, switch_interval=interval, trace=self._trace)
         except ValueError as error:
             raise InputError(str(error)) from None
         # Before the bridge, which is closed first and hands over what is still inside.

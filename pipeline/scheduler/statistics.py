@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.plan.plan import StagePlan
+from pipeline.scheduler.interpreter_wait import InterpreterWait
 
 RECENT = 1024
 """Number of the newest durations behind the percentiles: ten of them lie above the 99th."""
@@ -71,6 +72,9 @@ class StageStatistics:
         Workers replaced because their device did not come back.
     steps : tuple of StepStatistics
         Steps of a heterogeneous stage; the stage's own times include all that its steps wait, run and copy.
+    interpreter_s : float
+        Seconds of `busy_s`, at least, in which its workers waited behind native code for Python's interpreter, which
+        other threads held. Known on Linux, for stages that compute in their worker's thread; 0 elsewhere.
     """
 
     name: str
@@ -88,6 +92,12 @@ class StageStatistics:
     replicas: int = 1
     restarts: int = 0
     steps: tuple[StepStatistics, ...] = ()
+    interpreter_s: float = 0.0
+
+    @property
+    def interpreter_share(self) -> float:
+        """Share of `busy_s` that is `interpreter_s`."""
+        return min(1.0, self.interpreter_s / self.busy_s) if self.busy_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -173,12 +183,24 @@ def percentiles(values: Sequence[float]) -> Percentiles:
 class StageCounters:
     """Counts and times of a worker or step, written by its thread alone."""
 
-    __slots__ = ("busy_s", "copy", "failed", "frames_in", "frames_out", "restarts", "run", "skipped", "steps", "wait")
+    __slots__ = (
+        "busy_s",
+        "copy",
+        "failed",
+        "frames_in",
+        "frames_out",
+        "interpreter",
+        "restarts",
+        "run",
+        "skipped",
+        "steps",
+        "wait",
+    )  # fmt: skip
 
     def __init__(self, steps: int = 0) -> None:
         self.steps = [StageCounters() for _ in range(steps)]
         self.frames_in = self.frames_out = self.failed = self.skipped = self.restarts = 0
-        self.busy_s = 0.0
+        self.busy_s, self.interpreter = 0.0, InterpreterWait()
         self.wait, self.run, self.copy = Durations(), Durations(), Durations()
 
     def count_run(self, wait: float, copy: float, run: float) -> None:
@@ -197,6 +219,7 @@ class StageCounters:
             for name in ("wait", "run", "copy"):
                 for seconds in getattr(member, name).values():
                     getattr(self, name).add(seconds)
+            self.interpreter.absorb(member.interpreter, member.busy_s)
             # A stage that another bundle has given other steps has nothing to add them to.
             if len(self.steps) == len(member.steps):
                 for step, member_step in zip(self.steps, member.steps, strict=True):
@@ -239,6 +262,7 @@ def summarise_stage(
         copy_s=copy,
         replicas=stage.replicas,
         restarts=sum(worker.restarts for worker in workers),
+        interpreter_s=sum(worker.interpreter.seconds(worker.busy_s) for worker in workers),
         steps=tuple(_summarise_step(unit, number, workers) for number, unit in enumerate(stage.units) if stage.steps),
     )
 

@@ -5,7 +5,8 @@ Python waits until that one is asked to hand over: by default after 5 ms, which 
 The remedies, best first: keep heavy Python code out of the process that runs the pipeline; let it call NumPy or other
 native code that releases the interpreter; or shorten the interval with ``Pipeline(..., switch_interval=0.0005)``.
 The interval belongs to the process.  A shorter one lets busy threads change more often, which costs them a few percent
-at 0.5 ms; ``bench/interpreter.py`` measures both.
+at 0.5 ms; ``bench/interpreter.py`` measures both.  So commands, whose process is theirs, choose it by the plan
+(`choose_interval`), and `Pipeline` leaves the process of its caller alone unless asked.
 """
 
 from __future__ import annotations
@@ -15,17 +16,31 @@ import sys
 import threading
 
 from pipeline.core import arguments
+from pipeline.core.plan.plan import Plan
 from pipeline.errors import ArgumentError
 from pipeline.scheduler.interrupts import uninterrupted
 
 LONGEST = 1000.0
 """Seconds; the interpreter counts microseconds in 32 bits or more."""
 
+SHORTEST = 1e-4
+"""Shortest interval that is chosen, in seconds. Handing over takes some 10 us, and all threads wait for it."""
+
+UNKNOWN = 5e-4
+"""Interval for a plan without times, in seconds."""
+
 _lock = threading.RLock()
 # The lock guards the two below, which are the process's as the interval is.  Reentrant: a signal handler may close a
 # pipeline while another one opens.
 _requests: list[float] = []
 _original_s = 0.0
+
+
+def choose_interval(plan: Plan) -> float:
+    """Return the switch interval for a plan: a quarter of its shortest stage's time."""
+    # A stage then loses at most a quarter of its time to a busy thread behind its run, and as much at its queue.
+    times = [stage.seconds for stage in plan.stages if stage.seconds]
+    return max(SHORTEST, min(times) / 4) if times else UNKNOWN
 
 
 class SwitchInterval:

@@ -130,6 +130,15 @@ def test_simulate(command: Any, plan: Path) -> None:
     assert result.out == command("simulate", plan, "--frames", 50).out
 
 
+def test_simulate_advises_against_stages_shorter_than_a_hop(command: Any, plan: Path, tmp_path: Path) -> None:
+    stages = pipeline.Plan.load(plan).stages
+    for seconds, is_short in ((1e-5, True), (1e-3, False)):
+        path = tmp_path / f"{is_short}.json"
+        replace(pipeline.Plan.load(plan), stages=tuple(replace(stage, seconds=seconds) for stage in stages)).save(path)
+        out = command("simulate", path, "--frames", 50).out
+        assert ("Stages are shorter than a hop of 50 us; one stage is faster." in out) == is_short
+
+
 def test_too_little_memory_is_one_line(command: Any, plan: Path) -> None:
     result = command("simulate", plan, "--frames", 10**13)
     assert result.status == 1

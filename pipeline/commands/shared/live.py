@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared.console import can_draw
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 PER_SECOND = 2
 """While it is drawn, the interpreter is taken from the workers."""
+
+WAITING = 0.05
+"""Share of a stage's time from which on its waits for the interpreter are named."""
 
 COLUMNS = ("stage", "busy", "queue", "run p50 ms", "p95", "p99", "wait p50 ms", "copy p50 ms", "in", "out")
 
@@ -154,6 +157,17 @@ def totals(counts: Statistics) -> str:
     parts += [f"{count} {end}" for end, count in ends.items() if count]
     middle, _, worst = _milliseconds(counts.latency_s)
     return f"{', '.join(parts)}\n{counts.frames_per_s:.1f} frames/s, latency p50 {middle} ms, p99 {worst} ms"
+
+
+def interpreter_note(shares: Mapping[str, float]) -> str:
+    """Name the stage that waited most for the interpreter; empty where that hardly matters."""
+    name, share = max(shares.items(), key=lambda item: item[1], default=("", 0.0))
+    if share < WAITING:
+        return ""
+    return (
+        f"{name} waited at least {share:.0%} of its busy time for Python's interpreter, which other threads of this "
+        "process held; see docs/limits.md."
+    )
 
 
 def _milliseconds(durations: Percentiles) -> tuple[str, str, str]:

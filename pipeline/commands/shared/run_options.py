@@ -206,6 +206,7 @@ def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Pla
     from pipeline.io.stream import POLICIES
     from pipeline.scheduler.admission import Admission
     from pipeline.scheduler.options import Supervision
+    from pipeline.scheduler.switch_interval import choose_interval
 
     numbers = {"waiting": options.waiting, "deadline": options.deadline}
     try:
@@ -218,7 +219,8 @@ def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Pla
         supervision.check(stage.name for stage in plan.stages)
     except ValueError as error:
         raise PlanError(str(error)) from None
-    return {"admission": admission, "supervision": supervision}
+    interval = choose_interval(plan)
+    return {"admission": admission, "supervision": supervision, "switch_interval": interval}
 
 
 def _limits(pairs: Sequence[tuple[str, float]]) -> float | dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.plan.moves import find_moves
 from pipeline.core.plan.plan import Plan, StagePlan
-from pipeline.prediction.contention import WAKING_S
+from pipeline.prediction.contention import WAKING_S, describe_short_stages
 from pipeline.prediction.predict import StagePrediction, predict
 from pipeline.split import offload
 from pipeline.split.graph import Graph
@@ -252,7 +252,7 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
         reason=reason,
         help=(
             *advice(planner, problem, slowest.slowest_operator, slow_s, best_s, fastest),
-            *_hop_notes(slowest),
+            *_hop_notes(plan.stages, slowest),
             *offload.notes(own_graph, groups(own_graph), planner.board, refusals),
             *_idle_notes(planner),
         ),
@@ -278,8 +278,10 @@ def _idle_notes(planner: Planner) -> Iterator[str]:
         yield f"{device.name} runs nothing of this model: {counts}."
 
 
-def _hop_notes(slowest: StageForecast) -> tuple[str, ...]:
+def _hop_notes(stages: Sequence[StagePlan], slowest: StageForecast) -> tuple[str, ...]:
     """Return notes on stages hardly longer than a wake-up."""
+    if note := describe_short_stages(stages):
+        return (note,)
     if not 0 < slowest.interval_s * slowest.replicas < SHORT_S:
         return ()
     note = (

@@ -186,6 +186,14 @@ def test_short_stages_are_said_to_wait_for_each_other_s_threads(chain: Graph, se
     assert any("handing frames on, about 50 us each" in note for note in notes) == is_short
 
 
+def test_stages_shorter_than_a_hop_are_advised_against(chain: Graph) -> None:
+    own_planner = planner(chain, 0, 1, seconds=[1e-6] * 6)
+    notes = {count: explain(own_planner, own_planner.plan(stages=count)).help for count in (1, 2)}
+    advice = "stages are shorter than a hop of 50 us; one stage is faster"
+    assert advice in notes[2]
+    assert advice not in notes[1]
+
+
 def test_the_unsplit_model_is_not_slowed_by_cores_that_rest(chain: Graph) -> None:
     calm = planner(chain, 0, 1)
     explanation = explain(contended := replace(calm, contended={"cpu": [1.3e-2] * 6}), contended.plan())

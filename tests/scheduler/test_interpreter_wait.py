@@ -1,0 +1,91 @@
+"""Waits of workers for the interpreter, in the statistics."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.plan.plan import Plan
+from pipeline.core.shapes import Build
+from pipeline.executor.devices.null import NullRuntime
+from pipeline.scheduler import Pipeline
+
+X = np.zeros(4, np.float32)
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this system does not count how long a thread waits for a core"
+)
+
+
+class ComputingRuntime(NullRuntime):
+    """Says that it computes in the worker's thread."""
+
+    occupies_cores = True
+
+
+class AwayRuntime(ComputingRuntime):
+    """Has no core and asks for none meanwhile, as behind another thread that holds the interpreter."""
+
+    def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        time.sleep(0.005)
+        return super().run(program, inputs)
+
+
+class ElsewhereRuntime(AwayRuntime):
+    """Says that it computes elsewhere."""
+
+    occupies_cores = False
+
+
+class BusyRuntime(ComputingRuntime):
+    """Has a core all the time."""
+
+    def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        end_s = time.perf_counter() + 0.005
+        while time.perf_counter() < end_s:
+            pass
+        return super().run(program, inputs)
+
+
+def _stage(plan: Plan, create: Any, frames: int = 12) -> Any:
+    with Pipeline(plan, create=create) as running:
+        for _ in running.map([X] * frames):
+            pass
+        inside = running.statistics().stages[0]
+    after = running.statistics().stages[0]
+    assert after.interpreter_s >= 0.5 * inside.interpreter_s, "kept behind the worker's end"
+    return after
+
+
+@pytest.mark.parametrize(("runtime", "low", "high"), [(AwayRuntime, 0.5, 1.0), (BusyRuntime, 0.0, 0.5)])
+def test_a_run_without_a_core_waits_for_the_interpreter(
+    chain: Callable[..., Plan], runtime: type[NullRuntime], low: float, high: float
+) -> None:
+    stage = _stage(chain(1, cores={"a": (0,)}), runtime)
+    assert low <= stage.interpreter_share <= high
+    assert 0.0 <= stage.interpreter_s <= stage.busy_s
+
+
+def test_devices_that_may_sleep_are_not_counted(chain: Callable[..., Plan]) -> None:
+    assert _stage(chain(1, cores={"a": (0,)}), ElsewhereRuntime).interpreter_s == 0.0
+    assert _stage(chain(1), AwayRuntime).interpreter_s == 0.0, "without a core of its own"
+
+
+def test_a_frame_alone_is_not_counted(chain: Callable[..., Plan]) -> None:
+    assert _stage(chain(1, cores={"a": (0,)}), AwayRuntime, frames=1).interpreter_s == 0.0
+
+
+def test_a_swap_keeps_the_count(chain: Callable[..., Plan]) -> None:
+    plan = chain(1, cores={"a": (0,)})
+    with Pipeline(plan, create=AwayRuntime) as running:
+        for _ in running.map([X] * 12):
+            pass
+        earlier = running.statistics().stages[0]
+        running.swap(SimpleNamespace(plan=plan, builds=[Build(plan, (None,))], shapes=None))
+        running.submit(X).result(30)
+        later = running.statistics().stages[0]
+    assert later.interpreter_s >= earlier.interpreter_s / 2 > 0
