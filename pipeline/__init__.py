@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pipeline.system.distribution import check_names
 
 if TYPE_CHECKING:
+    from pipeline.app.application import App
+    from pipeline.app.load_app import load_app
+    from pipeline.app.running_app import RunningApp
     from pipeline.core.board.board import Board, Device, Link
     from pipeline.core.model_card import ModelCard
     from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
@@ -33,6 +36,7 @@ check_names()
 
 # Loaded on first use: a board that runs a bundle never imports the compiler or a frontend.
 _HOMES = {
+    "App": "pipeline.app.application",
     "Board": "pipeline.core.board.board",
     "Bundle": "pipeline.executor.bundle",
     "Classes": "pipeline.io.results",
@@ -45,6 +49,7 @@ _HOMES = {
     "Pipeline": "pipeline.scheduler.pipeline",
     "Plan": "pipeline.core.plan.plan",
     "ResultStream": "pipeline.io.result_stream",
+    "RunningApp": "pipeline.app.running_app",
     "StagePlan": "pipeline.core.plan.plan",
     "StepPlan": "pipeline.core.plan.plan",
     "StreamFrame": "pipeline.io.source_frame",
@@ -56,6 +61,7 @@ _HOMES = {
     "chain": "pipeline.workflow.chain",
     "export_stages": "pipeline.workflow.export_stages",
     "load": "pipeline.workflow.load",
+    "load_app": "pipeline.app.load_app",
     "plan": "pipeline.workflow.plan",
     "read": "pipeline.workflow.read",
     "stream": "pipeline.io.result_stream",
@@ -64,6 +70,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "App",
     "Board",
     "Bundle",
     "Classes",
@@ -76,6 +83,7 @@ __all__ = [
     "Pipeline",
     "Plan",
     "ResultStream",
+    "RunningApp",
     "StagePlan",
     "StepPlan",
     "StreamFrame",
@@ -87,6 +95,7 @@ __all__ = [
     "chain",
     "export_stages",
     "load",
+    "load_app",
     "plan",
     "read",
     "stream",

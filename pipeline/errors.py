@@ -43,6 +43,12 @@ class BuildError(PipelineError, RuntimeError):
     """Raised when a stage cannot be compiled, or results differ from the model."""
 
 
+class AppError(PipelineError, ValueError):
+    """Raised when an application is impossible: unknown name, circular reads, wrong condition."""
+
+    exit_status = 2
+
+
 class BundleError(PipelineError, ValueError):
     """Raised when a bundle is missing, damaged, too new, or foreign."""
 

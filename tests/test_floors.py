@@ -38,6 +38,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("pipeline.simulation", "pipeline.observe", "pipeline.measure"),
     ("pipeline.workflow", "pipeline.cluster"),
     ("pipeline.io",),
+    ("pipeline.app",),
     # The package's own module: the public names.
     ("pipeline",),
     ("pipeline.quantization", "pipeline.demo"),

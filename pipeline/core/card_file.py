@@ -115,13 +115,13 @@ def convert_card(table: Any, subject: str, origin: str, folder: Path | None = No
         If a key is unknown, or a value impossible.
     """
     try:
-        written = _convert(table, _CardFile, "")
+        written = convert_table(table, _CardFile, "")
         # One number stands for all channels.
         rules = {
             name: [value] if name in ("mean", "std") and isinstance(value, int | float) else value
             for name, value in written.preparation.items()
         }
-        preparation = _convert(rules, Preparation, "preparation.")
+        preparation = convert_table(rules, Preparation, "preparation.")
         labels = _check_fields(written, folder)
     except InputError as error:
         raise InputError(f"{subject}: {error}") from None
@@ -146,7 +146,8 @@ def _check_fields(written: _CardFile, folder: Path | None) -> tuple[str, ...]:
     return read_labels(folder / written.labels) if folder and written.labels else ()
 
 
-def _convert(table: Any, kind: type[Table], prefix: str) -> Table:
+def convert_table(table: Any, kind: type[Table], prefix: str) -> Table:
+    """Return a decoded table as a struct; `InputError` names its wrong key."""
     names = [field.name for field in msgspec.structs.fields(kind)]
     for key in table if isinstance(table, Mapping) else ():
         if key not in names:

@@ -216,7 +216,7 @@ def stream(  # noqa: PLR0913 - all but the first two by keyword
         from pipeline.core.card_file import read_card
 
         card = read_card(card)
-    bundle = _load_bundle(model, {"board": board, "stages": stages})
+    bundle = load_bundle(model, {"board": board, "stages": stages})
     return ResultStream(
         bundle=bundle,
         source=source,
@@ -227,7 +227,8 @@ def stream(  # noqa: PLR0913 - all but the first two by keyword
     )
 
 
-def _load_bundle(model: Bundle | str | Path, choices: Mapping[str, Any]) -> Bundle:
+def load_bundle(model: Bundle | str | Path, choices: Mapping[str, Any]) -> Bundle:
+    """Return a model's bundle, built on its first use and kept in the cache."""
     from pipeline.executor.bundle import Bundle
 
     if isinstance(model, Bundle):

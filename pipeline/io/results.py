@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +54,8 @@ class Detections:
     mask_threshold : float
     point_names : sequence of str
         Names of the K points; without, those of COCO for 17 points.
+    attributes : mapping of str to sequence
+        A result for each box, by the name of the model that was run on it.
 
     Notes
     -----
@@ -70,6 +72,7 @@ class Detections:
     tracks: np.ndarray | None = None
     mask_threshold: float = 0.5
     point_names: Sequence[str] = ()
+    attributes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -81,7 +84,9 @@ class Detections:
         rows = np.atleast_1d(np.arange(len(self))[index])
         names = ("boxes", "scores", "classes", "points", "masks", "angles", "tracks")
         arrays = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: array[rows] for name, array in arrays.items() if array is not None})
+        attributes = {name: tuple(values[row] for row in rows) for name, values in self.attributes.items()}
+        chosen = {name: array[rows] for name, array in arrays.items() if array is not None}
+        return replace(self, attributes=attributes, **chosen)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield box, mask, score, class, track and data of each, as supervision does."""
@@ -185,6 +190,7 @@ class Detections:
                 fact["track"] = int(self.tracks[number])
             if self.masks is not None:
                 fact["mask"] = run_lengths(self.masks[number])
+            fact |= {name: values[number].facts() for name, values in self.attributes.items()}
         return facts
 
     @property
@@ -345,6 +351,27 @@ class Text:
     def summary(self) -> str:
         """Return one line for people."""
         return f"{self.text!r} {self.score:.2f}"
+
+
+@dataclass(frozen=True)
+class FrameResults:
+    """Results of several models on one picture.
+
+    Attributes
+    ----------
+    parts : mapping of str to result
+        By the name of the model.
+    """
+
+    parts: Mapping[str, Detections | Classes | Mask | Text]
+
+    def facts(self) -> dict[str, Any]:
+        """Return plain values for JSON, by the name of the model."""
+        return {name: part.facts() for name, part in self.parts.items()}
+
+    def summary(self) -> str:
+        """Return one line for people."""
+        return "; ".join(f"{name}: {part.summary()}" for name, part in self.parts.items())
 
 
 Result = Detections | Classes | Mask | Text

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.core.tensor_quantization import Quantization, numbers
 from pipeline.errors import InputError
-from pipeline.io.results import Detections, Result
+from pipeline.io.results import Detections, FrameResults, Result
 from pipeline.picture.pixels import Pixels
 
 if TYPE_CHECKING:
@@ -99,10 +99,12 @@ class StreamFrame:
         Seconds from `SourceFrame.ready` to the result.
     quantization : sequence of Quantization
         Quantization of those outputs whose integers stand for other numbers.
-    result : Detections, Classes, Mask, Text or None
+    result : Detections, Classes, Mask, Text, FrameResults or None
         Decoded outputs in the picture's pixels; None of a model without a decoder.
     decoders : sequence of str
         Decoders that such a model may have.
+    stream : str
+        Name of its stream in an application.
     """
 
     frame: SourceFrame
@@ -110,8 +112,9 @@ class StreamFrame:
     sequence: int = 0
     seconds: float = 0.0
     quantization: Sequence[Quantization] = ()
-    result: Result | None = None
+    result: Result | FrameResults | None = None
     decoders: Sequence[str] = field(default=(), repr=False)
+    stream: str = ""
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from pipeline.core.model_card import ModelCard
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import ModelInterface
 from pipeline.io.decoders.registry import make_decoder
-from pipeline.io.results import Classes, Detections, Mask, Result
+from pipeline.io.results import Classes, Detections, FrameResults, Mask, Result
 from pipeline.io.sinks.base import SinkOptions
 from pipeline.io.sinks.overlay import draw
 from pipeline.io.source_frame import StreamFrame
@@ -72,7 +72,7 @@ class Annotator:
             except InputError as error:
                 raise InputError(f"{error}; leave out show={show}, or name the model's decoder by --decode") from None
 
-    def result(self, result: StreamFrame) -> Result | None:
+    def result(self, result: StreamFrame) -> Result | FrameResults | None:
         """Return the result as it is drawn; None without a decoder."""
         decoded = result.result
         if decoded is None and self._decode is not None:

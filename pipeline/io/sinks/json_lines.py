@@ -43,6 +43,7 @@ class JsonLines(Sink):
         """Write one line."""
         frame = result.frame
         line: dict[str, Any] = {
+            **({"stream": result.stream} if result.stream else {}),
             "frame": frame.name,
             "number": result.sequence,
             "timestamp": frame.timestamp,
@@ -50,7 +51,7 @@ class JsonLines(Sink):
         }
         if result.result is not None:
             line["result"] = result.result.facts()
-        if result.result is None or self._all_outputs or _is_small(result):
+        if result.outputs and (result.result is None or self._all_outputs or _is_small(result)):
             line["outputs"] = {name: np.asarray(array).tolist() for name, array in result.numbers.items()}
         # JSON has no NaN and no infinities; msgspec writes null for them.
         self._stream.write(msgspec.json.encode(line).decode() + "\n")

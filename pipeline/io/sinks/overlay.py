@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.io.results import Classes, Detections, Mask, Result, Text, label
+from pipeline.io.results import Classes, Detections, FrameResults, Mask, Result, Text, label
 from pipeline.system.optional import require
 
 # Bright ones, which stand out from photographs; by class, so that a kind of thing keeps its colour.
@@ -70,14 +70,14 @@ def _font(size: int) -> Any:
     return require("PIL.ImageFont", "images", "drawing onto pictures").load_default(size)
 
 
-def draw(picture: np.ndarray, result: Result) -> np.ndarray:
+def draw(picture: np.ndarray, result: Result | FrameResults) -> np.ndarray:
     """Draw a result in its picture's pixels.
 
     Parameters
     ----------
     picture : array
         uint8 [height, width, 3]; stays as it is.
-    result : Result
+    result : Result or FrameResults
 
     Returns
     -------
@@ -89,6 +89,10 @@ def draw(picture: np.ndarray, result: Result) -> np.ndarray:
     MissingExtra
         If Pillow is not installed.
     """
+    if isinstance(result, FrameResults):
+        for part in result.parts.values():
+            picture = draw(picture, part)
+        return picture
     # Masks first, in NumPy, so that nothing of the rest is covered.
     canvas = _Canvas(_paint(picture, result))
     _DRAWINGS[type(result)](canvas, result)
@@ -130,7 +134,8 @@ def _draw_detections(canvas: _Canvas, result: Detections) -> None:
         left, top = np.min(outline, axis=0)
         # Above the box, or at the edge of the picture where the box touches it.
         corner = float(left), max(0.0, float(top) - 1.3 * canvas.size)
-        canvas.text(corner, f"{labels[row]}{tracks[row]} {result.scores[row]:.2f}", colour)
+        texts = [values[row].summary() for values in result.attributes.values()]
+        canvas.text(corner, " ".join([f"{labels[row]}{tracks[row]} {result.scores[row]:.2f}", *texts]), colour)
 
 
 def _draw_points(canvas: _Canvas, points: np.ndarray, colour: str) -> None:

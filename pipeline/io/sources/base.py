@@ -71,6 +71,8 @@ class SourceOptions:
         Scales of the model's quantised tensors.
     allow_commands : bool
         True if the text is the user's own: commands and pipelines out of somebody else's file could do anything.
+    raw_pictures : bool
+        True for images as they are, which the reader prepares.
     """
 
     specs: Sequence[TensorSpec] = ()
@@ -81,6 +83,7 @@ class SourceOptions:
     notice: Callable[[str], None] = _ignore
     quantizations: Sequence[Quantization] = ()
     allow_commands: bool = False
+    raw_pictures: bool = False
 
 
 @dataclass(frozen=True)

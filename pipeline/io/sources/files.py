@@ -16,6 +16,7 @@ from pipeline.errors import InputError
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.uri import Uri
+from pipeline.picture.pixels import Pixels
 from pipeline.picture.preparation import PictureInput
 from pipeline.system.files import check_regular
 from pipeline.system.optional import require
@@ -70,6 +71,8 @@ class Files(FrameSource):
         Preparation of images.
     quantizations : sequence of Quantization
         Scales of the model's quantised tensors, for images that go into one.
+    raw_pictures : bool
+        True for images as they are, each with its `SourceFrame.pixels`.
 
     Raises
     ------
@@ -83,7 +86,10 @@ class Files(FrameSource):
         specs: Sequence[TensorSpec],
         preparation: Preparation | None = None,
         quantizations: Iterable[Quantization] = (),
+        *,
+        raw_pictures: bool = False,
     ) -> None:
+        self._raw_pictures = raw_pictures
         self._files, self._specs = find(paths), specs
         self._preparation, self._quantizations = preparation or Preparation(), quantizations
 
@@ -99,6 +105,10 @@ class Files(FrameSource):
                 yield SourceFrame(name, inputs, stamp)
 
     def _read_image(self, path: Path, stamp: int) -> SourceFrame:
+        if self._raw_pictures:
+            picture = read_picture(path)
+            pixels = Pixels("rgb24", picture.shape[1], picture.shape[0])
+            return SourceFrame(path.stem, picture, stamp, pixels=pixels)
         spec = _one_input(path, self._specs)
         picture_input = PictureInput(spec, self._preparation, self._quantizations)
         picture = read_picture(path)
@@ -172,7 +182,9 @@ def _plain(path: Path) -> Iterator[None]:
 
 def _open(uri: Uri, options: SourceOptions) -> Files:
     uri.check_options()
-    return Files([uri.path], options.specs, options.preparation, options.quantizations)
+    return Files(
+        [uri.path], options.specs, options.preparation, options.quantizations, raw_pictures=options.raw_pictures
+    )
 
 
 def _recognise(path: Path) -> bool:

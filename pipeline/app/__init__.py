@@ -1,0 +1,1 @@
+"""Applications: streams, models, crops, tracks and triggers as one graph."""

@@ -1,0 +1,91 @@
+"""Checks of an application: names, reads, circles and expressions.
+
+They take a `pipeline.app.application.App`, which imports them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.app.expressions import Expression
+from pipeline.app.nodes import FOR_EACH, TRACKERS, Model, Node, SinkNode, Track, Trigger
+from pipeline.errors import AppError, near
+
+NAME = "letters, digits, - and _"
+
+
+def check(app: Any) -> None:
+    """Raise `AppError` for the first fault of an application."""
+    if not app.streams:
+        raise AppError("an application needs a stream: [stream.NAME] with its source")
+    for name in (*app.streams, *app.nodes):
+        if not name.replace("-", "_").isidentifier():
+            raise AppError(f"the name {name!r} has to be of {NAME}, and to begin with a letter")
+    for name, node in app.nodes.items():
+        _check_reads(app, name, node)
+    if circle := [name for name in app.nodes if name not in app.order]:
+        raise AppError(f"{', '.join(circle)} read each other in a circle; a node reads what comes before it")
+    for name, node in app.nodes.items():
+        if not app.stream_names[name]:
+            raise AppError(f"{name!r} reads nodes of different streams; no frame comes to all of them")
+        _check_kind(app, name, node)
+        _check_expressions(app, name, node)
+
+
+def _check_reads(app: Any, name: str, node: Node) -> None:
+    known = (*app.streams, *app.nodes)
+    for read in node.reads:
+        if read not in known:
+            raise AppError(f"{name!r} reads {read!r}, which is no stream or node{near(read, known)}")
+        if read in app.nodes and isinstance(app.nodes[read], SinkNode):
+            raise AppError(f"{name!r} reads the sink {read!r}; it has nothing to be read")
+
+
+def _check_kind(app: Any, name: str, node: Node) -> None:
+    match node:
+        case Model():
+            _check_model(app, name, node)
+        case Track():
+            _check_track(app, name, node)
+        case Trigger() if node.on not in ("start", "frame"):
+            raise AppError(f"{name!r}: on is {node.on!r}; it must be 'start' or 'frame'")
+        case SinkNode() if len(app.stream_names[name]) > 1 and not _takes_streams(node.to):
+            raise AppError(f"{name!r} takes several streams; put {{stream}} into {node.to!r}, or give it one stream")
+
+
+def _takes_streams(text: str) -> bool:
+    """Test for a sink of JSON lines, or one for each stream."""
+    return "{stream}" in text or text == "-" or text.endswith((".jsonl", ".ndjson")) or text.startswith("jsonl:")
+
+
+def _check_model(app: Any, name: str, node: Model) -> None:
+    nodes = [read for read in app.reads(name) if read in app.nodes]
+    if node.for_each not in ("", *FOR_EACH):
+        raise AppError(f"{name!r}: for_each is {node.for_each!r}; it must be {' or '.join(map(repr, FOR_EACH))}")
+    if node.for_each == "boxes" and len(nodes) != 1:
+        raise AppError(f"{name!r} runs for each box; it has to read the one node that finds them")
+    if node.for_each != "boxes" and any(not isinstance(app.nodes[read], Trigger) for read in nodes):
+        raise AppError(f'{name!r} reads {nodes[0]!r}; say for_each = "boxes" to run on its boxes')
+    if node.most < 1 or node.margin < 0 or not 0 <= node.overlap < 1:
+        raise AppError(f"{name!r}: most must be at least 1, margin at least 0, and overlap from 0 to below 1")
+
+
+def _check_track(app: Any, name: str, node: Track) -> None:
+    if node.method not in TRACKERS:
+        raise AppError(f"{name!r}: method is {node.method!r}; it must be one of {', '.join(TRACKERS)}")
+    if len([read for read in app.reads(name) if read in app.nodes]) != 1:
+        raise AppError(f"{name!r} has to read the one node whose boxes it follows")
+    if (node.method == "regions") != bool(node.feedback):
+        raise AppError(f'{name!r}: feedback names the node of landmarks for method = "regions"')
+    if node.feedback and node.feedback not in app.nodes:
+        raise AppError(f"{name!r}: there is no node {node.feedback!r}{near(node.feedback, tuple(app.nodes))}")
+
+
+def _check_expressions(app: Any, name: str, node: Node) -> None:
+    for key in ("when", "where"):
+        text = getattr(node, key, "")
+        if text:
+            try:
+                Expression.parse(text, zones=app.zones, lines=app.lines, names=tuple(app.nodes), rows=key == "where")
+            except AppError as error:
+                raise AppError(f"{name}.{key}: {error}") from None

@@ -1,0 +1,93 @@
+"""App: an application as a value: streams, nodes that read them, and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pipeline.app.app_checks import check
+from pipeline.app.nodes import Node, SinkNode, Stream
+
+
+@dataclass(frozen=True)
+class App:
+    """An application: which streams are read by which models, functions, trackers, triggers and sinks.
+
+    Attributes
+    ----------
+    streams : mapping of str to Stream
+    nodes : mapping of str to Node
+        By name, in any order.
+    zones, lines : mapping of str to points
+        Polygons and lines that expressions name, as (x, y): shares of the picture's sides where all are at most 1, else
+        pixels.
+    name : str
+        Name for people.
+
+    Raises
+    ------
+    AppError
+        If a name is unknown or taken twice, reads form a circle, or an expression is wrong.
+
+    Examples
+    --------
+    >>> App({"door": Stream(source="door.mp4")}, {"people": Model(file="yolox.onnx")}).order
+    ('people',)
+    """
+
+    streams: Mapping[str, Stream]
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    zones: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    lines: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def kinds(self, kind: type[Node]) -> Iterator[tuple[str, Any]]:
+        """Yield the nodes of a kind, with their names."""
+        return ((name, node) for name, node in self.nodes.items() if isinstance(node, kind))
+
+    def reads(self, name: str) -> tuple[str, ...]:
+        """Return what a node reads: all streams by default."""
+        return self.nodes[name].reads or tuple(self.streams)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Nodes in an order where each comes after those that it reads."""
+        done: dict[str, None] = {}
+        remaining = list(self.nodes)
+        while remaining:
+            ready = [
+                name for name in remaining if all(read in done or read in self.streams for read in self.reads(name))
+            ]
+            # A circle, which the checks refuse.
+            if not ready:
+                break
+            done.update(dict.fromkeys(ready))
+            remaining = [name for name in remaining if name not in done]
+        return tuple(done)
+
+    @cached_property
+    def stream_names(self) -> Mapping[str, frozenset[str]]:
+        """Streams whose frames come to each node.
+
+        A node that reads several others gets frames that all of them get; a sink those that any does.
+        """
+        names: dict[str, frozenset[str]] = {}
+        for name in self.order:
+            reads = self.reads(name)
+            streams = frozenset(read for read in reads if read in self.streams)
+            others = [names[read] for read in reads if read in names]
+            if isinstance(self.nodes[name], SinkNode):
+                names[name] = streams.union(*others)
+            else:
+                sets = [*others, *([streams] if streams else [])]
+                names[name] = frozenset.intersection(*sets)
+        return names
+
+    def readers(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that read a node."""
+        return tuple(reader for reader in self.order if name in self.reads(reader))

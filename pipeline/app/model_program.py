@@ -1,0 +1,110 @@
+"""ModelProgram: a model of an application, running, with its card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.core.card_file import convert_card
+from pipeline.core.model_card import ModelCard, Preparation
+from pipeline.errors import AppError, InputError
+from pipeline.io.result_reader import choose_card, make_reader
+from pipeline.io.result_stream import load_bundle
+from pipeline.picture.preparation import PictureInput, PreparationStage
+from pipeline.workflow.load import load
+
+if TYPE_CHECKING:
+    from pipeline.app.app_frame import AppFrame
+    from pipeline.app.nodes import Model
+    from pipeline.executor.bundle import Bundle
+    from pipeline.picture.geometry import Geometry
+    from pipeline.picture.pixels import Pixels
+    from pipeline.scheduler.frame import FrameFuture
+
+
+class ModelProgram:
+    """A bundle that runs, and what its card says of pictures and results.
+
+    Parameters
+    ----------
+    name : str
+        Name of the node, for messages.
+    node : Model
+    bundle : Bundle, optional
+        In place of the node's file.
+    folder : Path
+        Folder that the file's path is relative to.
+    **options
+        Options of `pipeline.load`.
+
+    Attributes
+    ----------
+    card : ModelCard
+    running : Pipeline
+    picture_size : (int, int)
+        Width and height of the model's input; (0, 0) if it takes no picture.
+    """
+
+    def __init__(
+        self, name: str, node: Model, bundle: Bundle | None = None, folder: Path = Path(), **options: Any
+    ) -> None:
+        try:
+            bundle = bundle or load_bundle(folder / node.file, _choices(node))
+            written = convert_card(dict(node.card), "card", name, folder) if node.card else ModelCard()
+            self.card = choose_card(bundle.plan, written.merge(bundle.card or ModelCard()))
+            self._reader = make_reader(bundle.plan, self.card)
+        except InputError as error:
+            raise AppError(f"model {name!r}: {error}") from None
+        self._plan, preparation = bundle.plan, self.card.preparation or Preparation()
+        self._preparation = preparation
+        self._input: PictureInput | None = None
+        self.picture_size = 0, 0
+        try:
+            self._input = PictureInput(bundle.plan.inputs[0], preparation, bundle.plan.quantization)
+            self.picture_size = self._input.layout.width, self._input.layout.height
+        except InputError:
+            # It takes other frames than pictures.
+            pass
+        # By the format of pictures: preparing is made for one size.
+        self._stages: dict[Pixels, PreparationStage] = {}
+        self.running = load(bundle, admission="block", stage_timeout=node.stage_timeout, **options)
+
+    def submit_frame(self, frame: AppFrame) -> tuple[FrameFuture, Geometry | None]:
+        """Submit a whole frame; waits for a place."""
+        source = frame.frame
+        if source.pixels is None and source.picture is None:
+            return self.running.submit(source.inputs, copy=False), None
+        if source.pixels is None or not isinstance(source.inputs, np.ndarray):
+            return self.submit_picture(frame.picture, frame)
+        stage = self._stages.get(source.pixels)
+        if stage is None:
+            spec = self._plan.inputs[0]
+            stage = PreparationStage(source.pixels, spec, self._preparation, self._plan.quantization)
+            self._stages[source.pixels] = stage
+        return self.running.submit(stage(source.inputs), copy=False, timestamp=source.ready), stage.geometry
+
+    def submit_picture(self, picture: np.ndarray, frame: AppFrame) -> tuple[FrameFuture, Geometry | None]:
+        """Submit a picture, uint8 RGB [height, width, 3]; waits for a place."""
+        if self._input is None:
+            raise InputError(f"the model takes no pictures: its inputs are {', '.join(map(str, self._plan.inputs))}")
+        array, geometry = self._input.prepare(picture)
+        return self.running.submit(array, copy=False, timestamp=frame.frame.ready), geometry
+
+    def read(self, outputs: Mapping[str, Any], geometry: Geometry | None, size: tuple[int, int]) -> Any:
+        """Return the result in a picture's pixels; the outputs of a model without a decoder."""
+        return outputs if self._reader is None else self._reader.read(outputs, geometry, size)
+
+    def forget(self, stream: str) -> None:
+        """Let a stream's state begin anew."""
+
+    def close(self) -> None:
+        """Close the pipeline."""
+        self.running.close()
+
+
+def _choices(node: Model) -> dict[str, Any]:
+    choices: dict[str, Any] = {"board": node.board, "stages": node.stages}
+    return choices | ({"precision": node.precision} if node.precision else {})

@@ -1,0 +1,81 @@
+"""NodeWorker: the thread of a node."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.app.app_frame import SKIPPED, AppFrame
+from pipeline.app.fair_queue import FairQueue
+from pipeline.app.steps import Condition, Finish, Step
+
+
+class NodeWorker:
+    """Runs a node's step on the frames that are ready for it.
+
+    Parameters
+    ----------
+    name : str
+    step : Step
+    condition : Condition or None
+        The node is skipped for frames where it does not hold.
+    needs : callable
+        Test for a frame that has all that the node reads.
+    finish : callable
+        Function to call with the name, each frame, and the result or `SKIPPED`.
+    skips_failed : bool
+        False for a step that wants frames that have failed as well.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a node
+        self,
+        name: str,
+        step: Step,
+        condition: Condition | None,
+        needs: Callable[[AppFrame], bool],
+        finish: Callable[[str, AppFrame, Any], None],
+        *,
+        skips_failed: bool = True,
+    ) -> None:
+        self.step = step
+        # Held from the moment that a frame is ready until it is in line, so that frames of a stream keep their order.
+        self.lock = threading.Lock()
+        self._condition, self._needs, self._skips_failed = condition, needs, skips_failed
+        self._finish: Finish = lambda frame, result: finish(name, frame, result)
+        self._queue: FairQueue[AppFrame] = FairQueue()
+        self._thread = threading.Thread(target=self._run, name=f"node {name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def put(self, frame: AppFrame) -> None:
+        """Put a frame in line, under `lock`."""
+        self._queue.put(frame.stream, frame.frame.ready, frame)
+
+    def forget(self, stream: str) -> None:
+        """Forget what is remembered of a stream."""
+        if self._condition is not None:
+            self._condition.forget(stream)
+        self.step.forget(stream)
+
+    def close(self) -> None:
+        """End the thread behind the frames in line, then the step."""
+        self._queue.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.step.close()
+
+    def _run(self) -> None:
+        while (frame := self._queue.get()) is not None:
+            try:
+                # The condition sees each frame, so that what it counts is true.
+                holds = self._condition is None or self._condition.holds(frame)
+                if (frame.error is not None and self._skips_failed) or not holds or not self._needs(frame):
+                    self._finish(frame, SKIPPED)
+                else:
+                    self.step.begin(frame, self._finish)
+            except BaseException as error:  # noqa: BLE001, PERF203 - the frame ends with it, whatever it is
+                frame.fail(error)
+                self._finish(frame, SKIPPED)

@@ -1,0 +1,32 @@
+"""Permissions: what an application may do beyond computing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipeline.io.sinks.base import Sink
+from pipeline.io.sinks.registry import open_sink
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What an application may start and send, and whom it tells.
+
+    Attributes
+    ----------
+    commands : bool
+        True if it may start commands.
+    network : bool
+        True if it may send events to other machines.
+    notice : callable
+        Function to call with addresses that were opened, and events that were lost.
+    """
+
+    commands: bool = False
+    network: bool = False
+    notice: Callable[[str], object] = lambda _: None
+
+    def open_sink(self, text: str) -> Sink:
+        """Return the sink of a text, or raise `InputError`."""
+        return open_sink(text, (), decoded=True, notice=self.notice, allow_commands=self.commands)

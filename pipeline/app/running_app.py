@@ -1,0 +1,237 @@
+"""RunningApp: an application at work: streams in, results out, books that balance."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.app.app_frame import SKIPPED, AppFrame
+from pipeline.app.application import App
+from pipeline.app.books import Book, Books
+from pipeline.app.node_worker import NodeWorker
+from pipeline.app.nodes import SinkNode, Trigger
+from pipeline.app.step_makers import StepMaker
+from pipeline.app.steps import Condition, Step
+from pipeline.app.stream_reader import StreamReader
+from pipeline.errors import PipelineClosed
+from pipeline.system.closable import Closable
+
+if TYPE_CHECKING:
+    from pipeline.io.source_frame import SourceFrame
+    from pipeline.io.sources.base import FrameSource
+    from pipeline.scheduler.pipeline import Pipeline
+
+END = ""
+"""Name in place of a node's for the end of a frame."""
+
+IN_FLIGHT = 2
+"""Frames of a stream inside, beside those that its models' stages work on."""
+
+
+class RunningApp(Closable):
+    """Runs an application; see `pipeline.load_app`.
+
+    Each node has a thread.  A frame goes to a node as soon as all that the node reads have finished with it.  Frames of
+    a stream keep their order at every node; a stream's frames in flight are bounded at its entrance, so that no line
+    inside grows and none can wait for itself.  A frame has exactly one end; the first failure of a node is its error.
+
+    Parameters
+    ----------
+    app : App
+    maker : StepMaker
+        Makes the steps of nodes.
+    sources : mapping of str to FrameSource
+        Sources in place of the streams' own.
+    on_error : str
+        ``"skip"``: a failed frame ends alone. ``"stop"``: the first one ends the application.
+    on_frame : callable, optional
+        Function to call with each frame that has ended, one after the other.
+    limit : int, optional
+        Frames of each stream.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but the first two by keyword
+        self,
+        app: App,
+        maker: StepMaker,
+        *,
+        sources: Mapping[str, FrameSource | None] | None = None,
+        on_error: str = "skip",
+        on_frame: Callable[[AppFrame], object] = lambda _: None,
+        limit: int | None = None,
+    ) -> None:
+        self.app, self._maker, self._on_error = app, maker, on_error
+        self.books, self.crop_books = Books(), maker.books
+        self._end_lock, self._stopped = threading.Lock(), threading.Event()
+        self._error: BaseException | None = None
+        self._closed = False
+        # 1. Nodes, whose steps may take long to make; those that were made are closed if one fails.
+        self._workers: dict[str, NodeWorker] = {}
+        try:
+            for name in app.order:
+                self._workers[name] = self._make_worker(name)
+            # Behind all nodes, so that frames of a stream end in order.
+            ending = _Ending(self.books, on_frame)
+            self._workers[END] = NodeWorker(END, ending, None, lambda _: True, self._finish, skips_failed=False)
+            # 2. Streams.
+            self._streams = {
+                name: StreamReader(name, self, (sources or {}).get(name), self._room(name), limit)
+                for name in app.streams
+            }
+        except BaseException:
+            self._close_workers()
+            raise
+        self._plans = {name: self._count_reads(name) for name in app.streams}
+        for worker in self._workers.values():
+            worker.start()
+
+    @property
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """Running pipelines of the models, by node; `Pipeline.swap` works on each."""
+        return {name: program.running for name, program in self._maker.programs.items()}
+
+    def run(self) -> Mapping[str, Book]:
+        """Stream until all sources end; return the books by stream.
+
+        Raises
+        ------
+        PipelineError
+            The first error of a source, or of a frame with ``on_error="stop"``; sinks are completed before.
+        """
+        try:
+            for stream in self._streams.values():
+                stream.start()
+            for stream in self._streams.values():
+                stream.wait()
+        except BaseException:
+            self.stop()
+            self.close()
+            raise
+        self.close()
+        errors = [self._error, *(stream.error for stream in self._streams.values())]
+        if error := next((error for error in errors if error is not None), None):
+            raise error
+        return self.statistics()
+
+    def submit(self, stream: str, frame: SourceFrame) -> AppFrame:
+        """Bring in a frame of a stream, waiting for a place; `PipelineClosed` if there will be none."""
+        entered = self._streams[stream].submit(frame)
+        if entered is None:
+            raise AssertionError("a frame that waits for a place gets one")
+        return entered
+
+    def statistics(self) -> Mapping[str, Book]:
+        """Return the books by stream."""
+        empty = {name: Book() for name in self.app.streams}
+        return {**empty, **self.books.snapshot()}
+
+    def reset(self, stream: str) -> None:
+        """Forget what nodes remember of a stream: tracks, conditions, states."""
+        for worker in self._workers.values():
+            worker.forget(stream)
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Read no more frames, and give up those inside."""
+        with self._end_lock:
+            self._error = self._error or error
+        self._stopped.set()
+        for stream in getattr(self, "_streams", {}).values():
+            stream.stop()
+
+    def close(self) -> None:
+        """Read no more frames, finish those inside, and complete the sinks."""
+        if self._closed:
+            return
+        self._closed = True
+        for stream in self._streams.values():
+            stream.stop()
+        for stream in self._streams.values():
+            stream.wait_idle()
+        self._close_workers()
+
+    # What streams and workers call.
+
+    def enter(self, stream: str, index: int, frame: SourceFrame) -> AppFrame:
+        """Let a frame in: all nodes hear that its stream has come."""
+        app_frame = AppFrame(stream, index, frame, self._plans[stream])
+        self.books.note(stream, "taken")
+        if self._stopped.is_set():
+            app_frame.fail(PipelineClosed("the application was stopped"), "cancelled")
+        for name in self._plans[stream]:
+            self._arrive(name, app_frame)
+        return app_frame
+
+    def _arrive(self, name: str, frame: AppFrame) -> None:
+        """Note that one more of what a node waits for has finished with a frame."""
+        worker = self._workers[name]
+        with worker.lock:
+            frame.waits_for[name] -= 1
+            if not frame.waits_for[name]:
+                worker.put(frame)
+
+    def _finish(self, name: str, frame: AppFrame, result: Any) -> None:
+        """Note a node's result, and hand the frame on."""
+        if self._on_error == "stop" and frame.error is not None and frame.end == "failed":
+            self.stop(frame.error)
+        if result is not SKIPPED:
+            frame.results[name] = result
+        if name == END:
+            self._streams[frame.stream].leave()
+            return
+        for reader in (*self.app.readers(name), END):
+            if reader in frame.waits_for:
+                self._arrive(reader, frame)
+
+    def _make_worker(self, name: str) -> NodeWorker:
+        node = self.app.nodes[name]
+        step: Step = self._maker.make(name, node)
+        # Sinks and triggers take all frames, with what is there of what they read.
+        takes_all = isinstance(node, SinkNode | Trigger)
+        reads: Sequence[str] = () if takes_all else [read for read in node.reads if read in self.app.nodes]
+        return NodeWorker(
+            name,
+            step,
+            # A trigger's condition says when it fires, and not which frames it sees.
+            None if isinstance(node, Trigger) else Condition.of(self.app, node.when),
+            lambda frame: all(read in frame.results for read in reads),
+            self._finish,
+        )
+
+    def _count_reads(self, stream: str) -> dict[str, int]:
+        """Return how many of what it reads finish with a frame of a stream, for each node, and one for the stream."""
+        names = [name for name in self.app.order if stream in self.app.stream_names[name]]
+        counts = {name: 1 + sum(read in names for read in self.app.reads(name)) for name in names}
+        return {**counts, END: 1 + len(names)}
+
+    def _room(self, stream: str) -> int:
+        """Return how many frames of a stream may be inside."""
+        given = self.app.streams[stream].in_flight
+        names = [name for name in self._maker.programs if stream in self.app.stream_names[name]]
+        return given or IN_FLIGHT + sum(self._maker.programs[name].running.plan.frames_in_flight for name in names)
+
+    def _close_workers(self) -> None:
+        # In order: each has handed on all that it had when the next one ends.
+        errors: list[BaseException] = []
+        for worker in self._workers.values():
+            try:
+                worker.close()
+            except BaseException as error:  # noqa: BLE001, PERF203 - the others have to be closed, too
+                errors.append(error)
+        if errors:
+            self._error = self._error or errors[0]
+
+
+class _Ending(Step):
+    """Notes the end of frames, and calls the program's own function."""
+
+    def __init__(self, books: Books, on_frame: Callable[[AppFrame], object]) -> None:
+        self._books, self._on_frame = books, on_frame
+
+    def compute(self, frame: AppFrame) -> None:
+        """Note the end of a frame."""
+        try:
+            self._on_frame(frame)
+        except Exception as error:  # noqa: BLE001 - the frame's, if it has none yet
+            frame.fail(error)
+        self._books.note(frame.stream, frame.end)

@@ -1,0 +1,53 @@
+"""SinkStep: frames with their results into a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipeline.app.steps import Step
+from pipeline.app.stream_frames import stream_frame
+from pipeline.io.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from pipeline.app.app_frame import AppFrame
+    from pipeline.app.nodes import SinkNode
+    from pipeline.app.permissions import Permissions
+
+STREAM = "{stream}"
+
+
+class SinkStep(Step):
+    """Writes frames to one sink, or one for each stream where the text says so.
+
+    Parameters
+    ----------
+    node : SinkNode
+    streams : sequence of str
+    permissions : Permissions
+        With the folder of relative paths, and what is allowed.
+    sink : Sink, optional
+        In place of the node's text.
+    """
+
+    def __init__(
+        self, node: SinkNode, streams: Sequence[str], permissions: Permissions, sink: Sink | None = None
+    ) -> None:
+        self._reads = node.reads
+        if sink is not None:
+            self._sinks: dict[str, Sink] = dict.fromkeys(streams, sink)
+            return
+        texts = {stream: node.to.replace(STREAM, stream) for stream in streams}
+        opened = {text: permissions.open_sink(text) for text in dict.fromkeys(texts.values())}
+        self._sinks = {stream: opened[text] for stream, text in texts.items()}
+
+    def compute(self, frame: AppFrame) -> None:
+        """Write a frame."""
+        self._sinks[frame.stream].add(stream_frame(frame, self._reads))
+
+    def close(self) -> None:
+        """Complete the sinks."""
+        sinks = dict.fromkeys(self._sinks.values())
+        for sink in sinks:
+            with sink:
+                pass

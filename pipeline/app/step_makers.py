@@ -1,0 +1,80 @@
+"""StepMaker: the steps of an application's nodes, by their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.app.application import App
+from pipeline.app.books import Books
+from pipeline.app.model_program import ModelProgram
+from pipeline.app.model_step import ModelStep
+from pipeline.app.nodes import Function, Model, Node, SinkNode, Track, Trigger
+from pipeline.app.permissions import Permissions
+from pipeline.app.sink_step import SinkStep
+from pipeline.app.steps import Condition, FunctionStep, Step
+from pipeline.app.track_step import TrackStep
+from pipeline.app.trigger_step import TriggerStep
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+    from pipeline.io.sinks.base import Sink
+
+
+class StepMaker:
+    """Makes steps, with what a program has in place of files and addresses.
+
+    Parameters
+    ----------
+    app : App
+    folder : Path
+        Folder that paths in the application are relative to.
+    bundles : mapping of str to Bundle
+        Bundles in place of the files of models, by node.
+    functions : mapping of str to callable
+        Functions by the text that the application has for them.
+    sinks : mapping of str to Sink
+        Sinks in place of the nodes' own.
+    permissions : Permissions
+
+    Attributes
+    ----------
+    programs : dict of str to ModelProgram
+    books : Books
+        Books of crops, by model.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but the first by keyword
+        self,
+        app: App,
+        *,
+        folder: Path = Path(),
+        bundles: Mapping[str, Bundle] | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        sinks: Mapping[str, Sink] | None = None,
+        permissions: Permissions = Permissions(),  # noqa: B008 - it is immutable
+    ) -> None:
+        self._app, self._folder = app, folder
+        self._bundles, self._functions, self._sinks = bundles or {}, functions or {}, sinks or {}
+        self._permissions = permissions
+        self.programs: dict[str, ModelProgram] = {}
+        self.books = Books()
+
+    def make(self, name: str, node: Node) -> Step:
+        """Return the step of a node, with all that it opens."""
+        match node:
+            case Model():
+                program = ModelProgram(name, node, self._bundles.get(name), self._folder)
+                self.programs[name] = program
+                return ModelStep(name, node, program, Condition.of(self._app, node.where, rows=True), self.books)
+            case Function():
+                return FunctionStep(node, self._functions)
+            case Track():
+                return TrackStep(name, node, Condition.of(self._app, node.where, rows=True))
+            case Trigger():
+                return TriggerStep(name, node, self._app, self._permissions)
+            case SinkNode():
+                streams = sorted(self._app.stream_names[name])
+                return SinkStep(node, streams, self._permissions, self._sinks.get(name))
+        raise AssertionError(node)

@@ -1,0 +1,85 @@
+"""TrackStep: a tracker as a node, with one state for each stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from pipeline.app.steps import Condition, Step
+from pipeline.app.tracks.byte_track import ByteTrack, ByteTrackOptions
+from pipeline.app.tracks.iou_track import IouTrack, IouTrackOptions
+from pipeline.core.card_file import describe_mistake
+from pipeline.errors import AppError, InputError, near
+from pipeline.io.results import Detections
+
+if TYPE_CHECKING:
+    from pipeline.app.app_frame import AppFrame
+    from pipeline.app.nodes import Track
+
+
+class Tracker(Protocol):
+    """Follows the boxes of one stream."""
+
+    def update(self, detections: Detections) -> Detections:
+        """Return the boxes of the next frame with their tracks."""
+
+
+METHODS: Mapping[str, tuple[Callable[[Any], Tracker], type]] = {
+    "bytetrack": (ByteTrack, ByteTrackOptions),
+    "iou": (IouTrack, IouTrackOptions),
+}
+"""Trackers and their options, by the name of the method."""
+
+
+class TrackStep(Step):
+    """Gives the boxes of each stream their tracks.
+
+    Parameters
+    ----------
+    name : str
+        Name of the node, for messages.
+    node : Track
+    where : Condition or None
+        Condition for boxes; others are left out.
+    """
+
+    def __init__(self, name: str, node: Track, where: Condition | None) -> None:
+        self._node, self._where = node, where
+        make, options_type = METHODS[node.method]
+        options = _options(name, node.options, options_type)
+        self._make: Callable[[], Tracker] = partial(make, options)
+        self._trackers: dict[str, Tracker] = {}
+
+    def compute(self, frame: AppFrame) -> Detections:
+        """Return the boxes of a frame with their tracks."""
+        boxes = frame.results[self._node.reads[0]]
+        if not isinstance(boxes, Detections):
+            raise InputError(f"{self._node.reads[0]!r} gives no boxes that could be followed")
+        if self._where is not None:
+            boxes = self._where.choose(frame, boxes)
+        tracker = self._trackers.get(frame.stream)
+        if tracker is None:
+            tracker = self._trackers[frame.stream] = self._make()
+        return tracker.update(boxes)
+
+    def forget(self, stream: str) -> None:
+        """Begin a stream anew."""
+        self._trackers.pop(stream, None)
+        if self._where is not None:
+            self._where.forget(stream)
+
+
+def _options(name: str, table: Mapping[str, float], kind: type) -> Any:
+    """Return the options of a method, or raise `AppError`."""
+    known = [field.name for field in fields(kind)]
+    for key in table:
+        if key not in known:
+            raise AppError(f"track.{name}.options: unknown key {key!r}; there are {', '.join(known)}{near(key, known)}")
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise AppError(f"track.{name}.options.{describe_mistake(error)}") from None

@@ -1,0 +1,1 @@
+"""Trackers: numbers for things that are followed over frames."""
