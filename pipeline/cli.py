@@ -33,6 +33,7 @@ COMMANDS = (
     "build",
     "split",
     "run",
+    "app",
     "node",
     "bench",
     "serve",
@@ -41,7 +42,7 @@ COMMANDS = (
 )
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
-RUNTIME_COMMANDS = ("inspect", "devices", "run", "node", "bench", "serve", "service", "vta")
+RUNTIME_COMMANDS = ("inspect", "devices", "run", "app", "node", "bench", "serve", "service", "vta")
 """Commands of an installation that only runs bundles."""
 
 

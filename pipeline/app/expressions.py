@@ -161,7 +161,7 @@ class _Parser:
 
         def step(evaluation: Evaluation) -> Any:
             values = [part(evaluation) for part in parts]
-            pairs = zip(compare, values, values[1:], strict=True)
+            pairs = zip(compare, values[:-1], values[1:], strict=True)
             return np.logical_and.reduce(np.broadcast_arrays(*[function(*pair) for function, *pair in pairs]))
 
         return step

@@ -49,6 +49,13 @@ class RunningApp(Closable):
         Function to call with each frame that has ended, one after the other.
     limit : int, optional
         Frames of each stream.
+
+    Attributes
+    ----------
+    books, crop_books : Books
+        Books of streams, and of models that run on crops.
+    first_failure : BaseException or None
+        Error of the first frame that failed.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword
@@ -66,6 +73,7 @@ class RunningApp(Closable):
         self._end_lock, self._stopped = threading.Lock(), threading.Event()
         self._error: BaseException | None = None
         self._closed = False
+        self.first_failure: BaseException | None = None
         # 1. Nodes, whose steps may take long to make; those that were made are closed if one fails.
         self._workers: dict[str, NodeWorker] = {}
         try:
@@ -174,6 +182,8 @@ class RunningApp(Closable):
         """Note a node's result, and hand the frame on."""
         if self._on_error == "stop" and frame.error is not None and frame.end == "failed":
             self.stop(frame.error)
+        if frame.end == "failed":
+            self.first_failure = self.first_failure or frame.error
         if result is not SKIPPED:
             frame.results[name] = result
         if name == END:
