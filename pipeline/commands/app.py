@@ -74,7 +74,7 @@ def _draw(options: argparse.Namespace) -> None:
 
 def _rows(app: App) -> list[list[str]]:
     """Return a row for each stream and node: name, kind, what it is, and what it reads."""
-    from pipeline.app.nodes import NODE_KINDS
+    from pipeline.app.nodes import NODE_KINDS, Model
 
     kinds = {kind: name for name, kind in NODE_KINDS.items()}
     rows = [[name, "stream", stream.source, ""] for name, stream in app.streams.items()]
@@ -82,7 +82,7 @@ def _rows(app: App) -> list[list[str]]:
         node = app.nodes[name]
         facts = (getattr(node, key) for key in ("file", "call", "method", "to") if hasattr(node, key))
         fact = next((text if isinstance(text, str) else ", ".join(text) for text in facts), "")
-        each = f" for each of its {node.for_each}" if getattr(node, "for_each", "") else ""
+        each = f" for each of its {node.for_each}" if isinstance(node, Model) and node.for_each else ""
         when = f" when {node.when}" if node.when else ""
         rows.append([name, kinds[type(node)], fact, f"reads {', '.join(app.reads(name))}{each}{when}"])
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

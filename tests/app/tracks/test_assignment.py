@@ -16,7 +16,7 @@ def best_sum(scores: np.ndarray) -> float:
     if rows > columns:
         return best_sum(scores.T)
     ways = itertools.permutations(range(columns), rows)
-    return max(sum(scores[row, column] for row, column in enumerate(way)) for way in ways)
+    return max(float(sum(scores[row, column] for row, column in enumerate(way))) for way in ways)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -61,7 +61,8 @@ def _by_box(detections: Detections) -> dict[tuple[float, ...], int]:
 def _by_box_of_supervision(tracker: Any, detections: Detections) -> dict[tuple[float, ...], int]:
     result = tracker.update(detections.to_supervision())
     return {
-        tuple(np.round(box.astype(np.float64), 3).tolist()): int(track) for box, track in zip(result.xyxy, result.tracker_id, strict=True)
+        tuple(np.round(box.astype(np.float64), 3).tolist()): int(track)
+        for box, track in zip(result.xyxy, result.tracker_id, strict=True)
     }
 
 
