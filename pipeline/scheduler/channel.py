@@ -150,7 +150,7 @@ class Inlet(Generic[Item]):
         self._lines = [(channel.items, channel.capacity) for channel in channels]
         self._items = [channel.items for channel in channels]
         self._tokens = [channel.tokens for channel in channels]
-        self._append_item = self._items[0].append if len(channels) == 1 else None
+        self._single = (self._items[0].append, self._tokens[0].put) if len(channels) == 1 else None
 
     def has_room(self) -> bool:
         """Test for room in all channels; readers only add more."""
@@ -162,11 +162,13 @@ class Inlet(Generic[Item]):
     def put(self, item: Item) -> None:
         """Write an item to all channels, or none if interrupted before."""
         # Signals are served between two steps of Python code, and either of these is one.
-        if self._append_item is not None:
-            self._append_item(item)
+        if self._single is not None:
+            append_item, put_token = self._single
+            append_item(item)
+            put_token(True)
         else:
             list(map(deque.append, self._items, repeat(item)))
-        self.wake()
+            self.wake()
 
     def wake(self) -> None:
         """Wake the readers: second half of `put`, repeatable."""

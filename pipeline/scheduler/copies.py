@@ -18,7 +18,10 @@ from pipeline.system.memory import snapshot
 def copy_inputs(frame_inputs: AcceptedInputs, *, copy: bool) -> AcceptedInputs:
     """Copy the caller's arrays, or use them directly with ``copy=False``."""
     # Before the frame is in the books: a caller may change its arrays as soon as `submit` has returned.
-    return frame_inputs._replace(arrays=[snapshot(array) for array in frame_inputs.arrays]) if copy else frame_inputs
+    if not copy:
+        return frame_inputs
+    check, arrays, build, crop = frame_inputs
+    return AcceptedInputs(check, [snapshot(array) for array in arrays], build, crop)
 
 
 class TensorSlots(Protocol):
@@ -55,17 +58,17 @@ class StageCopies:
         self._runtime, self._reads = runtime, wiring.reads
         self._writes = tuple((write.slot, write.array) for write in wiring.writes)
         self.may_copy = wiring.copies
-        # Most stages read each tensor alone, from their own memory: then there is nothing to count or to guard.
-        self._own_slots = tuple(read.slot for read in wiring.reads)
-        self._simple = all(read.source is None and readers[read.slot] == 1 for read in wiring.reads)
+        # Most stages read each tensor alone: then there is nothing to count or to guard.
+        self._is_alone = all(readers[slot] == 1 for read in wiring.reads for slot in read.slots)
+        self._own_slots = tuple((read.slots[-1], read.source is not None) for read in wiring.reads)
         self._shared_slots = {read.slot for read in wiring.reads if read.source is not None and readers[read.slot] > 1}
 
     def take(self, frame: TensorSlots) -> list[Any]:
         """Return inputs in the stage's memory, releasing their last reads."""
-        if self._simple:
-            tensors = frame.tensors
-            inputs = [tensors[slot] for slot in self._own_slots]
-            for slot in self._own_slots:
+        if self._is_alone:
+            tensors, inputs = frame.tensors, []
+            for slot, is_elsewhere in self._own_slots:
+                inputs.append(self._runtime.copy_in(tensors[slot]) if is_elsewhere else tensors[slot])
                 tensors[slot] = None
             return inputs
         return [self._take(frame, read) for read in self._reads]

@@ -10,6 +10,8 @@ from itertools import chain
 from time import monotonic, perf_counter
 from typing import Any
 
+import numpy as np
+
 from pipeline.core import packed_value
 from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.core.shapes import Build, OpenShapes
@@ -77,6 +79,9 @@ class Deployment:
         makers = [[self._maker(stage, name) for name in stage.replica_names] for stage in plan.stages]
         runtimes = [[make() for make in replicas] for replicas in makers]
         self._wiring = wire(plan, list(map(_memory, plan.stages, runtimes)))
+        # The usual case: one array, given as it is.
+        is_only = len(plan.outputs) == 1 and not self._packed_outputs
+        self._only_output = self._wiring.outputs[0] if is_only else None
         # Channels and locks before workers: an assignment refers to its neighbours' channels.
         self._inboxes, self._inlet = self._make_channels()
         self._cores = _shared_cores(plan, runtimes)
@@ -139,6 +144,9 @@ class Deployment:
 
     def result(self, frame: Frame) -> FrameResult:
         """Return the outputs of a finished frame."""
+        if self._only_output is not None and frame.crop is None and not frame.caller_arrays:
+            array: np.ndarray = frame.tensors[self._only_output]
+            return array
         arrays = output_arrays(frame, self._wiring)
         if frame.crop is not None:
             # The padding was ours, and what it became is none of the caller's results.

@@ -67,8 +67,9 @@ class Engine:
         # Ledger, queue and intake refer to the deployments, which need a context that refers to all of these: so they
         # are empty until the end.
         self.deployments = Deployments()
-        self.ledger = Ledger(self._retire, lambda: self.queue.use_room())  # noqa: PLW0108 - made right after
+        self.ledger = Ledger(self._retire)
         self.queue = AdmissionQueue(options.admission, self.ledger, lambda: self.deployments.current.capacity)
+        self.ledger.on_room = self.queue.use_room
         self.intake = Intake(
             self.ledger, self.queue, self.deployments, closed_error=self.closed_error, must_not_wait=self.must_not_wait
         )

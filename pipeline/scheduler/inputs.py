@@ -65,7 +65,8 @@ class InputCheck:
         # Compared one by one, without a list of differences: all of them fit nearly always.
         arrays = []
         for name, dtype, shape in self._signature:
-            array = read_array("input", name, arrays_by_name[name])
+            value = arrays_by_name[name]
+            array = value if type(value) is np.ndarray else read_array("input", name, value)
             if array.dtype != dtype or array.shape != shape:
                 raise InputError(_wrong_kind(self._specs[name], array))
             arrays.append(array)
@@ -92,7 +93,9 @@ class InputCheck:
         return array.shape == spec.shape
 
     def _name_arrays(self, inputs: Any) -> Mapping[str, Any]:
-        arrays_by_name = inputs if isinstance(inputs, Mapping) else self._single(inputs)
+        # The usual types first: asking for a mapping takes as long as all the rest.
+        is_mapping = type(inputs) is dict or (type(inputs) is not np.ndarray and isinstance(inputs, Mapping))
+        arrays_by_name = inputs if is_mapping else self._single(inputs)
         # Views of keys compare as sets: the caller's order does not matter.
         if arrays_by_name.keys() != self._specs.keys():
             raise InputError(self._wrong_names(arrays_by_name))

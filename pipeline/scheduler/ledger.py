@@ -43,11 +43,11 @@ class Ledger:
     ----------
     on_departure : callable
         Function to call when a frame has left, under `lock`.
-    on_room : callable
-        Function to call, without the lock, when frames have left, before their futures end.
 
     Attributes
     ----------
+    on_room : callable
+        Function to call, without the lock, when frames have left, before their futures end.
     lock : RLock
         Guards all that is here, and what else decides who may start.
         Reentrant, because a signal handler may close a pipeline at any place.
@@ -65,8 +65,8 @@ class Ledger:
         Identifiers of the threads that are in callbacks of frames just now.
     """
 
-    def __init__(self, on_departure: Callable[[], None], on_room: Callable[[], None]) -> None:
-        self._on_departure, self._on_room = on_departure, on_room
+    def __init__(self, on_departure: Callable[[], None]) -> None:
+        self._on_departure, self.on_room = on_departure, _do_nothing
         self.lock = threading.RLock()
         # A dict keeps the order of insertion, which is that of the numbers: the first entry is the frame whose turn it
         # is.
@@ -148,19 +148,21 @@ class Ledger:
         self._deliver()  # those after it may have waited for it only
 
     def _deliver(self) -> None:
-        with self.lock:
-            if self.deliverer:  # whoever it is sees what has been noted by now
-                return
-            # One thread at a time, without the lock in its hands: the order is kept, and callbacks may call the
-            # pipeline.
-            self.deliverer = threading.get_ident()
-        while (frame := self._next()) is not None:
+        me = threading.get_ident()
+        while (frame := self._next(me)) is not None:
             self._end(frame)
+            me = 0
 
-    def _next(self) -> Frame | None:
+    def _next(self, newcomer: int = 0) -> Frame | None:
         with self.lock:
-            frame = next(iter(self._frames.values()), None)
-            if frame is not None and frame.is_finished:
+            # One thread at a time, without the lock in its hands: the order is kept, and callbacks may call the
+            # pipeline.  Whoever it is sees what has been noted by now.
+            if newcomer and self.deliverer:
+                return None
+            for frame in self._frames.values():
+                if not frame.is_finished:
+                    break
+                self.deliverer = self.deliverer or newcomer
                 return frame
             # In the same step as the look at the next frame: whoever finishes one after that finds no deliverer, and
             # becomes it.
@@ -176,7 +178,7 @@ class Ledger:
             self._count(frame, error)
             self._on_departure()
         # Before callbacks run, which may take long: the next frame is on its way meanwhile.
-        self._on_room()
+        self.on_room()
         try:
             _complete(frame, result, error)
         except BaseException:  # somebody else has ended the future, and this thread must survive it
@@ -196,6 +198,10 @@ class Ledger:
             self.dropped[error.reason] += 1
         else:
             self.failed += 1
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _outcome(frame: Frame) -> tuple[FrameResult | None, BaseException | None]:

@@ -49,8 +49,10 @@ def empty(shape: Sequence[int], dtype: DTypeLike) -> np.ndarray:
 def snapshot(array: np.ndarray) -> np.ndarray:
     """Return an aligned contiguous copy, in reused memory if possible."""
     # Not `copy_aligned`, whose pages are always fresh ones: the allocator may hand out those of a frame that has ended.
-    copy = empty(array.shape, array.dtype)
-    np.copyto(copy, array)
+    # And not by `empty`, for a little less time: a small network's frames pay for each call.
+    buffer = np.empty(array.nbytes + ALIGNMENT - 1, np.uint8)
+    copy: np.ndarray = np.ndarray(array.shape, array.dtype, buffer, -_address(buffer) % ALIGNMENT)
+    copy[...] = array
     return copy
 
 

@@ -82,8 +82,8 @@ class CpuRuntime(DeviceRuntime):
 
     def copy_in(self, array: np.ndarray) -> Any:
         """Share an aligned, contiguous, writable array's memory; copy any other."""
-        # DLPack has no byte order but the machine's own.
-        array = np.asarray(array, array.dtype.newbyteorder("="))
+        if not array.dtype.isnative:  # DLPack has no byte order but the machine's own
+            array = np.asarray(array, array.dtype.newbyteorder("="))
         if not array.size:
             # NumPy's strides of what has no element are not those that kernels expect.
             return empty_tensor(array.shape, array.dtype.name, self._tvm_device)
