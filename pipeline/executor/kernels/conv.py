@@ -16,7 +16,8 @@ from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
 from pipeline.executor.kernels.layout.expressions import constant, extents, is_static
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import accumulators, byte_products, half_products, packing, tiling
+from pipeline.executor.kernels.tiles import accumulators, amx_loops, byte_products, half_products, packing, tiling
+from pipeline.executor.kernels.tiles.amx_loops import AmxLoops
 from pipeline.executor.kernels.tiles.conv_loops import ConvLoops, TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
@@ -101,10 +102,12 @@ def conv_shape(layout: ChannelLayout, call: Any, weights: tuple[int, ...]) -> Co
     )  # fmt: skip
 
 
-def _loops(group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks: int) -> ConvLoops:
+def _loops(group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks: int) -> ConvLoops | AmxLoops:
     data, weights = group.operands
     epilogue = TileEpilogue(epilogue_store(group), group.prefetch, accumulators.line_values(str(group.target.dtype)))
     # What is fused in must not ask for height and width, which one column of pixels does not have.
+    if form.way == amx_loops.WAY:
+        return AmxLoops(form, cpu, data, weights, epilogue, tasks)
     if form.conv.pointwise and group.is_pixelwise():
         form = structs.replace(form, conv=form.conv.flatten())
         epilogue = _flat_epilogue(group, epilogue)

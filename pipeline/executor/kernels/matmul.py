@@ -13,7 +13,8 @@ from pipeline.executor.kernels.kernel import Kernel
 from pipeline.executor.kernels.layout.expressions import constant, extents, is_static
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import packing
+from pipeline.executor.kernels.tiles import amx_loops, packing
+from pipeline.executor.kernels.tiles.amx_loops import AmxLoops
 from pipeline.executor.kernels.tiles.conv_loops import ConvLoops, TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
@@ -52,7 +53,8 @@ class Matmul(Kernel[PackedLayout]):
             return group.store(total, (*position, c))
 
         data, weights = group.operands
-        return ConvLoops(form, cpu, data, weights, TileEpilogue(store), tasks).statement()
+        loops = AmxLoops if form.way == amx_loops.WAY else ConvLoops
+        return loops(form, cpu, data, weights, TileEpilogue(store), tasks).statement()
 
     def operations(self, form: PackedLayout) -> int:
         """Count multiplications and additions."""

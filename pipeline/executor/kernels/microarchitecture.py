@@ -93,8 +93,11 @@ class Microarchitecture:
         Bytes per way of the first-level data cache: addresses so far apart share a set.
     multiplies_halves : bool
         True if vectors of float16 are multiplied and added, twice as many numbers as of float32.
+    pairs : str
+        Form of products of two bfloat16 with two others: ``"amx"`` (of whole tiles), ``"avx512"``, ``"bfdot"``, or
+        nothing if there is none.
     arithmetic : str
-        Dtype in which float32 numbers are multiplied: ``"float32"`` or ``"float16"``.
+        Dtype in which float32 numbers are multiplied: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
     item_bytes : int
         Bytes of a number that determines tiles.
     """
@@ -113,6 +116,7 @@ class Microarchitecture:
     latency: float = 4.0
     way_bytes: int = 4 * KIB
     multiplies_halves: bool = False
+    pairs: str = ""
     arithmetic: str = "float32"
     item_bytes: int = 4
 
@@ -145,7 +149,7 @@ def of_target(target: Any) -> Microarchitecture:
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
     cpu = Microarchitecture(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes, is_arm64=is_arm64))
-    cpu = replace(cpu, multiplies_halves=is_arm64 and "fullfp16" in features)
+    cpu = replace(cpu, multiplies_halves=is_arm64 and "fullfp16" in features, pairs=_pairs(features, is_arm64=is_arm64))
     return _describe_arm(cpu, _arm_core(target), l1_bytes) if is_arm64 else cpu
 
 
@@ -178,6 +182,14 @@ def _dots(features: frozenset[str], lanes: int, *, is_arm64: bool) -> str:
     if "dotprod" in features:
         return "mmla" if "i8mm" in features else "sdot"
     return "mlal" if is_arm64 else "plain"
+
+
+def _pairs(features: frozenset[str], *, is_arm64: bool) -> str:
+    """Return the form of products of bfloat16."""
+    if is_arm64:
+        return "bfdot" if "bf16" in features else ""
+    # The first processors with AMX multiply bfloat16 in vectors at half of float32's rate.
+    return "amx" if "amx-bf16" in features else "avx512" if {"avx512bf16", "avx512f"} <= features else ""
 
 
 def _cache_bytes(level: int) -> int:

@@ -22,6 +22,7 @@ from pipeline.executor.kernels.layout.rewriter import Rewrite
 from pipeline.executor.kernels.local_response_norm import LocalResponseNorm
 from pipeline.executor.kernels.matmul import Matmul
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.pair_operators import PairOperators
 from pipeline.executor.kernels.pooling import Pooling
 from pipeline.executor.kernels.prelu import PRelu
 from pipeline.executor.kernels.quantized.byte_depthwise import ByteDepthwise
@@ -42,6 +43,7 @@ REWRITES: tuple[Rewrite, ...] = (
     PRelu(),
     # The direct computation is for convolutions that no other one suits better.
     DepthwiseConvolution(),
+    PairOperators(),
     WinogradConvolution(),
     DirectConvolution(),
     ConvTranspose(),

@@ -100,6 +100,7 @@ class Rewriter:
         self._plain_values: dict[Any, Any] = {}
         self._last: dict[Any, Any] = {}
         self._lines: dict[Any, Any] = {}
+        self._narrow: dict[Any, Any] = {}
         self._calls: dict[Any, Any] = {
             binding.var: binding.value for block in function.body.blocks for binding in block.bindings
         }
@@ -159,7 +160,7 @@ class Rewriter:
         if value not in self._plain_values:
             turned = self._line_turned_back(value) if value in self._lines else self._image_turned_back(value)
             self._plain_values[value] = self.builder.emit(turned, TURNED)
-        return self._plain_values[value]
+        return self._widen(self._plain_values[value])
 
     def _image_turned_back(self, value: Any) -> Any:
         return relax.op.permute_dims(self._last[value], TO_FIRST)
@@ -176,8 +177,23 @@ class Rewriter:
             return constant(value.value.numpy().transpose(TO_LAST))
         # Once for all readers that want it so.
         if value not in self._last:
-            self._last[value] = self.builder.emit(relax.op.permute_dims(self._plain_values[value], TO_LAST), TURNED)
-        return self._last[value]
+            self._last[value] = self.builder.emit(relax.op.permute_dims(self.plain(value), TO_LAST), TURNED)
+        return self._widen(self._last[value])
+
+    def narrow(self, value: Any, *, is_last: bool) -> Any:
+        """Return a value as bfloat16, which it is from now on for all readers of this layout."""
+        values = self._last if is_last else self._plain_values
+        wide = self.last(value) if is_last else self.plain(value)
+        stored = values[value]
+        if stored not in self._narrow:
+            self._narrow[stored] = self.builder.emit(relax.op.astype(wide, "bfloat16"))
+        return self._narrow[stored]
+
+    def _widen(self, stored: Any) -> Any:
+        # For each reader anew, so that it is fused into it.
+        return (
+            self.builder.emit(relax.op.astype(self._narrow[stored], "float32")) if stored in self._narrow else stored
+        )
 
     def line(self, value: Any) -> Any:
         """Return a line value as a channels-last image of one row."""

@@ -1,0 +1,330 @@
+"""Convolution by AMX: matrix tiles of bfloat16 pairs, summed in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+from tvm import tirx
+
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import channel_blocks, tiling
+from pipeline.executor.kernels.tiles.channel_blocks import TileOrigin
+from pipeline.executor.kernels.tiles.conv_loops import TileEpilogue
+from pipeline.executor.kernels.tiles.packing import PackedLayout
+from pipeline.executor.kernels.tiles.padded_copy import copy_run
+from pipeline.tvm import statements as tir
+
+WAY = "amx"
+"""Their name in a layout."""
+
+ROWS = 16
+"""Rows of a matrix tile: pixels, or pairs of channels; each row has 64 bytes."""
+
+_ROW_BYTES, _PAIR_BYTES = 64, 4
+
+# Pixels whose sums wait for their epilogue in the first-level cache.
+_BAND = 192
+
+# Linux, on x86-64: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)` lets a process use the registers of tiles.
+_PERMISSION = (158, 0x1023, 18)
+
+
+def step_pairs(depth: int) -> int:
+    """Return the pairs of channels per tile, which may need a few zeros more."""
+    steps = -(-depth // ROWS)
+    # Without zeros nothing has to be copied, at the price of a few more steps.
+    even = next(pairs for pairs in range(ROWS, 0, -1) if depth % pairs == 0)
+    return even if depth // even * 3 <= steps * 4 else -(-depth // steps)
+
+
+def pad_depth(form: PackedLayout) -> PackedLayout:
+    """Return the layout with whole steps of channels."""
+    conv = form.conv
+    return structs.replace(form, conv=replace(conv, channels=-(-conv.depth // form.depth) * form.depth * conv.groups))
+
+
+class AmxLoops:
+    """Writes the loops of one convolution, on pairs of bfloat16 as channels.
+
+    A copy of the data, if needed, has rows and columns apart by their remainders of the strides. Results are then
+    neighbours wherever their data are, also beyond the ends of lines, whose few sums nobody stores.
+
+    Parameters
+    ----------
+    form : PackedLayout
+    cpu : Microarchitecture
+    data, weights : buffer
+    epilogue : TileEpilogue
+    tasks : int
+    first : int or expression
+        Offset of the packed weights in their buffer.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
+        self,
+        form: PackedLayout,
+        cpu: Microarchitecture,
+        data: Any,
+        weights: Any,
+        epilogue: TileEpilogue,
+        tasks: int = 1,
+        first: Any = 0,
+    ) -> None:
+        self._form, self._conv, self._padded_form = form, form.conv, pad_depth(form)
+        self._weights, self._epilogue, self._tasks, self._first = weights, epilogue, tasks, first
+        conv, self._depth = form.conv, self._padded_form.conv.depth
+        self._copies = not (conv.pointwise and self._depth == conv.depth)
+        self._reach = [(conv.kernel[axis] - 1) * conv.dilation[axis] // conv.strides[axis] for axis in range(2)]
+        # Results in a line, with those beyond its end.
+        self._line = conv.out_width + self._reach[1]
+        phases = conv.strides[0] * conv.strides[1]
+        row_bytes = self._line * _PAIR_BYTES * (phases * self._depth if self._copies else conv.channels)
+        fit = max(1, min(cpu.l2_bytes // 4 // row_bytes, -(-conv.out_height // -(-tasks // (conv.batch * conv.groups)))))
+        chunks = -(-conv.out_height // min(fit, conv.out_height))
+        self._rows = -(-conv.out_height // chunks)
+        self._chunks = -(-conv.out_height // self._rows)
+        self._band_rows = min(range(1, self._rows + 1), key=self._row_cost)
+        size = conv.batch * conv.height * conv.width * conv.channels
+        self._data, self._declare = tir.flat(data, "data", size, "int32")
+        self._source, self._pixel = self._data, conv.channels
+        self._stay = tiling.weights_stay(self._padded_form.conv, cpu)
+        # Pairs of tiles that read one block of weights; each of them fetches a part of the next block.
+        bands = [(self._rows // self._band_rows, self._band_rows), (1, self._rows % self._band_rows)]
+        self._turns = sum(count * -(-self._pixels(rows) // (2 * ROWS)) for count, rows in bands if rows)
+
+    @property
+    def exact(self) -> bool:
+        """True if each element is stored once only."""
+        return self._conv.out_height % self._rows == 0
+
+    def statement(self) -> Any:
+        """Return the whole computation."""
+        conv = self._conv
+
+        def task(index: Any) -> Any:
+            chunk, outer_index = index % self._chunks, index // self._chunks
+            first = tir.piece_start(chunk, self._rows, conv.out_height)
+            image, group = outer_index // conv.groups, outer_index % conv.groups
+            return tir.sequence(tir.bound("row", first, lambda row: self._chunk(image, group, row)))
+
+        total = conv.batch * conv.groups * self._chunks
+        return tir.sequence([self._declare, tir.loop("task", total, task, tir.parallel(self._tasks))])
+
+    def _row_cost(self, rows: int) -> tuple[bool, float]:
+        tiles = -(-self._pixels(rows) // ROWS)
+        # A tile by itself loads as many weights as two.
+        return rows > 1 and self._pixels(rows) > _BAND, (tiles + 0.5 * (tiles % 2)) / rows
+
+    def _pixels(self, rows: int) -> int:
+        return (rows - 1) * self._line + self._conv.out_width
+
+    def _chunk(self, image: Any, group: Any, row: Any) -> list[Any]:
+        conv = self._conv
+        permission = [tirx.IntImm("int64", number) for number in _PERMISSION]
+        statements = [tirx.Evaluate(tirx.call_extern("int64", "syscall", *permission)), *self._configure(ROWS)]
+        base = ((image * conv.height + row) * conv.width) * conv.channels + group * conv.depth
+        if self._copies:
+            statements += self._copy(image, group, row)
+            base = tir.number(0)
+        origin = TileOrigin(image, group, row, base, tir.number(0), tir.number(0))
+
+        def blocks(body: Callable[[TileOrigin, int, bool], Any]) -> Any:
+            return tir.sequence([
+                tir.loop("block", count, lambda index, block=block: body(*block(index)))  # type: ignore[misc]
+                for count, block in channel_blocks.divide(self._padded_form, origin, self._first)
+            ])  # fmt: skip
+
+        def bands(body: Callable[[Any, Any, int], Any]) -> Any:
+            return tir.sequence(tir.pieces("band", self._rows, self._band_rows, body))
+
+        # What is smaller is read again: weights that stay in the cache, or a chunk's data.
+        if self._stay:
+            loops = bands(lambda index, first, rows: blocks(lambda *block: self._band(*block, index, first, rows)))
+        else:
+            loops = blocks(lambda *block: bands(lambda *band: self._band(*block, *band)))
+        return [*statements, loops, _instruction("tilerelease")]
+
+    def _configure(self, pixels: int) -> list[Any]:
+        """Set the rows and bytes per row of all tiles: sums, data, weights."""
+        configuration = np.zeros(64, np.uint8)
+        configuration[0] = 1
+        row_bytes, rows = configuration[16:32].view(np.uint16), configuration[48:56]
+        row_bytes[:], rows[:6] = _ROW_BYTES, pixels
+        row_bytes[4:6], rows[6:] = self._form.depth * _PAIR_BYTES, self._form.depth
+        memory = tir.buffer("tiles", [16], "int32")
+        stores = [
+            tir.store(memory, tirx.IntImm("int32", int(value)), tir.number(index))
+            for index, value in enumerate(configuration.view(np.int32))
+        ]
+        return [tirx.AllocBuffer(memory), *stores, _instruction("ldtilecfg", _address(memory, tir.number(0)))]
+
+    def _band(self, origin: TileOrigin, vectors: int, partial: bool, index: Any, first: Any, rows: int) -> Any:  # noqa: PLR0913, PLR0917
+        """Return the sums and stores of a band of rows and a block of channels."""
+        conv, width, pixels = self._conv, vectors * self._form.lanes, self._pixels(rows)
+        missing = -conv.group_outputs % self._form.lanes if partial else 0
+        sums = tir.buffer("sums", [pixels * width])
+        start = origin.base + first * (self._line * self._pixel)
+        products = self._products(start, origin.weights, pixels, vectors, sums)
+        if pixels < ROWS:
+            products = [*self._configure(pixels), *products, *self._configure(ROWS)]
+        channel = origin.group * conv.group_outputs + origin.channel
+
+        def store(dy: Any, dx: Any) -> Any:
+            place = (dy * self._line + dx) * width
+
+            def lane(index: Any) -> Any:
+                total = tir.load(sums, place + index)
+                return self._epilogue.store(total, origin.image, origin.row + first + dy, dx, channel + index)
+
+            return tir.loop("lane", width - missing, lane, tir.VECTORIZED)
+
+        def fetch(dy: Any, dx: Any) -> Any:
+            return tir.sequence([
+                statement
+                for part in range(0, width, self._epilogue.line)
+                for statement in self._epilogue.prefetch(origin.image, origin.row + first + dy, dx, channel + part)
+            ])  # fmt: skip
+
+        def each(body: Callable[[Any, Any], Any]) -> Any:
+            return tir.loop("down", rows, lambda dy: tir.loop("right", conv.out_width, lambda dx: body(dy, dx)))
+
+        fetches = [each(fetch)] if self._epilogue.prefetch else []
+        return tir.sequence([tirx.AllocBuffer(sums), *fetches, *products, each(store)])
+
+    def _products(self, start: Any, weights: Any, pixels: int, vectors: int, sums: Any) -> list[Any]:
+        """Sum adjacent pixels, by pairs of tiles; the last one may overlap."""
+        rows = min(ROWS, pixels)
+        pairs, single = divmod(-(-pixels // rows), 2)
+
+        def pair(index: Any) -> Any:
+            return self._tiles(start, weights, [first(index * 2), first(index * 2 + 1)], vectors, sums)
+
+        def first(index: Any) -> Any:
+            return tir.piece_start(index, rows, pixels)
+
+        loops = [tir.loop("pair", pairs, pair)] if pairs else []
+        last = [tir.number(pixels - rows)]
+        return [*loops, *([self._tiles(start, weights, last, vectors, sums)] if single else [])]
+
+    def _tiles(self, start: Any, weights: Any, firsts: Sequence[Any], vectors: int, sums: Any) -> Any:
+        """Sum one or two tiles of pixels by one or two of channels."""
+        conv, depth, width = self._conv, self._form.depth, vectors * self._form.lanes
+        height, across = conv.kernel
+        tiles = list(product(range(len(firsts)), range(vectors)))
+
+        def terms(step: Any, dy: Any, dx: Any) -> Any:
+            data = start + self._tap(dy, dx) + step * depth
+            block = weights + ((step * height + dy) * across + dx) * (depth * width)
+            return tir.sequence([
+                *(_load(4 + index, self._source, data + first * self._pixel, self._pixel * _PAIR_BYTES)
+                  for index, first in enumerate(firsts)),
+                *(_load(6 + part, self._weights, block + part * self._form.lanes, width * _PAIR_BYTES)
+                  for part in range(vectors)),
+                *(_instruction("tdpbf16ps", *map(_tile, (2 * index + part, 4 + index, 6 + part)))
+                  for index, part in tiles),
+            ])  # fmt: skip
+
+        def step(index: Any) -> Any:
+            return tir.loop("dy", height, lambda dy: tir.loop("dx", across, lambda dx: terms(index, dy, dx)))
+
+        return tir.sequence([
+            *(_instruction("tilezero", _tile(2 * index + part)) for index, part in tiles),
+            tir.loop("step", self._depth // depth, step),
+            *(_instruction(
+                "tilestored64", _tile(2 * index + part),
+                _address(sums, firsts[index] * width + part * self._form.lanes), tir.number(width * _PAIR_BYTES),
+            ) for index, part in tiles),
+        ])  # fmt: skip
+
+    def _tap(self, dy: Any, dx: Any) -> Any:
+        """Return the offset of a tap's data from those of the first one."""
+        conv = self._conv
+        if not self._copies:
+            return tir.number(0)
+        down, right = dy * conv.dilation[0], dx * conv.dilation[1]
+        phase = down % conv.strides[0] * conv.strides[1] + right % conv.strides[1]
+        line = down // conv.strides[0] + phase * self._copied_rows
+        return (line * self._line + right // conv.strides[1]) * self._depth
+
+    @property
+    def _copied_rows(self) -> int:
+        return self._rows + self._reach[0]
+
+    def _copy(self, image: Any, group: Any, row: Any) -> list[Any]:
+        """Copy a chunk's data, one part for each remainder of the strides."""
+        conv = self._conv
+        size = conv.strides[0] * conv.strides[1] * self._copied_rows * self._line * self._depth
+        scratch = tir.buffer("padded", [size], "int32")
+        self._source, self._pixel = scratch, self._depth
+        phases = product(*(
+            sorted({tap * conv.dilation[axis] % conv.strides[axis] for tap in range(conv.kernel[axis])})
+            for axis in range(2)
+        ))  # fmt: skip
+        return [tirx.AllocBuffer(scratch), *(self._copy_phase(scratch, image, group, row, *phase) for phase in phases)]
+
+    def _copy_phase(self, scratch: Any, image: Any, group: Any, row: Any, down: int, right: int) -> Any:  # noqa: PLR0913, PLR0917
+        conv, line, depth = self._conv, self._line, self._depth
+        part = (down * conv.strides[1] + right) * self._copied_rows
+        step, shift = conv.strides[1], right - conv.pads[1]
+        # Columns with data: those before and behind them are padding.
+        left = min(line, max(0, -(shift // step)))
+        end = max(left, min(line, (conv.width - 1 - shift) // step + 1))
+
+        def copy_row(index: Any) -> Any:
+            source = (row + index) * conv.strides[0] + (down - conv.pads[0])
+            target = (index + part) * (line * depth)
+            first = ((image * conv.height + source) * conv.width + shift) * conv.channels + group * conv.depth
+
+            def pixels(start: int, count: int, run: int) -> list[Any]:
+                def pixel(number: Any) -> Any:
+                    place = target + (number + start) * depth
+                    copy = copy_run(
+                        self._data, first + (number + start) * (step * conv.channels), scratch, place, run, ROWS
+                    )
+                    return tir.sequence([copy, *_fill(scratch, place + run, depth - run)] if depth > run else [copy])
+
+                return [tir.loop("pixel", count, pixel)] if count else []
+
+            # All channels are wanted, so that neighbouring pixels are one run.
+            is_run = conv.groups == step == 1 and depth == conv.depth and end > left
+            copies = [
+                *_fill(scratch, target, left * depth),
+                *(pixels(left, 1, (end - left) * depth) if is_run else pixels(left, end - left, conv.depth)),
+                *_fill(scratch, target + end * depth, (line - end) * depth),
+            ]
+            is_outside = tirx.Or(source < tir.number(0), source >= tir.number(conv.height))
+            return tirx.IfThenElse(
+                is_outside, tir.sequence(_fill(scratch, target, line * depth)), tir.sequence(copies)
+            )
+
+        return tir.loop("row", self._copied_rows, copy_row)
+
+
+def _fill(scratch: Any, start: Any, count: int) -> list[Any]:
+    """Store zeros."""
+    zero = tirx.IntImm("int32", 0)
+    fill: Callable[[Any, int], Any] = lambda offset, size: tir.store(  # noqa: E731
+        scratch, tir.wide(zero, size), tir.span(start + offset, size)
+    )
+    return [tir.run(count, ROWS, fill)] if count else []
+
+
+def _tile(number: int) -> Any:
+    return tirx.IntImm("int8", number)
+
+
+def _address(buffer: Any, index: Any) -> Any:
+    return tirx.address_of(tir.load(buffer, index))
+
+
+def _load(tile: int, source: Any, index: Any, stride: int) -> Any:
+    return _instruction("tileloadd64", _tile(tile), _address(source, index), tir.number(stride))
+
+
+def _instruction(name: str, *arguments: Any) -> Any:
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *arguments))
