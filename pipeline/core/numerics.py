@@ -41,7 +41,8 @@ class Numerics:
 
         - ``"float32"``: also 3x3 convolutions by Winograd's transforms, where these take fewer cycles.
         - ``"float32-exact"``: float32 without Winograd's transforms.
-        - ``"bfloat16"``: products of bfloat16, sums in float32, on processors with AVX512-BF16 or Arm's BF16.
+        - ``"bfloat16"``: products of bfloat16, sums in float32, on processors with AMX, AVX512-BF16 or Arm's BF16.
+          Values that such products read are kept as bfloat16.
         - ``"float16"``: products of float16, on 64-bit Arm cores that have them. Numbers above 65,504 become infinite.
           Up to 64 products are added up in float16, and sums of these in float32.
         - ``"auto"``: what the device multiplies fastest.

@@ -16,6 +16,7 @@ X86_EXTENSIONS = {
     "avx512bw": "avx512bw", "avx512vl": "avx512vl", "avx512ifma": "avx512ifma", "avx512vbmi": "avx512vbmi",
     "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bitalg": "avx512_bitalg",
     "avx512vpopcntdq": "avx512_vpopcntdq", "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16",
+    "amx-tile": "amx_tile", "amx-bf16": "amx_bf16",
     "avxvnni": "avx_vnni", "gfni": "gfni", "vaes": "vaes", "vpclmulqdq": "vpclmulqdq",
 }  # fmt: skip
 # As in the kernel's arch/arm64/kernel/cpuinfo.c; those of x86 are in arch/x86/include/asm/cpufeatures.h.

@@ -83,7 +83,7 @@ def _resolve(numerics: Numerics, cpu: Microarchitecture, target: Any) -> Numeric
         name = str(target.attrs.get("mcpu", "")) or "the processor"
         owners = {
             "float16": "64-bit Arm cores since Cortex-A55 and A75 have it (+fullfp16)",
-            "bfloat16": "x86 processors with AVX512-BF16 have it",
+            "bfloat16": "x86 processors with AMX or AVX512-BF16 and Arm cores with BF16 have it",
         }
         raise BuildError(
             f"precision is {kind}, which {name} does not have, or has no kernels for; {owners[kind]}: build other "

@@ -94,7 +94,7 @@ class Microarchitecture:
     multiplies_halves : bool
         True if vectors of float16 are multiplied and added, twice as many numbers as of float32.
     pairs : str
-        Form of products of two bfloat16 with two others: ``"amx"`` (of whole tiles), ``"avx512"``, ``"bfdot"``, or
+        Form of products of two bfloat16 with two others: ``"amx"`` (of whole tiles), ``"avx512"``, ``"bfmmla"``, or
         nothing if there is none.
     arithmetic : str
         Dtype in which float32 numbers are multiplied: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
@@ -123,7 +123,7 @@ class Microarchitecture:
     @property
     def narrow_formats(self) -> tuple[str, ...]:
         """Number formats of 16 bits that it multiplies faster than float32."""
-        return ("float16",) if self.multiplies_halves else ()
+        return (*(["bfloat16"] if self.pairs else []), *(["float16"] if self.multiplies_halves else []))
 
     @property
     def gathers(self) -> bool:
@@ -187,7 +187,7 @@ def _dots(features: frozenset[str], lanes: int, *, is_arm64: bool) -> str:
 def _pairs(features: frozenset[str], *, is_arm64: bool) -> str:
     """Return the form of products of bfloat16."""
     if is_arm64:
-        return "bfdot" if "bf16" in features else ""
+        return "bfmmla" if "bf16" in features else ""
     # The first processors with AMX multiply bfloat16 in vectors at half of float32's rate.
     return "amx" if "amx-bf16" in features else "avx512" if {"avx512bf16", "avx512f"} <= features else ""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from tvm import relax
 from tvm.ir import GenericConst
 
@@ -14,8 +16,15 @@ from pipeline.executor.kernels.depthwise import is_depthwise
 from pipeline.executor.kernels.layout.expressions import constant, extents, name_of
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.matmul import Matmul, is_float_matmul, matmul_shape
-from pipeline.executor.kernels.tiles import pair_products
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import amx_loops, byte_products, packing, pair_products
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.pair_products import PAIR
+from pipeline.executor.kernels.tiles.tiling import RegisterTile
+
+# Fewest products per pixel and group in a matrix tile: in a nearly empty one, vectors are faster.
+_FEWEST = 128
 
 
 class PairOperators(Rewrite):
@@ -25,16 +34,18 @@ class PairOperators(Rewrite):
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Return the placeholder of sums of float32."""
+        if rewriter.cpu.arithmetic != pair_products.ARITHMETIC:
+            return None
         return _convolve(rewriter, call) if name_of(call) == "nn.conv2d" else _multiply(rewriter, call)
 
 
 def _convolve(rewriter: Rewriter, call: Any) -> Any:
     conv = read_conv(call)
-    if conv is None or is_depthwise(conv.shape, rewriter.cpu) or not pair_products.applies(conv.shape, rewriter.cpu):
+    if conv is None or not _applies(conv.shape, rewriter.cpu) or not isinstance(call.args[0], relax.Var):
         return None
     data = rewriter.narrow(call.args[0], is_last=conv.layout.first)
-    form, weights = pair_products.pack(conv.weights, conv.shape, rewriter.cpu)
-    operands = [_pad_channels(rewriter.builder, data, conv.shape.groups), constant(weights)]
+    form, weights = _pack(conv.weights, conv.shape, rewriter.cpu)
+    operands = [_pad_channels(rewriter, data, conv.shape.groups), constant(weights)]
     return conv.layout.result(DirectConvolution.placeholder(rewriter.builder, form, operands, conv.shape.result))
 
 
@@ -45,19 +56,48 @@ def _multiply(rewriter: Rewriter, call: Any) -> Any:
     *outer_shape, depth = extents(data.ty)
     columns = extents(weights.ty)[1]
     shape = matmul_shape(math.prod(outer_shape), depth, columns)
-    if not isinstance(data, relax.Var) or not pair_products.applies(shape, rewriter.cpu):
+    if not isinstance(data, relax.Var) or not _applies(shape, rewriter.cpu):
         return None
     matrix = np.asarray(weights.value.numpy()).T.reshape(columns, depth, 1, 1)
-    form, packed_weights = pair_products.pack(matrix, shape, rewriter.cpu)
-    operands = [_pad_channels(rewriter.builder, rewriter.narrow(data, is_last=False), 1), constant(packed_weights)]
+    form, packed_weights = _pack(matrix, shape, rewriter.cpu)
+    operands = [_pad_channels(rewriter, rewriter.narrow(data, is_last=False), 1), constant(packed_weights)]
     return ModelLayout(Matmul.placeholder(rewriter.builder, form, operands, (*outer_shape, columns)))
 
 
-def _pad_channels(builder: Any, data: Any, groups: int) -> Any:
-    """Pad every group's channels to whole pairs."""
+def _applies(conv: ConvShape, cpu: Microarchitecture) -> bool:
+    """Test if pairs are faster than float32."""
+    pixels = conv.out_height * conv.out_width * (conv.batch if conv.pointwise else 1)
+    # One pixel reads all weights for one product each; memory sets the pace, whatever multiplies.
+    if conv.depth == 1 or is_depthwise(conv, cpu) or pixels == 1:
+        return False
+    return cpu.pairs != amx_loops.WAY or conv.depth * conv.group_outputs >= _FEWEST
+
+
+def _pack(weights: np.ndarray, conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout, np.ndarray]:
+    """Return the layout of a float32 convolution as pairs, and its packed weights."""
+    zeros = -conv.depth % pair_products.multiple(cpu)
+    halves = np.pad(packing.round_to_bfloat16(weights), ((0, 0), (0, zeros), (0, 0), (0, 0)))
+    pairs = np.ascontiguousarray(halves.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
+    conv = replace(conv, channels=pairs.shape[1] * conv.groups)
+    if cpu.pairs == amx_loops.WAY:
+        tile = RegisterTile(1, amx_loops.ROWS, min(2, -(-conv.group_outputs // cpu.lanes)))
+        form = PackedLayout(conv, tile, amx_loops.step_pairs(conv.depth), cpu.lanes, PAIR, way=cpu.pairs)
+        padded_form = amx_loops.pad_depth(form)
+        zeros = padded_form.conv.depth - conv.depth
+        return form, packing.pack(np.pad(pairs, ((0, 0), (0, zeros), (0, 0), (0, 0))), padded_form)
+    tiles_cpu = byte_products.for_tiles(cpu)
+    form = packing.estimate_layout(conv.flatten() if conv.pointwise else conv, tiles_cpu)
+    # Rows of matrices have two pairs.
+    depth = conv.depth if form.depth * PAIR % pair_products.multiple(cpu) else form.depth
+    form = structs.replace(form, conv=conv, depth=depth, element_channels=PAIR, way=cpu.pairs)
+    return form, packing.pack(pairs, form, lambda block: byte_products.order_bytes(block, cpu.pairs))
+
+
+def _pad_channels(rewriter: Rewriter, data: Any, groups: int) -> Any:
+    """Pad every group's channels with zeros."""
     *outer_shape, channels = extents(data.ty)
-    depth = channels // groups
-    padding = -depth % PAIR
+    depth, builder = channels // groups, rewriter.builder
+    padding = -depth % pair_products.multiple(rewriter.cpu)
     if not padding:
         return data
     grouped = builder.emit(relax.op.reshape(data, (*outer_shape, groups, depth)))

@@ -191,9 +191,7 @@ class Rewriter:
 
     def _widen(self, stored: Any) -> Any:
         # For each reader anew, so that it is fused into it.
-        return (
-            self.builder.emit(relax.op.astype(self._narrow[stored], "float32")) if stored in self._narrow else stored
-        )
+        return self.builder.emit(relax.op.astype(self._narrow[stored], "float32")) if stored in self._narrow else stored
 
     def line(self, value: Any) -> Any:
         """Return a line value as a channels-last image of one row."""

@@ -238,7 +238,7 @@ class TileAccumulators:
             self._arithmetic.prepare(tir.load(self._source.buffer, tir.ramp(data + start, lanes)), lanes)
             for start in starts
         ]
-        variables, loads = tir.bind_values("elements", vectors, f"{self._arithmetic.dtype}x{lanes}")
+        variables, loads = tir.bind_values("elements", vectors, f"{self._arithmetic.factor}x{lanes}")
         return loads, dict(zip(starts, variables, strict=True))
 
     def _products(self, elements: list[dict[tuple[int, int], Any]], weights: Any, fetch: bool) -> list[Any]:
@@ -254,7 +254,7 @@ class TileAccumulators:
 
     def _clumps(self, elements: list[dict[tuple[int, int], Any]], weights: Any) -> list[Any]:
         """Multiply terms behind as many grouped loads as registers allow."""
-        statements, dtype, lanes = list[Any](), self._arithmetic.dtype, self._form.lanes
+        statements, dtype, lanes = list[Any](), self._arithmetic.factor, self._form.lanes
         for start in range(0, len(elements), self._ahead):
             numbers, loads, clump = range(start, len(elements))[: self._ahead], list[Any](), list[Any]()
             for number in numbers:
@@ -285,7 +285,7 @@ class TileAccumulators:
         vectors = [tir.load(self._weights, tir.ramp(start, lanes)) for start in starts]
         # Where products are of what is stored, there is nothing to widen.
         return (
-            vectors if dtype == self._arithmetic.dtype else [widen_weights(vector, dtype, lanes) for vector in vectors]
+            vectors if dtype == self._arithmetic.factor else [widen_weights(vector, dtype, lanes) for vector in vectors]
         )
 
     def _term(self, elements: dict[tuple[int, int], Any], weights: list[Any]) -> list[Any]:

@@ -84,7 +84,9 @@ class AmxLoops:
         self._line = conv.out_width + self._reach[1]
         phases = conv.strides[0] * conv.strides[1]
         row_bytes = self._line * _PAIR_BYTES * (phases * self._depth if self._copies else conv.channels)
-        fit = max(1, min(cpu.l2_bytes // 4 // row_bytes, -(-conv.out_height // -(-tasks // (conv.batch * conv.groups)))))
+        fit = max(
+            1, min(cpu.l2_bytes // 4 // row_bytes, -(-conv.out_height // -(-tasks // (conv.batch * conv.groups))))
+        )
         chunks = -(-conv.out_height // min(fit, conv.out_height))
         self._rows = -(-conv.out_height // chunks)
         self._chunks = -(-conv.out_height // self._rows)
@@ -93,9 +95,6 @@ class AmxLoops:
         self._data, self._declare = tir.flat(data, "data", size, "int32")
         self._source, self._pixel = self._data, conv.channels
         self._stay = tiling.weights_stay(self._padded_form.conv, cpu)
-        # Pairs of tiles that read one block of weights; each of them fetches a part of the next block.
-        bands = [(self._rows // self._band_rows, self._band_rows), (1, self._rows % self._band_rows)]
-        self._turns = sum(count * -(-self._pixels(rows) // (2 * ROWS)) for count, rows in bands if rows)
 
     @property
     def exact(self) -> bool:
@@ -144,9 +143,9 @@ class AmxLoops:
 
         # What is smaller is read again: weights that stay in the cache, or a chunk's data.
         if self._stay:
-            loops = bands(lambda index, first, rows: blocks(lambda *block: self._band(*block, index, first, rows)))
+            loops = bands(lambda _, first, rows: blocks(lambda *block: self._band(block, first, rows)))
         else:
-            loops = blocks(lambda *block: bands(lambda *band: self._band(*block, *band)))
+            loops = blocks(lambda *block: bands(lambda _, first, rows: self._band(block, first, rows)))
         return [*statements, loops, _instruction("tilerelease")]
 
     def _configure(self, pixels: int) -> list[Any]:
@@ -163,8 +162,9 @@ class AmxLoops:
         ]
         return [tirx.AllocBuffer(memory), *stores, _instruction("ldtilecfg", _address(memory, tir.number(0)))]
 
-    def _band(self, origin: TileOrigin, vectors: int, partial: bool, index: Any, first: Any, rows: int) -> Any:  # noqa: PLR0913, PLR0917
+    def _band(self, block: tuple[TileOrigin, int, bool], first: Any, rows: int) -> Any:
         """Return the sums and stores of a band of rows and a block of channels."""
+        (origin, vectors, partial), prefetch = block, self._epilogue.prefetch
         conv, width, pixels = self._conv, vectors * self._form.lanes, self._pixels(rows)
         missing = -conv.group_outputs % self._form.lanes if partial else 0
         sums = tir.buffer("sums", [pixels * width])
@@ -184,16 +184,18 @@ class AmxLoops:
             return tir.loop("lane", width - missing, lane, tir.VECTORIZED)
 
         def fetch(dy: Any, dx: Any) -> Any:
+            # What a residual adds arrives while the sums are computed.
             return tir.sequence([
                 statement
                 for part in range(0, width, self._epilogue.line)
-                for statement in self._epilogue.prefetch(origin.image, origin.row + first + dy, dx, channel + part)
+                if prefetch
+                for statement in prefetch(origin.image, origin.row + first + dy, dx, channel + part)
             ])  # fmt: skip
 
         def each(body: Callable[[Any, Any], Any]) -> Any:
             return tir.loop("down", rows, lambda dy: tir.loop("right", conv.out_width, lambda dx: body(dy, dx)))
 
-        fetches = [each(fetch)] if self._epilogue.prefetch else []
+        fetches = [each(fetch)] if prefetch else []
         return tir.sequence([tirx.AllocBuffer(sums), *fetches, *products, each(store)])
 
     def _products(self, start: Any, weights: Any, pixels: int, vectors: int, sums: Any) -> list[Any]:
@@ -298,9 +300,7 @@ class AmxLoops:
                 *_fill(scratch, target + end * depth, (line - end) * depth),
             ]
             is_outside = tirx.Or(source < tir.number(0), source >= tir.number(conv.height))
-            return tirx.IfThenElse(
-                is_outside, tir.sequence(_fill(scratch, target, line * depth)), tir.sequence(copies)
-            )
+            return tirx.IfThenElse(is_outside, tir.sequence(_fill(scratch, target, line * depth)), tir.sequence(copies))
 
         return tir.loop("row", self._copied_rows, copy_row)
 
@@ -308,9 +308,10 @@ class AmxLoops:
 def _fill(scratch: Any, start: Any, count: int) -> list[Any]:
     """Store zeros."""
     zero = tirx.IntImm("int32", 0)
-    fill: Callable[[Any, int], Any] = lambda offset, size: tir.store(  # noqa: E731
-        scratch, tir.wide(zero, size), tir.span(start + offset, size)
-    )
+
+    def fill(offset: Any, size: int) -> Any:
+        return tir.store(scratch, tir.wide(zero, size), tir.span(start + offset, size))
+
     return [tir.run(count, ROWS, fill)] if count else []
 
 

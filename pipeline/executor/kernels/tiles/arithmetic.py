@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import byte_products
+from pipeline.executor.kernels.tiles import byte_products, pair_products
 from pipeline.tvm import statements as tir
 
 
@@ -18,6 +18,7 @@ class Arithmetic(NamedTuple):
     Attributes
     ----------
     dtype : str
+        Dtype of sums.
     add : callable
         Function from a sum, an element in all lanes, a vector of weights, and their lanes to the new sum.
     prepare : callable
@@ -28,6 +29,8 @@ class Arithmetic(NamedTuple):
         True if loads are not to be moved from one vector of elements' products to another's.
     registers : int
         Registers of the processor, if it takes loads in written order; else 0.
+    factor : str
+        Dtype of factors.
     """
 
     dtype: str
@@ -36,25 +39,30 @@ class Arithmetic(NamedTuple):
     by_lanes: bool = False
     is_ordered: bool = False
     registers: int = 0
+    factor: str = "float32"
 
     @property
     def memory(self) -> str:
         """Dtype of elements as they lie in memory."""
-        return "float32" if self.dtype == "float16" else self.dtype
+        return "float32" if self.factor == "float16" else self.factor
 
 
 def of(dtype: str, cpu: Microarchitecture, way: str = "") -> Arithmetic:
-    """Return the arithmetic for float32, or uint8 in fours by int8.
+    """Return the arithmetic for float32, bfloat16 in pairs, or uint8 in fours by int8.
 
-    `way` is how bytes are multiplied, if they are (see `byte_products.choose`), or that products are of float16.
+    `way` is how bytes or pairs are multiplied, if they are (see `byte_products.choose`), or that products are of
+    float16.
     """
     by_lanes, registers = cpu.lane_products, cpu.registers if cpu.in_order else 0
     if dtype == "float32":
         # A layout for float32 has no way, and one for float16 has its name.
-        return Arithmetic(way or dtype, _multiply_add, by_lanes=by_lanes, is_ordered=by_lanes, registers=registers)
+        kind = way or dtype
+        return Arithmetic(kind, _multiply_add, by_lanes=by_lanes, is_ordered=by_lanes, registers=registers, factor=kind)
+    if dtype == pair_products.ARITHMETIC:
+        return Arithmetic("float32", pair_products.add, by_lanes=by_lanes, factor="int32")
     if byte_products.offset(cpu):
-        return Arithmetic("int32", byte_products.WAYS[way], byte_products.flip_signs, by_lanes)
-    return Arithmetic("int32", byte_products.WAYS[way], by_lanes=by_lanes and way in {"usdot", "mmla"})
+        return Arithmetic("int32", byte_products.WAYS[way], byte_products.flip_signs, by_lanes, factor="int32")
+    return Arithmetic("int32", byte_products.WAYS[way], by_lanes=by_lanes and way in {"usdot", "mmla"}, factor="int32")
 
 
 def _multiply_add(total: Any, element: Any, weights: Any, _: int) -> Any:

@@ -46,12 +46,12 @@ def channels(way: str) -> int:
 
 
 def order_bytes(blocks: np.ndarray, way: str) -> np.ndarray:
-    """Order packed bytes in fours for a way; last axes (term, lane)."""
+    """Order packed bytes in fours, or pairs, for a way; last axes (term, lane)."""
     if way.startswith("mlal"):
         # The first two bytes of all lanes, then the other two: each half of a vector meets two bytes of data.
         halves = blocks.view(np.int16).reshape(*blocks.shape[:-1], -1, 4, 2).swapaxes(-1, -2)
         return np.ascontiguousarray(halves).reshape(-1).view(np.int32)
-    if way == "mmla":
+    if way.endswith("mmla"):
         # Two terms of two lanes are one vector: terms (pairs, 2), lanes (vectors, halves, 2).
         quarters = blocks.reshape(*blocks.shape[:-2], blocks.shape[-2] // 2, 2, -1, 2, 2)
         return np.ascontiguousarray(np.moveaxis(quarters, (-2, -3, -1, -4), (-4, -3, -2, -1))).reshape(-1)

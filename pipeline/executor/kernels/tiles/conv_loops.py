@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import arithmetic, channel_blocks, half_products, padded_copy, tiling
+from pipeline.executor.kernels.tiles import (
+    arithmetic,
+    channel_blocks,
+    half_products,
+    padded_copy,
+    pair_products,
+    tiling,
+)
 from pipeline.executor.kernels.tiles.accumulators import LINE, PixelSource, TileAccumulators
 from pipeline.executor.kernels.tiles.channel_blocks import ChannelBlock, TileOrigin
 from pipeline.executor.kernels.tiles.half_accumulators import HalfAccumulators
@@ -19,7 +26,9 @@ from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
 from pipeline.tvm import statements as tir
 
-_ACCUMULATORS: dict[str, type[TileAccumulators]] = {"mmla": MatrixAccumulators, half_products.WAY: HalfAccumulators}
+_ACCUMULATORS: dict[str, type[TileAccumulators]] = {
+    "mmla": MatrixAccumulators, "bfmmla": MatrixAccumulators, half_products.WAY: HalfAccumulators,
+}  # fmt: skip
 
 JOINED_TERMS = 32
 """Most terms for joining channel blocks into one loop."""
@@ -105,17 +114,18 @@ class ConvLoops:
             group, image = outer_index % conv.groups, outer_index // conv.groups
             return tir.sequence(tir.bound("row", first, lambda row: self._chunk(image, group, row)))
 
-        return tir.sequence([self._declare, tir.loop("task", total, task, tir.parallel(self._tasks))])
+        statement = tir.sequence([self._declare, tir.loop("task", total, task, tir.parallel(self._tasks))])
+        return pair_products.define(self._form.way, statement) if self._form.way in pair_products.WAYS else statement
 
     def _chunk(self, image: Any, group: Any, row: Any) -> list[Any]:
         conv = self._conv
         top = row * conv.strides[0]
-        copies = self._arithmetic.memory != self._arithmetic.dtype
+        copies = self._arithmetic.memory != self._arithmetic.factor
         if not (conv.padded or copies):
             base = ((image * conv.height + top) * conv.width) * conv.channels + group * conv.depth
             return tir.bound("base", base, lambda start: self._blocks(image, group, row, start))
         # Padded data are copied: the innermost loop has no borders then, and what it reads is close in the cache.
-        rows, filler, dtype = conv.reach(0, self._rows), self._form.filler, self._arithmetic.dtype
+        rows, filler, dtype = conv.reach(0, self._rows), self._form.filler, self._arithmetic.factor
         if conv.padded or conv.groups > 1:
             copy = padded_copy.copy_padded(self._data, conv, rows, image, group, top, self._lanes, filler, dtype=dtype)
         else:
@@ -257,7 +267,7 @@ class ConvLoops:
         if len(registers) == 1:
             return registers[0], []
         lanes = self._lanes
-        joined = tir.buffer("joined", [len(registers) * lanes], self._arithmetic.memory)
+        joined = tir.buffer("joined", [len(registers) * lanes], str(registers[0].dtype))
         loads = [tir.load(register, tir.ramp(tir.number(0), lanes)) for register in registers]
         starts = [tir.number(index * lanes) for index in range(len(registers))]
         stores = [tir.store(joined, load, tir.ramp(start, lanes)) for load, start in zip(loads, starts, strict=True)]

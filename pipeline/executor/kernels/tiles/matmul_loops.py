@@ -87,7 +87,7 @@ class BatchedMatmulLoops:
         # Packed as a whole where it stays in the cache: then the result is written row by row.
         self._packs_all = tiling.weights_stay(conv, cpu)
         vectors = form.layout.vectors if self._packs_all else form.layout.tile.vectors
-        self._packed_buffer = tir.buffer("packed", [conv.depth * vectors * self._lanes], self._arithmetic.dtype)
+        self._packed_buffer = tir.buffer("packed", [conv.depth * vectors * self._lanes], self._arithmetic.factor)
         strides = form.rhs.row, form.rhs.column
         self._packing = ColumnPacking(right, strides, self._packed_buffer, conv.depth, self._lanes)
         self._source = PixelSource(self._lhs, form.lhs.row, 0)
@@ -115,7 +115,7 @@ class BatchedMatmulLoops:
     def _chunk(self, batch_indices: list[Any], row: Any) -> list[Any]:
         lhs = self._start(batch_indices, self._form.lhs.batch) + row * self._form.lhs.row
         rhs = self._start(batch_indices, self._form.rhs.batch)
-        if self._arithmetic.memory != self._arithmetic.dtype:
+        if self._arithmetic.memory != self._arithmetic.factor:
             copies = self._convert_rows(lhs)
             return [*copies, *tir.bound("right", rhs, lambda rhs: self._blocks(batch_indices, row, tir.number(0), rhs))]
 
@@ -127,7 +127,7 @@ class BatchedMatmulLoops:
     def _convert_rows(self, start: Any) -> list[Any]:
         """Copy a chunk's left rows in the products' dtype."""
         depth = self._layout.conv.depth
-        scratch = tir.buffer("rows", [self._rows * depth], self._arithmetic.dtype)
+        scratch = tir.buffer("rows", [self._rows * depth], self._arithmetic.factor)
 
         def row(index: Any) -> Any:
             source = start + index * self._form.lhs.row

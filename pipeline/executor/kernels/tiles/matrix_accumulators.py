@@ -1,4 +1,4 @@
-"""Sums of small matrix products: 2 pixels x 2 channels, eight bytes."""
+"""Sums of small matrix products: 2 pixels x 2 channels, eight bytes or four of bfloat16."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ class MatrixAccumulators(TileAccumulators):
         self._pixels = pixels
         # The last one of an odd number is paired with itself, its second register is needed for a while only.
         self._pairs = [(pixels[index], pixels[min(index + 1, len(pixels) - 1)]) for index in range(0, len(pixels), 2)]
-        self._spare = [tir.buffer("sum", [_LANES], "int32") for _ in range(self.tile.vectors * (len(pixels) % 2))]
+        self._spare = [
+            tir.buffer("sum", [_LANES], self._arithmetic.dtype) for _ in range(self.tile.vectors * (len(pixels) % 2))
+        ]
 
     def reset(self) -> list[Any]:
         """Set all sums to zero."""
-        zeros = tir.vector(tirx.IntImm("int32", 0), _LANES)
+        zeros = tir.vector(tirx.const(0, self._arithmetic.dtype), _LANES)
         allocations = [tirx.AllocBuffer(register) for register in self._spare]
         return [*allocations, *(tir.store(register, zeros, _ALL) for register in self._spare), *super().reset()]
 
@@ -42,7 +44,7 @@ class MatrixAccumulators(TileAccumulators):
                 lower, upper = self._registers(pair, part)
                 values = [tirx.Shuffle([tir.load(lower, _ALL), tir.load(upper, _ALL)], _indices(half))
                           for half in (_LOWER, _UPPER)]  # fmt: skip
-                variables, bindings = tir.bind_values("sums", values, f"int32x{_LANES}")
+                variables, bindings = tir.bind_values("sums", values, f"{self._arithmetic.dtype}x{_LANES}")
                 statements += [*bindings, *(tir.store(register, variable, _ALL) for register, variable in
                                             zip((lower, upper), variables, strict=True))]  # fmt: skip
         return statements

@@ -108,12 +108,15 @@ def pack(
 
 
 def store_weights(packed_weights: np.ndarray, cpu: Microarchitecture) -> np.ndarray:
-    """Convert packed float32 weights to the build's type.
+    """Convert packed float32 weights to the build's type."""
+    return (
+        round_to_bfloat16(packed_weights) if cpu.weights == "bfloat16"
+        else packed_weights.astype(cpu.weights, copy=False)
+    )  # fmt: skip
 
-    bfloat16, which NumPy does not have, is the upper half of a float32, rounded to the nearest, as uint16.
-    """
-    if cpu.weights == "bfloat16":
-        # Half a unit of the last kept bit rounds; a tie goes to the even number.
-        bits = packed_weights.view(np.uint32)
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return packed_weights.astype(cpu.weights, copy=False)
+
+def round_to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Return bfloat16, which NumPy lacks: the upper half of float32, as uint16."""
+    # Half a unit of the last kept bit rounds; a tie goes to the even number.
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

@@ -1,19 +1,13 @@
-"""Products of bfloat16 in pairs, summed in float32: supported layouts."""
+"""Products of bfloat16 in pairs, summed in float32, per processor kind."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from msgspec import structs
 from tvm import tirx
+from tvm.ir import StringImm
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import amx_loops, packing, tiling
-from pipeline.executor.kernels.tiles.conv_shape import ConvShape
-from pipeline.executor.kernels.tiles.packing import PackedLayout
-from pipeline.executor.kernels.tiles.tiling import RegisterTile
 
 PAIR = 2
 """Numbers multiplied and added at once, counted as one of 32 bits."""
@@ -21,40 +15,37 @@ PAIR = 2
 ARITHMETIC = "bfloat16"
 """Their name in a build's arithmetic."""
 
-# Products per pixel and group of a matrix tile that is nearly empty, where plain ones are faster.
-_FEWEST = 128
+
+def multiple(cpu: Microarchitecture) -> int:
+    """Return what a group's channels are padded to a multiple of."""
+    # A matrix has rows of four numbers.
+    return 2 * PAIR if cpu.pairs == "bfmmla" else PAIR
 
 
-def applies(conv: ConvShape, cpu: Microarchitecture) -> bool:
-    """Test if pairs suit a convolution of float32."""
-    if cpu.arithmetic != ARITHMETIC or conv.depth == 1:
-        return False
-    pixels = conv.out_height * conv.out_width * (conv.batch if conv.pointwise else 1)
-    return cpu.pairs != amx_loops.WAY or (conv.depth * conv.group_outputs >= _FEWEST and pixels > 1)
+# TVM has no vectors of bfloat16, so that what takes them is written in LLVM's language.
+_FUNCTION = """
+declare {sums} @{name}({sums}, {halves}, {halves})
+
+define linkonce_odr hidden {sums} @soc_pairs({sums} %sum, {pairs} %a, {pairs} %b) alwaysinline {{
+  %data = bitcast {pairs} %a to {halves}
+  %weights = bitcast {pairs} %b to {halves}
+  %result = call {sums} @{name}({sums} %sum, {halves} %data, {halves} %weights)
+  ret {sums} %result
+}}
+"""
+
+WAYS = {"avx512": ("llvm.x86.avx512bf16.dpbf16ps.512", 16), "bfmmla": ("llvm.aarch64.neon.bfmmla", 4)}
+"""Products by vectors, by their name in a layout: LLVM's intrinsic, and lanes of its sums."""
 
 
-def pack(weights: np.ndarray, conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout, np.ndarray]:
-    """Return the layout of a float32 convolution as pairs, and its packed weights."""
-    halves = np.pad(round_to_halves(weights), ((0, 0), (0, -conv.depth % PAIR), (0, 0), (0, 0)))
-    pairs = np.ascontiguousarray(halves.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
-    form = _layout(replace(conv, channels=pairs.shape[1] * conv.groups), cpu)
-    if form.way != amx_loops.WAY:
-        return form, packing.pack(pairs, form)
-    padded_form = amx_loops.pad_depth(form)
-    zeros = padded_form.conv.depth - form.conv.depth
-    return form, packing.pack(np.pad(pairs, ((0, 0), (0, zeros), (0, 0), (0, 0))), padded_form)
+def add(total: Any, data: Any, weights: Any, lanes: int) -> Any:
+    """Add two products in each lane; of matrices, those of two pixels with two channels."""
+    return tirx.call_extern(f"float32x{lanes}", "soc_pairs", total, data, weights)
 
 
-def _layout(conv: ConvShape, cpu: Microarchitecture) -> PackedLayout:
-    if cpu.pairs == amx_loops.WAY:
-        tile = RegisterTile(1, amx_loops.ROWS, min(2, -(-conv.group_outputs // cpu.lanes)))
-        return PackedLayout(conv, tile, amx_loops.step_pairs(conv.depth), cpu.lanes, PAIR, way=cpu.pairs)
-    layout = packing.estimate_layout(conv.flatten() if conv.pointwise else conv, cpu)
-    return structs.replace(layout, conv=conv, element_channels=PAIR, way=cpu.pairs)
-
-
-def round_to_halves(values: np.ndarray) -> np.ndarray:
-    """Return the upper halves of float32, rounded to the nearest, as uint16."""
-    # Half a unit of the last kept bit rounds; a tie goes to the even number.
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+def define(way: str, statement: Any) -> Any:
+    """Return a statement with the definition of `add`."""
+    name, lanes = WAYS[way]
+    types = {"sums": f"<{lanes} x float>", "pairs": f"<{lanes} x i32>", "halves": f"<{PAIR * lanes} x bfloat>"}
+    code = _FUNCTION.format(name=name, **types)
+    return tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(code), statement)
