@@ -29,6 +29,7 @@ from pipeline.core.board.board import Board, Device
 from pipeline.core.model_card import SAMPLING, Preparation
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
+from pipeline.io.sinks.encoders import Encoding
 from pipeline.io.sinks.video import Video
 from pipeline.io.sources.video import VideoFile
 from pipeline.io.stream import FrameStream
@@ -147,7 +148,7 @@ def write(path: Path, count: int) -> None:
 
 def copy_through_pipeline(source: Path, target: Path) -> float:
     begin = time.perf_counter()
-    with VideoFile(source) as frames, Video(target, "ffv1") as results:
+    with VideoFile(source) as frames, Video(target, Encoding("ffv1")) as results:
         spec = frames.pixels.spec("x")
         stage = StagePlan("same", "nothing", (spec,), (TensorSpec("y", spec.shape, "uint8"),))
         plan = Plan("identity", "", Board("bench", (Device("nothing", "null"),)), (spec,), stage.outputs, (stage,))

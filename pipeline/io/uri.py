@@ -89,6 +89,14 @@ def parse_size(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
+def parse_count(options: Mapping[str, str], name: str) -> int:
+    """Return an option that is a whole number, 0 without it; `InputError` for another text."""
+    text = options.get(name, "0")
+    if not text.isdecimal():
+        raise InputError(f"{name} is {text!r}; it must be a whole number")
+    return int(text)
+
+
 def has_suffix(*suffixes: str) -> Callable[[Path], bool]:
     """Return a test for files with one of these suffixes."""
     # Folders may be called like files, such as a dataset in `frames.mp4`.

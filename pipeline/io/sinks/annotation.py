@@ -91,8 +91,8 @@ class Annotator:
     def picture(self, result: StreamFrame) -> tuple[Pixels, np.ndarray]:
         """Return the picture and its format.
 
-        This is the source's picture with the result drawn on it.  Without a result it is the picture that the model
-        made, else the source's as it is.
+        This is the source's picture, in its own format, with the result drawn on it.  Without a result it is the
+        picture that the model made, else the source's as it is.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class Annotator:
         pixels, array = result.frame.read_picture()
         if decoded is None:
             return pixels, array
-        return Pixels("rgb24", pixels.width, pixels.height), draw(pixels.rgb(array), decoded)
+        return pixels, draw(array, decoded, pixels)
 
     def rgb(self, result: StreamFrame) -> np.ndarray:
         """Return the same picture as uint8 [height, width, 3]."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from pipeline.io.results import Classes, Detections, FrameResults, Mask, Result, Text, label
-from pipeline.system.optional import require
+from pipeline.io.sinks.canvas import LINE_HEIGHT, Canvas, Colour
+from pipeline.picture.pixels import Pixels
 
 # Bright ones, which stand out from photographs; by class, so that a kind of thing keeps its colour.
-COLOURS = ("#00c8ff", "#ff9f1c", "#7ae582", "#ff4d6d", "#c77dff", "#ffe66d")
+COLOURS: tuple[Colour, ...] = (
+    (0, 200, 255), (255, 159, 28), (122, 229, 130), (255, 77, 109), (199, 125, 255), (255, 230, 109),
+)  # fmt: skip
+
+WHITE: Colour = (255, 255, 255)
 
 BACKGROUNDS = ("", "__background__", "background", "other", "unlabeled", "void")
 """Names of class 0 for pixels that belong to nothing, which stay as they are."""
@@ -33,85 +37,34 @@ SKELETONS = {
 """Bones, as pairs of points, by the number of points."""
 
 
-class _Canvas:
-    """Picture to draw on, with a pen and a font that suit its size."""
-
-    def __init__(self, picture: np.ndarray) -> None:
-        # A thirtieth of the shorter side can be read when the video fills a screen; below 10 pixels nothing can.
-        self.size = max(10, min(picture.shape[:2]) // 30)
-        self.width = max(1, self.size // 8)
-        self._font = _font(self.size)
-        self.image = require("PIL.Image", "images", "drawing onto pictures").fromarray(picture)
-        self.pen = require("PIL.ImageDraw", "images", "drawing onto pictures").Draw(self.image)
-        self._lines = 0
-
-    def clip(self, points: np.ndarray) -> np.ndarray:
-        """Return points [..., x, y] not far outside, since Pillow takes steps of a pixel to those that are."""
-        limits = np.array(self.image.size, np.float32)
-        inside = np.clip(np.nan_to_num(points[..., :2]), -limits, 2 * limits)
-        return np.concatenate([inside, points[..., 2:]], axis=-1)
-
-    def text(self, corner: tuple[float, float], text: str, colour: str) -> None:
-        """Write on black, since the picture below may have any colour."""
-        # At the right edge it begins further left, so that its end can be read.
-        beyond = self.pen.textbbox(corner, text, font=self._font)[2] - self.image.width
-        corner = max(0.0, corner[0] - max(0.0, beyond)), corner[1]
-        self.pen.rectangle(self.pen.textbbox(corner, text, font=self._font), fill="black")
-        self.pen.text(corner, text, font=self._font, fill=colour)
-
-    def line(self, text: str, colour: str = "white") -> None:
-        """Write the next line of the left top."""
-        self.text((self.size / 2, self.size * (0.5 + 1.4 * self._lines)), text, colour)
-        self._lines += 1
-
-
-@cache
-def _font(size: int) -> Any:
-    return require("PIL.ImageFont", "images", "drawing onto pictures").load_default(size)
-
-
-def draw(picture: np.ndarray, result: Result | FrameResults) -> np.ndarray:
+def draw(picture: np.ndarray, result: Result | FrameResults, pixels: Pixels | None = None) -> np.ndarray:
     """Draw a result in its picture's pixels.
 
     Parameters
     ----------
     picture : array
-        uint8 [height, width, 3]; stays as it is.
+        Bytes of the picture; stays as it is.
     result : Result or FrameResults
+    pixels : Pixels, optional
+        Their format; without it uint8 RGB [height, width, 3].
 
     Returns
     -------
     array
-        uint8 [height, width, 3].
+        A copy, in the same format.
 
     Raises
     ------
     MissingExtra
         If Pillow is not installed.
     """
-    if isinstance(result, FrameResults):
-        for part in result.parts.values():
-            picture = draw(picture, part)
-        return picture
-    # Masks first, in NumPy, so that nothing of the rest is covered.
-    canvas = _Canvas(_paint(picture, result))
-    _DRAWINGS[type(result)](canvas, result)
-    drawn: np.ndarray = np.asarray(canvas.image)
+    pixels = pixels or Pixels("rgb24", picture.shape[1], picture.shape[0])
+    # One after the other in memory, as views of planes need them.
+    drawn = np.array(picture, order="C")
+    canvas = Canvas(drawn, pixels)
+    for part in result.parts.values() if isinstance(result, FrameResults) else (result,):
+        _DRAWINGS[type(part)](canvas, part)
     return drawn
-
-
-def _paint(picture: np.ndarray, result: Result) -> np.ndarray:
-    """Return a copy of the picture with half-transparent masks."""
-    painted: np.ndarray = picture.copy()
-    palette = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in COLOURS], np.uint8)
-    if isinstance(result, Detections) and result.masks is not None:
-        # The best last, on top of the others.
-        for mask, number in zip(result.masks[::-1], result.classes[::-1], strict=True):
-            painted[mask] = painted[mask] // 2 + palette[number % len(palette)] // 2
-    if isinstance(result, Mask) and result.classes is not None and result.classes.shape == picture.shape[:2]:
-        inside = result.classes != 0 if _has_background(result) else np.ones(result.classes.shape, bool)
-        painted[inside] = painted[inside] // 2 + palette[result.classes[inside] % len(palette)] // 2
-    return painted
 
 
 def _has_background(mask: Mask) -> bool:
@@ -119,56 +72,91 @@ def _has_background(mask: Mask) -> bool:
     return not mask.labels or mask.labels[0].strip().lower() in BACKGROUNDS
 
 
-def _draw_detections(canvas: _Canvas, result: Detections) -> None:
-    tracks = [""] * len(result) if result.tracks is None else [f" #{track}" for track in result.tracks]
-    corners, labels = canvas.clip(result.corners()), result.names
-    points = None if result.points is None else canvas.clip(result.points)
-    # The best last, on top of the others.
-    for row in reversed(range(len(result))):
-        colour = COLOURS[int(result.classes[row]) % len(COLOURS)]
-        outline = [(float(x), float(y)) for x, y in corners[row]]
-        # A polygon, since rectangles with exchanged corners, as some detectors give them, are refused by Pillow.
-        canvas.pen.line([*outline, outline[0]], fill=colour, width=canvas.width, joint="curve")
+def _draw_detections(canvas: Canvas, result: Detections) -> None:
+    limits = np.array([canvas.width, canvas.height], np.float32)
+    corners, points = _clip(result.corners(), limits), result.points
+    points = None if points is None else np.concatenate([_clip(points[..., :2], limits), points[..., 2:]], axis=-1)
+    colours = [COLOURS[int(number) % len(COLOURS)] for number in result.classes]
+    # Masks first, so that nothing of the rest is covered, and the best last, on top of the others.
+    order = range(len(result) - 1, -1, -1)
+    if result.masks is not None:
+        boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=-1)
+        for row in order:
+            _paint_mask(canvas, boxes[row], result.masks[row], colours[row])
+    names, tracks = (
+        result.names,
+        [""] * len(result) if result.tracks is None else [f" #{track}" for track in result.tracks],
+    )
+    for row in order:
+        if result.angles is None:
+            canvas.box(corners[row, 0].tolist(), corners[row, 2].tolist(), colours[row])
+        else:
+            canvas.lines(corners[row], np.roll(corners[row], -1, axis=0), colours[row])
+            # Round corners, since the ends of two thick lines leave a notch between them.
+            canvas.dots(corners[row], canvas.pen / 2, colours[row])
         if points is not None:
-            _draw_points(canvas, points[row], colour)
-        left, top = np.min(outline, axis=0)
+            _draw_points(canvas, points[row], colours[row])
+        left, top = corners[row].min(axis=0).tolist()
         # Above the box, or at the edge of the picture where the box touches it.
-        corner = float(left), max(0.0, float(top) - 1.3 * canvas.size)
-        texts = [values[row].summary() for values in result.attributes.values()]
-        canvas.text(corner, " ".join([f"{labels[row]}{tracks[row]} {result.scores[row]:.2f}", *texts]), colour)
+        texts = [f"{names[row]}{tracks[row]} {result.scores[row]:.2f}"]
+        texts += (values[row].summary() for values in result.attributes.values())
+        canvas.text((left, top - LINE_HEIGHT * canvas.size), " ".join(texts), colours[row])
 
 
-def _draw_points(canvas: _Canvas, points: np.ndarray, colour: str) -> None:
-    seen = points[:, 2] >= LEAST_POINT_SCORE
-    for start, end in SKELETONS.get(len(points), ()):
-        if seen[start] and seen[end]:
-            canvas.pen.line([tuple(points[start, :2]), tuple(points[end, :2])], fill=colour, width=canvas.width)
-    radius = canvas.width + 1
-    for (x, y, _), is_seen in zip(points.tolist(), seen, strict=True):
-        # Points that are hardly there are rings.
-        box = (x - radius, y - radius, x + radius, y + radius)
-        canvas.pen.ellipse(box, fill=colour if is_seen else None, outline="white" if is_seen else colour)
+def _clip(points: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Return points [..., x, y] not far outside, since networks that diverge have infinite boxes."""
+    clipped: np.ndarray = np.clip(np.nan_to_num(points), -limits, 2 * limits)
+    return clipped
 
 
-def _draw_classes(canvas: _Canvas, result: Classes) -> None:
-    for name, score in zip(result.names, result.scores, strict=True):
-        canvas.line(f"{name} {score:.2f}")
+def _paint_mask(canvas: Canvas, box: np.ndarray, mask: np.ndarray, colour: Colour) -> None:
+    # Nothing is outside of the box.
+    left, top, right, bottom = box.clip(0).astype(int).tolist()
+    canvas.paint(mask[top : bottom + 1, left : right + 1], colour, left, top)
 
 
-def _draw_legend(canvas: _Canvas, result: Mask) -> None:
+def _draw_points(canvas: Canvas, points: np.ndarray, colour: Colour) -> None:
+    seen, places = points[:, 2] >= LEAST_POINT_SCORE, points[:, :2]
+    bones = np.array(SKELETONS.get(len(points), np.empty((0, 2))), int)
+    bones = bones[seen[bones].all(axis=1)]
+    canvas.lines(places[bones[:, 0]], places[bones[:, 1]], colour)
+    radius = canvas.pen + 1
+    # Points that are hardly there are rings.
+    canvas.dots(places[~seen], radius, colour, hole=radius - 1)
+    canvas.dots(places[seen], radius, WHITE)
+    canvas.dots(places[seen], radius - 1, colour)
+
+
+def _draw_classes(canvas: Canvas, result: Classes) -> None:
+    names = zip(result.names, result.scores, strict=True)
+    _draw_lines(canvas, [(f"{name} {score:.2f}", WHITE) for name, score in names])
+
+
+def _draw_mask(canvas: Canvas, result: Mask) -> None:
     hidden = 0 if _has_background(result) else -1
     shares = [(number, share) for number, share in result.shares().items() if number != hidden]
-    for number, share in shares[:MOST_LINES]:
-        canvas.line(f"{label(result.labels, number)} {share:.0%}", COLOURS[number % len(COLOURS)])
+    if result.classes is not None and result.classes.shape == (canvas.height, canvas.width):
+        for number, _ in shares:
+            canvas.paint(result.classes == number, COLOURS[number % len(COLOURS)])
+    lines = [
+        (f"{label(result.labels, number)} {share:.0%}", COLOURS[number % len(COLOURS)]) for number, share in shares
+    ]
+    _draw_lines(canvas, lines[:MOST_LINES])
 
 
-def _draw_text(canvas: _Canvas, result: Text) -> None:
-    canvas.line(f"{result.text} {result.score:.2f}")
+def _draw_text(canvas: Canvas, result: Text) -> None:
+    _draw_lines(canvas, [(f"{result.text} {result.score:.2f}", WHITE)])
 
 
-_DRAWINGS: dict[type, Callable[[_Canvas, Any], None]] = {
+def _draw_lines(canvas: Canvas, lines: list[tuple[str, Colour]]) -> None:
+    """Write at the left top, one below the other."""
+    for number, (text, colour) in enumerate(lines):
+        canvas.text((canvas.size / 2, canvas.size * (0.5 + 1.4 * number)), text, colour)
+
+
+_DRAWINGS: dict[type, Callable[[Canvas, Any], None]] = {
     Detections: _draw_detections,
     Classes: _draw_classes,
-    Mask: _draw_legend,
+    Mask: _draw_mask,
     Text: _draw_text,
 }

@@ -61,13 +61,20 @@ class PictureDecoder:
         Function to call with each error of the decoder; errors that it does not raise are skipped.
     live : bool
         True if a picture is wanted as soon as it is there, instead of many pictures per second.
+    threads : int
+        Threads of FFmpeg; 0 for one per core.
     """
 
-    def __init__(self, container: Any, on_damage: Callable[[Exception], None], *, live: bool = False) -> None:
+    def __init__(
+        self, container: Any, on_damage: Callable[[Exception], None], *, live: bool = False, threads: int = 0
+    ) -> None:
         self._container, self._on_damage = container, on_damage
         self.stream = container.streams.video[0]
         # Threads that work on several pictures at once deliver each of them later.
         self.stream.thread_type = "SLICE" if live else "AUTO"
+        # None of a codec that FFmpeg does not know, which ends with the first picture.
+        if threads and self.stream.codec_context is not None:
+            self.stream.codec_context.thread_count = threads
 
     def __iter__(self) -> Iterator[Any]:
         for packet in self._container.demux(self.stream):

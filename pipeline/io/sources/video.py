@@ -11,7 +11,7 @@ from pipeline.errors import InputError
 from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.decoding import PictureDecoder, open_container, reason
-from pipeline.io.uri import Uri, has_suffix
+from pipeline.io.uri import Uri, has_suffix, parse_count
 from pipeline.picture.pixels import Pixels, choose_pixels, library
 
 # Those by which a path is a video without `video:` in front; FFmpeg goes by the content.
@@ -28,6 +28,8 @@ class VideoFile(FrameSource):
     damaged : str
         Treatment of pictures that cannot be decoded: ``"refuse"`` ends in an error that says where, ``"skip"`` leaves
         them out.  Many decoders hide damage instead of reporting it.
+    threads : int
+        Threads of the decoder; 0 for one per core.
 
     Raises
     ------
@@ -38,14 +40,14 @@ class VideoFile(FrameSource):
     owns_memory = True
     pixels: Pixels
 
-    def __init__(self, path: str | Path, damaged: str = "refuse") -> None:
+    def __init__(self, path: str | Path, damaged: str = "refuse", threads: int = 0) -> None:
         if damaged not in DAMAGED:
             raise InputError(f"damaged is {damaged!r}; it must be {' or '.join(map(repr, DAMAGED))}")
         self._path, self._skip, self._count = Path(path), damaged == "skip", 0
         if not self._path.is_file():
             raise InputError(f"no video file at {str(path)!r}")
         self._container = open_container(str(path), str(path))
-        self._decoding = PictureDecoder(self._container, self._damage)
+        self._decoding = PictureDecoder(self._container, self._damage, threads=threads)
         try:
             # The first picture is decoded at once: the stage that prepares them has to be made for its size.
             self._pictures = self._peek()
@@ -101,7 +103,8 @@ class VideoFile(FrameSource):
 
 
 def _open(uri: Uri, _: SourceOptions) -> VideoFile:
-    return VideoFile(uri.path, **uri.check_options("damaged"))
+    options = uri.check_options("damaged", "threads")
+    return VideoFile(uri.path, options.get("damaged", DAMAGED[0]), parse_count(options, "threads"))
 
 
 KINDS = (SourceKind(("video",), _open, "FILE.mp4 and other video files", has_suffix(*SUFFIXES)),)

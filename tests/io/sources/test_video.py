@@ -14,6 +14,7 @@ from pipeline.errors import InputError
 from pipeline.io.prepared_bundle import prepare_bundle
 from pipeline.io.sinks.annotation import Annotator, as_picture
 from pipeline.io.sinks.base import SinkOptions
+from pipeline.io.sinks.encoders import Encoding
 from pipeline.io.sinks.registry import open_sink
 from pipeline.io.sinks.video import Video
 from pipeline.io.source_frame import SECOND, StreamFrame
@@ -28,7 +29,7 @@ def stream(source: Path, target: Path, shape: tuple[int, ...], **options: Any) -
     """Stream a video through a stage that changes nothing; return how many frames were delivered."""
     import pipeline
 
-    with VideoFile(source) as frames, Video(target, "ffv1") as results:
+    with VideoFile(source) as frames, Video(target, Encoding("ffv1")) as results:
         bundle, _ = prepare_bundle(media.identity(shape), frames.pixels, Preparation())
         with pipeline.load(bundle, **options) as running:
             FrameStream(running, frames, results).run()
@@ -50,7 +51,7 @@ def test_a_video_in_its_own_format_comes_out_bit_for_bit(tmp_path: Path) -> None
     import av
 
     source = media.write(tmp_path / "in.mkv", list(media.noise(5)), pixels="yuv420p")
-    with VideoFile(source) as frames, Video(tmp_path / "out.mkv", "ffv1") as results:
+    with VideoFile(source) as frames, Video(tmp_path / "out.mkv", Encoding("ffv1")) as results:
         assert frames.pixels.format == "yuv420p"
         for frame in frames:
             results.add(StreamFrame(frame, {"y": np.zeros(3)}))
@@ -141,7 +142,7 @@ def test_damaged_files_end_cleanly(tmp_path: Path, name: str, codec: str, pixels
 def test_labels_are_drawn_and_the_rest_of_the_picture_stays(tmp_path: Path) -> None:
     picture = np.full((120, 160, 3), 90, np.uint8)
     labels = Annotator("label", ["cat", "dog"], sink_options=SinkOptions([TensorSpec("y", (2,))]))
-    with Video(tmp_path / "a.mkv", "ffv1", labels) as video:
+    with Video(tmp_path / "a.mkv", Encoding("ffv1"), labels) as video:
         video.add(media.frame_result(np.array([0.1, 0.9]), picture))
     result = media.read(tmp_path / "a.mkv")[0][0]
     assert (result[:30, :60] != 90).any()
@@ -158,8 +159,8 @@ def test_no_file_stays_of_a_stream_without_a_picture(tmp_path: Path) -> None:
 
 def test_what_cannot_be_encoded_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="with the codec 'nonsense'"):
-        Video(tmp_path / "a.mp4", "nonsense")
-    with pytest.raises(InputError, match="libx264"), Video(tmp_path / "a.mp4", "libx264") as video:
+        Video(tmp_path / "a.mp4", Encoding("nonsense"))
+    with pytest.raises(InputError, match="libx264"), Video(tmp_path / "a.mp4", Encoding("libx264")) as video:
         video.add(media.frame_result(np.zeros(2), media.smooth(63, 47)))
     with pytest.raises(InputError, match="neither the source nor the model"), Video(tmp_path / "a.mkv") as video:
         video.add(media.frame_result(np.zeros(2)))
