@@ -20,7 +20,9 @@ class FairQueue(Generic[Item]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lines: dict[str, deque[tuple[float, Item]]] = {}
-        self._served: dict[str, int] = {}
+        # Turns that each stream has had, and those of the stream that was served last, when it was.
+        self._turns: dict[str, int] = {}
+        self._now = 0
         # A token per item; readers wait for these, in C.
         self._tokens: SimpleQueue[bool] = SimpleQueue()
 
@@ -29,8 +31,7 @@ class FairQueue(Generic[Item]):
         with self._lock:
             line = self._lines.setdefault(stream, deque())
             if not line:
-                waiting = [self._served[name] for name, other in self._lines.items() if other]
-                self._served[stream] = max(self._served.get(stream, 0), min(waiting, default=0))
+                self._turns[stream] = max(self._turns.get(stream, 0), self._now)
             line.append((time_s, item))
         self._tokens.put(True)
 
@@ -40,8 +41,9 @@ class FairQueue(Generic[Item]):
             return None
         with self._lock:
             waiting = (name for name, line in self._lines.items() if line)
-            stream = min(waiting, key=lambda name: (self._served[name], self._lines[name][0][0]))
-            self._served[stream] += 1
+            stream = min(waiting, key=lambda name: (self._turns[name], self._lines[name][0][0]))
+            self._now = self._turns[stream]
+            self._turns[stream] += 1
             return self._lines[stream].popleft()[1]
 
     def close(self) -> None:

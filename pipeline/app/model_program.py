@@ -76,7 +76,7 @@ class ModelProgram:
         """Submit a whole frame; waits for a place."""
         source = frame.frame
         if source.pixels is None and source.picture is None:
-            return self.running.submit(source.inputs, copy=False), None
+            return self.running.submit(self._fit(source.inputs), copy=False, timestamp=source.ready), None
         if source.pixels is None or not isinstance(source.inputs, np.ndarray):
             return self.submit_picture(frame.picture, frame)
         stage = self._stages.get(source.pixels)
@@ -85,6 +85,13 @@ class ModelProgram:
             stage = PreparationStage(source.pixels, spec, self._preparation, self._plan.quantization)
             self._stages[source.pixels] = stage
         return self.running.submit(stage(source.inputs), copy=False, timestamp=source.ready), stage.geometry
+
+    def _fit(self, inputs: Any) -> Any:
+        """Return samples in the shape of the model's input."""
+        spec = self._plan.inputs[0]
+        if isinstance(inputs, np.ndarray) and len(self._plan.inputs) == 1 and inputs.size == np.prod(spec.shape):
+            return np.ascontiguousarray(inputs).reshape(spec.shape)
+        return inputs
 
     def submit_picture(self, picture: np.ndarray, frame: AppFrame) -> tuple[FrameFuture, Geometry | None]:
         """Submit a picture, uint8 RGB [height, width, 3]; waits for a place."""

@@ -12,7 +12,7 @@ from pipeline.io.gstreamer import BUSY
 from pipeline.picture.pixels import library
 
 
-def open_container(target: Any, name: str, **options: Any) -> Any:
+def open_container(target: Any, name: str, media: str = "video", **options: Any) -> Any:
     """Open a container.
 
     Parameters
@@ -21,23 +21,25 @@ def open_container(target: Any, name: str, **options: Any) -> Any:
         File, address, or device, as FFmpeg calls it.
     name : str
         Name in messages.
+    media : str
+        ``"video"`` or ``"audio"``, of which there has to be some.
     **options
         Options of ``av.open``.
 
     Raises
     ------
     InputError
-        If it is not there, or has no pictures.
+        If it is not there, or has no such media.
     """
     av = library()
     try:
         container = av.open(target, **options)
     except (av.FFmpegError, ValueError, OSError) as error:
         raise InputError(f"cannot open {name!r}: {reason(error)}") from None
-    if not container.streams.video:
+    if not getattr(container.streams, media):
         # Nobody else would: the caller gets an error instead of the container.
         container.close()
-        raise InputError(f"{name!r} has no video in it")
+        raise InputError(f"{name!r} has no {media} in it")
     return container
 
 

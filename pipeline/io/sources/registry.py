@@ -13,6 +13,7 @@ from pipeline.io.sources.reconnect import ReconnectingSource
 from pipeline.io.uri import Uri, check_allowed, parse_uri
 
 MODULES = (
+    "pipeline.io.sources.audio",
     "pipeline.io.sources.camera",
     "pipeline.io.sources.command",
     "pipeline.io.sources.gstreamer",
@@ -40,7 +41,8 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
     ----------
     text : str
         ``camera:DEVICE?size=640x480&encoding=mjpeg``, a network address, ``bag:PATH?topic=TOPIC``,
-        ``pattern:640x480@30``, ``video:FILE?damaged=skip``, ``gst:PIPELINE``, ``exec:COMMAND?size=640x480``, or a path.
+        ``pattern:640x480@30``, ``audio:FILE?window=512&hop=256``, ``video:FILE?damaged=skip``, ``gst:PIPELINE``,
+        ``exec:COMMAND?size=640x480``, or a path.
     options : SourceOptions
 
     Raises
