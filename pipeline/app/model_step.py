@@ -34,6 +34,7 @@ class _Submission(NamedTuple):
     crops: Sequence[Crop]
     futures: Sequence[tuple[FrameFuture, Any]]
     error: BaseException | None
+    skipped: bool = False
 
 
 class ModelStep(Step):
@@ -74,6 +75,10 @@ class ModelStep(Step):
             error = cause
         self._line.put(_Submission(frame, finish, boxes, parts, futures, error))
 
+    def skip(self, frame: AppFrame, finish: Finish) -> None:
+        """Leave a frame out, behind those that wait for their results."""
+        self._line.put(_Submission(frame, finish, None, (), (), None, skipped=True))
+
     def forget(self, stream: str) -> None:
         """Forget a stream's place in conditions, and its state."""
         if self._where is not None:
@@ -109,7 +114,7 @@ class ModelStep(Step):
         while (submission := self._line.get()) is not None:
             frame = submission.frame
             try:
-                result = self._read(submission)
+                result = SKIPPED if submission.skipped else self._read(submission)
             except BaseException as error:  # noqa: BLE001 - the frame ends with it
                 frame.fail(error, _end_of(error))
                 result = SKIPPED

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.app.app_frame import SKIPPED, AppFrame
+from pipeline.app.app_frame import AppFrame
 from pipeline.app.fair_queue import FairQueue
 from pipeline.app.steps import Condition, Finish, Step
 
@@ -73,9 +73,9 @@ class NodeWorker:
                 # The condition sees each frame, so that what it counts is true.
                 holds = self._condition is None or self._condition.holds(frame)
                 if (frame.error is not None and self._skips_failed) or not holds or not self._needs(frame):
-                    self._finish(frame, SKIPPED)
+                    self.step.skip(frame, self._finish)
                 else:
                     self.step.begin(frame, self._finish)
             except BaseException as error:  # noqa: BLE001, PERF203 - the frame ends with it, whatever it is
                 frame.fail(error)
-                self._finish(frame, SKIPPED)
+                self.step.skip(frame, self._finish)

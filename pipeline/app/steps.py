@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipeline.app.app_frame import SKIPPED
 from pipeline.app.scopes import Evaluation
 from pipeline.errors import AppError, reason
 
@@ -29,6 +30,10 @@ class Step:
     def begin(self, frame: AppFrame, finish: Finish) -> None:
         """Work on a frame, and call `finish` in the end, in any thread."""
         finish(frame, self.compute(frame))
+
+    def skip(self, frame: AppFrame, finish: Finish) -> None:
+        """Leave a frame out, behind those that came before it."""
+        finish(frame, SKIPPED)
 
     def compute(self, frame: AppFrame) -> Any:
         """Return the node's result of a frame."""

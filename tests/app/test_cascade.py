@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -134,3 +135,17 @@ def test_tracks_and_attributes_reach_the_sink_together() -> None:
         running.run()
     assert [line[0]["track"] for line in lines] == [-1, 0, 0, 0, 0]  # type: ignore[index]
     assert all(line[0]["levels"][0]["label"] == "level 4" for line in lines)  # type: ignore[index]
+
+
+def test_a_frame_that_a_model_is_not_run_on_overtakes_none_that_it_is() -> None:
+    def slow(picture: np.ndarray) -> np.ndarray:
+        time.sleep(0.005)
+        return app_models.find_squares(picture)
+
+    app, ended = App({"a": Stream(source="-")}, {"squares": Model(file="-", when="every(3)")}), list[AppFrame]()
+    source = app_models.Scenes([app_models.scene([(0, 0, 1)])] * 60)
+    bundles = {"squares": app_models.detector(slow)}
+    with pipeline.load_app(app, sources={"a": source}, bundles=bundles, on_frame=ended.append) as running:
+        running.run()
+    assert [frame.index for frame in ended] == list(range(60))
+    assert ["squares" in frame.results for frame in ended] == [number % 3 == 0 for number in range(60)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -14,6 +15,7 @@ import pipeline
 from pipeline.app.app_frame import AppFrame
 from pipeline.app.application import App
 from pipeline.app.nodes import Model, SinkNode, Stream, Track
+from pipeline.errors import PipelineClosed
 from pipeline.io.results import Detections
 from pipeline.io.sinks.base import Callback
 from pipeline.io.source_frame import SourceFrame, StreamFrame
@@ -80,7 +82,9 @@ def weather(app: pipeline.RunningApp, stop: threading.Event) -> None:
             return
         name = ("squares", "levels")[number % 2]
         bundle = app_models.detector() if name == "squares" else app_models.classifier()
-        app.pipelines[name].swap(bundle)
+        # It may have ended by itself meanwhile.
+        with contextlib.suppress(PipelineClosed):
+            app.pipelines[name].swap(bundle)
 
 
 def check(frame: AppFrame, seed: int) -> None:

@@ -14,7 +14,7 @@ import pipeline
 from pipeline.app.app_frame import AppFrame
 from pipeline.app.application import App
 from pipeline.app.fair_queue import FairQueue
-from pipeline.app.nodes import Model, SinkNode, Stream
+from pipeline.app.nodes import Model, Node, SinkNode, Stream
 from pipeline.errors import SourceLost
 from pipeline.io.sinks.base import Callback
 from pipeline.io.source_frame import SourceFrame, StreamFrame
@@ -24,10 +24,10 @@ from tests.support import app_models
 NAMES = ("a", "b", "c", "d")
 
 
-def cameras(**nodes: object) -> App:
+def cameras(**nodes: Node) -> App:
     """Return an application of four streams into one model."""
     streams = {name: Stream(source="-") for name in NAMES}
-    return App(streams, {"squares": Model(file="-"), **nodes})  # type: ignore[arg-type]
+    return App(streams, {"squares": Model(file="-"), **nodes})
 
 
 def recording(count: int) -> app_models.Scenes:

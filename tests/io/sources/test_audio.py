@@ -65,7 +65,7 @@ def test_other_rates_and_channels_are_converted(tmp_path: Path) -> None:
     tone = np.sin(2 * np.pi * 440 * seconds) * 10_000
     file = save(tmp_path / "tone.wav", np.stack([tone, tone], 1), 44_100, 2)
     with open_source(f"audio:{file}?window=16000", SourceOptions()) as source:
-        samples = np.concatenate([frame.inputs for frame in source])  # type: ignore[arg-type]
+        samples = np.concatenate([frame.inputs for frame in source])
     spectrum = np.abs(np.fft.rfft(samples[:RATE]))
     assert np.argmax(spectrum) == 440
     assert abs(np.abs(samples[1000:15000]).max() - 10_000 / 32768) < 0.01
