@@ -84,21 +84,22 @@ def check_parity(  # noqa: PLR0913 - stages, and all that they are judged by
     judge : callable, optional
         Judges outputs in place of `tolerance`, where other runtimes round otherwise.
     frame : TrialFrame, optional
-        Frame to run; by default ``random_frame(plan.inputs, seed)``.
+        Frame to run; by default ``random_frame(plan.all_inputs, seed)``.
 
     Raises
     ------
     BuildError
         If an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
     """
-    frame = frame or TrialFrame(random_frame(plan.inputs, seed))
+    frame = frame or TrialFrame(random_frame(plan.all_inputs, seed))
     tensors = run_stages(plan.board, stages, frame.arrays)
     # The stages with a tolerance of their own first: they tell where the error begins.
     for stage in plan.stages:
         _check_stage(stage, expected, tensors)
     if judge is not None:
         return _check_judgements(judge(tensors), tolerance, seed, frame.description)
-    differences = compare_outputs(tensors, {spec.name: expected[spec.name] for spec in plan.outputs}, REFERENCE)
+    names = dict.fromkeys([*(spec.name for spec in plan.outputs), *(state.output for state in plan.states)])
+    differences = compare_outputs(tensors, {name: expected[name] for name in names}, REFERENCE)
     for name, difference in differences.items():
         if difference.mismatch:
             raise BuildError(f"output {name!r} of the stages {difference.mismatch}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.model_card import ModelCard
+from pipeline.core.plan.state import State
 from pipeline.core.tensor_quantization import Quantization
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class ImportedModel:
         Properties and appended files of the model, in which `pipeline.frontends.cards` looks for its card.
     card : ModelCard, optional
         Inputs wanted and outputs given by the model.
+    states : tuple of State
+        Inputs and outputs that the model keeps from one frame to the next.
     """
 
     name: str
@@ -107,6 +110,7 @@ class ImportedModel:
     original: Any = field(default=None, repr=False)
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
     card: ModelCard | None = field(default=None, repr=False)
+    states: tuple[State, ...] = ()
 
     def __post_init__(self) -> None:
         # Often a file's name, which need not be UTF-8, as plans and bundles are.

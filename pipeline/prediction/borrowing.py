@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pipeline.core.board.board import Board
 from pipeline.core.plan.moves import StageMoves, StageSet, find_moves
 from pipeline.core.plan.stage_plan import StagePlan, StepPlan, TensorSpec
+from pipeline.core.plan.state import State
 
 
 def borrowed_devices(board: Board, stage: StagePlan) -> tuple[str, ...]:
@@ -50,6 +51,7 @@ class _Steps:
     outputs: tuple[TensorSpec, ...]
     stages: tuple[StepPlan, ...]
     frames_in_flight: int = 1
+    states: tuple[State, ...] = ()
 
 
 def step_moves(board: Board, stage: StagePlan) -> list[StageMoves]:

@@ -25,6 +25,7 @@ from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
 from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.open_inputs import make_input_check
 from pipeline.scheduler.statistics import StageCounters
+from pipeline.scheduler.stream_states import stage_state
 from pipeline.scheduler.wiring import wire
 from pipeline.scheduler.worker_context import Arrival, Assignment, WorkerContext
 from pipeline.scheduler.worker_group import WorkerGroup
@@ -61,6 +62,8 @@ class Deployment:
         Counters of each stage's workers.
     is_given_up : bool
         True if its workers hang, and nobody waits for them.
+    keeps_state : bool
+        True if stages keep values of a stream's frame for its next one.
 
     Raises
     ------
@@ -73,6 +76,7 @@ class Deployment:
         # Numbers the builds as `loads` does: the build that it finds for a frame is the program that the workers run.
         self.check = make_input_check(builds, shapes)
         self.plan = plan = builds[0].plan
+        self.keeps_state = bool(plan.states)
         self.capacity, self.output_names = plan.frames_in_flight, tuple(spec.name for spec in plan.outputs)
         self._packed_outputs = [number for number, spec in enumerate(plan.outputs) if packed_value.is_packed(spec)]
         # All runtimes are there before the first one opens: where they work decides how tensors travel.
@@ -207,6 +211,7 @@ class Deployment:
             self._context.options.supervision.limit(stage.name),
             StageCounters(len(stage.steps)),
             self._context.turns.of(device) if is_lent else None,
+            stage_state(self.plan, stage),
         )
 
     def _route(self, number: int) -> Callable[[Frame], None]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.interrupts import contain, uninterrupted
+from pipeline.scheduler.stream_states import StreamTurn
 from pipeline.scheduler.waiting import SafeCondition
 from pipeline.system.affinity import call_unpinned
 
@@ -36,7 +37,7 @@ class FrameFuture(Future[Any]):
 
     Parameters
     ----------
-    timestamp, metadata
+    timestamp, metadata, stream
         Attributes of the same names.
     output_names : sequence of str
         Names of the pipeline's outputs.
@@ -51,12 +52,19 @@ class FrameFuture(Future[Any]):
         Time of capture, as the caller gave it; else `time.time` at submission.
     metadata : object
         Metadata of the caller.
+    stream : str
+        Stream whose state the frame reads and changes.
     frame : Frame or None
         Frame of the future, as long as that is on its way; the scheduler's own.
     """
 
     def __init__(
-        self, timestamp: float, metadata: Any, output_names: Sequence[str], callers: set[int] | None = None
+        self,
+        timestamp: float,
+        metadata: Any,
+        output_names: Sequence[str],
+        callers: set[int] | None = None,
+        stream: str = "",
     ) -> None:
         super().__init__()
         # A layer without state of its own, and so the cheapest way to have waits that can be interrupted.
@@ -64,6 +72,7 @@ class FrameFuture(Future[Any]):
         self.sequence = -1
         self.timestamp = timestamp
         self.metadata = metadata
+        self.stream = stream
         # For `cancel`; the frame refers back, and cuts this when it ends, so that no cycle keeps its tensors.
         self.frame: Frame | None = None
         self._output_names = output_names
@@ -153,6 +162,8 @@ class FrameFuture(Future[Any]):
 class Carrier(Protocol):
     """A frame's deployment, as the frame and the ledger see it."""
 
+    keeps_state: bool
+
     def accepted_inputs(self, frame: Frame) -> AcceptedInputs:
         """Return the inputs of a frame before its first stage."""
 
@@ -210,6 +221,8 @@ class Frame:
         Number of the deployment's build that runs it.
     crop : mapping or None
         Part of its outputs that is the result, if its inputs were padded.
+    turn : StreamTurn or None
+        Place in its stream, where stages keep state.
     """
 
     __slots__ = (
@@ -229,6 +242,7 @@ class Frame:
         "is_finished",
         "number",
         "tensors",
+        "turn",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - made in one place, and for each frame
@@ -247,6 +261,7 @@ class Frame:
         self.is_finished = False
         self.build = 0
         self.crop: Mapping[str, tuple[slice, ...]] | None = None
+        self.turn: StreamTurn | None = None
         self._state, self._announces_late = _WAITING, False
         # Guards state, error and the two counts.  Taken by workers, the watchdog and whoever cancels, some of whom hold
         # the ledger's lock; so nobody who holds this one may ask for that one.
@@ -348,6 +363,6 @@ class Frame:
         refer to the error, tensors would stay in memory until Python searches for cycles.
         """
         self.error = _ENDED
-        self.tensors, self.caller_arrays = [], ()
+        self.tensors, self.caller_arrays, self.turn = [], (), None
         self.future.frame = None
         del self.future

@@ -30,7 +30,7 @@ class FrameCalls:
     _engine: Engine
     _pending_builds: PendingBuilds
 
-    def submit(
+    def submit(  # noqa: PLR0913 - all but the first by keyword
         self,
         inputs: Any,
         *,
@@ -38,6 +38,7 @@ class FrameCalls:
         copy: bool = True,
         timestamp: float | None = None,
         metadata: Any = None,
+        stream: str = "",
     ) -> FrameFuture:
         """Submit a frame when there is room; dropping policies return at once.
 
@@ -54,6 +55,9 @@ class FrameCalls:
             Time of capture, in seconds of `time.time`, which is the default.
         metadata : object, optional
             Travels with the frame: the future has it as its ``metadata``.
+        stream : str
+            Stream of the frame.  Where the model keeps state, a frame goes on from the stream's frame before; see
+            `reset`.  Of frames of 1024 streams the state is kept.
 
         Returns
         -------
@@ -75,7 +79,7 @@ class FrameCalls:
             If the pipeline is closed, or was while waiting.
         """
         timeout = arguments.time_limit("timeout", timeout)
-        future = self._make_future(timestamp, metadata)
+        future = self._make_future(timestamp, metadata, stream)
         try:
             # Checked and copied before any lock is taken: this is the caller's own time, and frames in flight go on.
             frame_inputs = copy_inputs(self._engine.deployment.check.accept(inputs), copy=copy)
@@ -112,7 +116,13 @@ class FrameCalls:
         return self._map(frames, arguments.time_limit("timeout", timeout), copy=copy)
 
     async def submit_async(
-        self, inputs: Any, *, copy: bool = True, timestamp: float | None = None, metadata: Any = None
+        self,
+        inputs: Any,
+        *,
+        copy: bool = True,
+        timestamp: float | None = None,
+        metadata: Any = None,
+        stream: str = "",
     ) -> asyncio.Future[Any]:
         """Submit a frame when there is room, suspending only the calling task.
 
@@ -123,7 +133,7 @@ class FrameCalls:
         asyncio.Future
             Future to be awaited for the result; cancelling it cancels the frame if no stage has taken it up.
         """
-        return await self._async_calls.submit(inputs, self._make_future(timestamp, metadata), copy=copy)
+        return await self._async_calls.submit(inputs, self._make_future(timestamp, metadata, stream), copy=copy)
 
     def amap(self, frames: AsyncIterable[Any] | Iterable[Any], *, copy: bool = True) -> AsyncGenerator[Any, None]:
         """Yield frame results in order to ``async for``, like `map`.
@@ -136,6 +146,20 @@ class FrameCalls:
             True copies the inputs, as for `submit`.
         """
         return self._async_calls.map(frames, self._make_future, copy=copy)
+
+    def reset(self, stream: str | None = "") -> None:
+        """Let a stream begin anew with its next frame, and forget it meanwhile.
+
+        A stream also begins anew after a gap: a frame that was dropped, cancelled or failed before its state was
+        computed; after `swap`, `set_params`, and the restart of a stage's device; and when 1024 other streams have had
+        frames since.  Frames that are in already finish with the state that they found.
+
+        Parameters
+        ----------
+        stream : str or None
+            Name as for `submit`; None for all streams.
+        """
+        self._engine.ledger.forget_stream(stream)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Show incoming frames to `observer`; return the function to end it.
@@ -172,9 +196,9 @@ class FrameCalls:
             for future in pending_results:
                 future.cancel()
 
-    def _make_future(self, timestamp: float | None = None, metadata: Any = None) -> FrameFuture:
+    def _make_future(self, timestamp: float | None = None, metadata: Any = None, stream: str = "") -> FrameFuture:
         capture_time = time.time() if timestamp is None else arguments.moment("timestamp", timestamp)
-        return self._engine.intake.make_future(capture_time, metadata)
+        return self._engine.intake.make_future(capture_time, metadata, stream)
 
 
 def _results(future: FrameFuture, timeout: float | None) -> Iterator[Any]:

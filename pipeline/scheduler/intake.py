@@ -63,9 +63,9 @@ class Intake:
         # Replaced as a whole, so that `submit` can go through them without the lock.
         self.observers: tuple[Observer, ...] = ()
 
-    def make_future(self, timestamp: float, metadata: Any) -> FrameFuture:
+    def make_future(self, timestamp: float, metadata: Any, stream: str) -> FrameFuture:
         """Return the future of a new frame."""
-        return FrameFuture(timestamp, metadata, self._deployments.current.output_names, self._ledger.callers)
+        return FrameFuture(timestamp, metadata, self._deployments.current.output_names, self._ledger.callers, stream)
 
     def submit_in_time(
         self, frame_inputs: AcceptedInputs, future: FrameFuture, timeout: float | None, *, by_reference: bool

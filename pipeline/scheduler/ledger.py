@@ -15,6 +15,7 @@ from pipeline.errors import FrameDropped
 from pipeline.scheduler.frame import Frame, FrameResult
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.statistics import Durations
+from pipeline.scheduler.stream_states import Streams
 from pipeline.system.forks import keep
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Ledger:
         Identifier of the thread in which frames end just now, 0 if there is none.
     callers : set of int
         Identifiers of the threads that are in callbacks of frames just now.
+    streams : Streams
+        Streams of the frames, where stages keep state.
     """
 
     def __init__(self, on_departure: Callable[[], None]) -> None:
@@ -79,6 +82,7 @@ class Ledger:
         self.first = self.last = 0.0
         self.deliverer = 0
         self.callers: set[int] = set()
+        self.streams = Streams()
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -92,6 +96,13 @@ class Ledger:
         # In one step: an interrupt between the two would give the number to two frames.
         frame.number, self.submitted = self.submitted, self.submitted + 1
         frame.future.sequence = frame.number
+        if frame.deployment.keeps_state:
+            frame.turn = self.streams.follow(frame.future.stream, frame.number, frame.deployment)
+
+    def forget_stream(self, stream: str | None) -> None:
+        """Let a stream, or all with None, begin anew with its next frame."""
+        with self.lock:
+            self.streams.forget(stream)
 
     def start(self, frame: Frame) -> None:
         """Mark a frame in flight, before anybody can finish it. The caller holds `lock`."""

@@ -117,10 +117,15 @@ def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
     """
     makers = {spec.name: number for number, stage in enumerate(plan.stages) for spec in stage.outputs}
     made_in = {name: memories[number] for name, number in makers.items()}
+    # A state is never brought in: its stage keeps it, and fills its empty slot.
+    kept = {state.input.name for state in plan.states}
     # Reads claim slots, writes only look them up: what nobody reads gets none, and is forgotten by its maker.
     slots = _Slots()
     reads = [
-        tuple(_read(slots, spec.name, memories[number], made_in.get(spec.name)) for spec in stage.inputs)
+        tuple(
+            _read(slots, spec.name, memories[number], memories[number] if spec.name in kept else made_in.get(spec.name))
+            for spec in stage.inputs
+        )
         for number, stage in enumerate(plan.stages)
     ]
     # The caller reads the results before the writes are laid out, or nobody would leave arrays for it.

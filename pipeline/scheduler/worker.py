@@ -19,6 +19,7 @@ from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.reopening import Reopening
 from pipeline.scheduler.run_notes import RunNotes
 from pipeline.scheduler.stage_device import StageDevice
+from pipeline.scheduler.stream_states import StageState
 from pipeline.scheduler.turns import Loan, Turns
 from pipeline.scheduler.waiting import Latch
 from pipeline.scheduler.worker_context import Assignment
@@ -86,6 +87,7 @@ class Worker:
         if self._steps is not None and self._watchdog is not None:
             self._steps.wait = self._wait_untimed
         self._copies = StageCopies(runtime, assignment.wiring, assignment.readers)
+        self._state = StageState(runtime, assignment.states) if assignment.states else None
         self._notes = RunNotes(assignment, may_copy=self._copies.may_copy)
         name = f"stage {stage.name}" + (f" {replica}" if stage.replicas > 1 else "")
         # A device may leave a pool of helpers in its thread, which the next worker of its kind takes over.
@@ -274,11 +276,15 @@ class Worker:
     def _run(self, program: Any, frame: Frame) -> tuple[float, float, float]:
         # Copies count as part of the limit: they may hang in a device as well.
         inputs = self._copies.take(frame)
+        if self._state is not None:
+            self._state.fill(frame.turn, inputs)
         self._frame_number = frame.number
         if self._numbered is not None:
             self._numbered.frame_number = frame.number
         ready_s = perf_counter()
         outputs = self._run_program(program, inputs)
+        if self._state is not None:
+            self._state.keep(frame.turn, outputs)
         ran_s = perf_counter()
         self._copies.leave(frame, outputs)
         return ready_s, ran_s, perf_counter()

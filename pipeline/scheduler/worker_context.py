@@ -13,6 +13,7 @@ from pipeline.scheduler.channel import Channel
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.options import PipelineOptions
 from pipeline.scheduler.statistics import StageCounters
+from pipeline.scheduler.stream_states import KeptTensor
 from pipeline.scheduler.turns import DeviceTurns, Turns
 from pipeline.scheduler.wiring import StageWiring
 from pipeline.system.watchdog import Watchdog
@@ -94,6 +95,8 @@ class Assignment:
         Counters of the finished work.
     turns : Turns or None
         Turns with the stage's device, if steps of other stages borrow it.
+    states : tuple of KeptTensor
+        Tensors that the stage keeps for the stream's next frame.
     """
 
     context: WorkerContext
@@ -110,3 +113,4 @@ class Assignment:
     # Outlives the worker: its successor goes on counting, so that no sum ever falls.
     counters: StageCounters = field(default_factory=StageCounters)
     turns: Turns | None = None
+    states: tuple[KeptTensor, ...] = ()

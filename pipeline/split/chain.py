@@ -13,6 +13,7 @@ from tvm.ir import GlobalVar
 
 from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.core.plan.state import State
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.model.imported_model import Annotation, Island
@@ -74,7 +75,16 @@ def join(
         quantizations=tuple(quantization for part in parts for quantization in part.quantizations),
         sources=tuple(_sources(models, wiring)),
         card=_card(list(models.values())),
+        states=tuple(_states(models, wiring)),
     )
+
+
+def _states(models: Mapping[str, Graph], wiring: ChainWiring) -> Iterable[State]:
+    """Yield the models' states under the chain's names."""
+    for name, model in models.items():
+        names = wiring.tensors[name]
+        for state in model.states:
+            yield replace(state, input=replace(state.input, name=names[state.input.name]), output=names[state.output])
 
 
 def _card(models: Sequence[Graph]) -> ModelCard | None:

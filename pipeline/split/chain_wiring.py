@@ -65,7 +65,8 @@ class ChainWiring:
             return [spec for spec in full.values() if spec.name not in self._read_names]
         if not names:
             raise ModelError("a chain needs at least one output")
-        return [full[_check_name(name, full, "output")] for name in dict.fromkeys(names)]
+        kept = [f"{name}.{state.output}" for name, model in self._models.items() for state in model.states]
+        return [full[_check_name(name, full, "output")] for name in dict.fromkeys([*names, *kept])]
 
     def _check_connections(self, connect: Mapping[str, str]) -> dict[str, str]:
         inputs, outputs = (
@@ -79,14 +80,18 @@ class ChainWiring:
 
     def _connect_inputs(self, name: str, model: Graph, names_in_use: set[str]) -> dict[str, str]:
         """Return the chain's names of a model's inputs."""
-        sources = {spec.name: self._sources.get(f"{name}.{spec.name}", spec.name) for spec in model.inputs}
+        sources = {spec.name: self._sources.get(f"{name}.{spec.name}", spec.name) for spec in model.frame_inputs}
         explicit = {f"{name}.{tensor}" for tensor in sources} & self._sources.keys()
         if self._outputs and not explicit and not self._outputs.keys() & sources.values():
             raise ModelError(_describe_unconnected(name, model, [full for full in self._outputs if "." in full]))
         names = {}
         for spec in model.inputs:
-            full, source = f"{name}.{spec.name}", sources[spec.name]
-            if source in self._outputs:
+            full, source = f"{name}.{spec.name}", sources.get(spec.name)
+            if source is None:
+                # A model's own state, also where another's has the same name.
+                names[spec.name] = unique(full if spec.name in names_in_use else spec.name, names_in_use)
+                self.chain_inputs.append(replace(spec, name=names[spec.name]))
+            elif source in self._outputs:
                 _check_same(full, spec, source, self._outputs[source])
                 names[spec.name] = self._outputs[source].name
                 self._read_names.add(names[spec.name])

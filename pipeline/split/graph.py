@@ -14,6 +14,7 @@ from tvm.sym import Analyzer
 
 from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.core.plan.state import State
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.model.imported_model import Annotation, ImportedModel, Island
@@ -60,6 +61,8 @@ class Graph:
         Digest of the graph in its own order, of one that is in another order; else empty.
     card : ModelCard, optional
         Card of the model; None if nothing says what it wants and gives.
+    states : tuple of State
+        Pairs of an output and the input that reads it in the next frame.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Graph:
     sources: tuple[ModelSource, ...] = field(default=(), repr=False)
     model_digest: str = field(default="", repr=False)
     card: ModelCard | None = field(default=None, repr=False)
+    states: tuple[State, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -98,7 +102,19 @@ class Graph:
     @property
     def keeps_state(self) -> bool:
         """True if frames must pass an operator one by one, in order."""
-        return any(island.keeps_state for island in self.islands)
+        return bool(self.states) or any(island.keeps_state for island in self.islands)
+
+    @property
+    def frame_inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs that callers give."""
+        kept = {state.input.name for state in self.states}
+        return tuple(spec for spec in self.inputs if spec.name not in kept)
+
+    @property
+    def frame_outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs that callers get: without states, unless there are no others."""
+        kept = {state.output for state in self.states}
+        return tuple(spec for spec in self.outputs if spec.name not in kept) or self.outputs
 
     @property
     def flops(self) -> int:
@@ -167,7 +183,12 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
         quantizations=source.quantizations,
         sources=() if source.original is None else (ModelSource.of(source.original, inputs, outputs),),
         card=source.card,
+        states=_states(source, dict(zip(source.outputs, outputs, strict=True))),
     )
+
+
+def _states(source: ImportedModel, outputs: Mapping[str, TensorSpec]) -> tuple[State, ...]:
+    return tuple(replace(state, output=outputs[state.output].name) for state in source.states)
 
 
 class Extents:

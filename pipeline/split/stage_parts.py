@@ -74,7 +74,8 @@ def at_other_size(plan: Plan, graph: Graph) -> Plan:
             for step, step_part in zip(stage.steps, step_parts, strict=False)
         )
         stages.append(replace(stage, inputs=part.inputs, outputs=part.outputs, steps=steps))
-    return replace(plan, digest=graph.digest, inputs=graph.inputs, outputs=graph.outputs, stages=tuple(stages))
+    inputs, outputs = graph.frame_inputs, graph.frame_outputs
+    return replace(plan, digest=graph.digest, inputs=inputs, outputs=outputs, stages=tuple(stages), states=graph.states)
 
 
 def _parts_at_size(graph: Graph, stages: Sequence[StagePlan]) -> list[GraphPart]:

@@ -57,7 +57,10 @@ class OpenModel:
         """
         shapes = self.shapes.at(self.check_size({**(size or {}), **extents}))
         module = frontends.load(self.model, {**self.extents, **shapes}, self.params)
-        return from_relax(clean(module))
+        graph = from_relax(clean(module))
+        if graph.states:
+            raise ModelError(f"{self.name!r} keeps state and is read at one size; give numbers for all extents")
+        return graph
 
     def symbolic(self, size: Size) -> Graph:
         """Return the graph at a size, its operators open to others; `ModelError` if the model cannot be read so."""

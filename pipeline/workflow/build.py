@@ -176,7 +176,7 @@ def _pack(plan: Plan, keywords: BuildKeywords) -> BuildOptions:
         compared, frames = verify, []
     else:
         # An open model has the inputs of its plan.
-        compared, frames = True, named_frames(plan.inputs, verify)
+        compared, frames = True, named_frames(plan.inputs, verify, plan.states)
     checks = CheckOptions(keywords.get("check", True), compared, frames, tolerance, keywords.get("seed", 0))
     tuning = keywords.get("tuning")
     database = None if tuning is None else TuningLookup.load(tuning)

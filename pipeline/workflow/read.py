@@ -20,6 +20,7 @@ def read(
     shapes: Mapping[str, Sequence[int] | int] | None = ...,
     params: Mapping[str, Any] | str | Path | None = ...,
     *,
+    states: Mapping[str, str] | None = ...,
     verify: bool = ...,
     fallback: bool = ...,
 ) -> Graph: ...
@@ -31,16 +32,18 @@ def read(
     shapes: Shapes,
     params: Mapping[str, Any] | str | Path | None = ...,
     *,
+    states: Mapping[str, str] | None = ...,
     verify: bool = ...,
     fallback: bool = ...,
 ) -> Graph | OpenModel: ...
 
 
-def read(
+def read(  # noqa: PLR0913 - the last ones by keyword
     model: Any,
     shapes: Shapes | None = None,
     params: Mapping[str, Any] | str | Path | None = None,
     *,
+    states: Mapping[str, str] | None = None,
     verify: bool = False,
     fallback: bool = True,
 ) -> Graph | OpenModel:
@@ -58,6 +61,9 @@ def read(
     params : mapping, str or Path, optional
         Parameters of a Relay program or Relax module by name: arrays, or a file of ``relay.save_param_dict`` or
         ``numpy.savez``.  A parameter without a value here is an input of the model.
+    states : mapping of str to str, optional
+        Inputs that hold state, each with the output that it reads in the stream's next frame, such as ``{"h": "hn"}``.
+        Pipelines then keep the value for each stream; see `pipeline.Pipeline.submit`.  It begins with zeros.
     verify : bool
         Compare with the library that the format belongs to, on random input; see `pipeline.verify`.  That needs the
         graph compiled, which takes longer than reading it; by default it is compared where it is built anyway.
@@ -81,7 +87,7 @@ def read(
     from pipeline.split.graph import Graph
     from pipeline.split.reading import read_model
 
-    graph = read_model(model, shapes, params, fallback=fallback)
+    graph = read_model(model, shapes, params, states=states, fallback=fallback)
     if verify:
         # Under another name: the argument has taken its own.
         from pipeline.workflow.verify import verify as verify_graph

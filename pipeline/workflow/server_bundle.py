@@ -10,7 +10,7 @@ from pipeline.core.board.board import Board, Device
 from pipeline.core.board.transfer_costs import replicas_on
 from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.core.shapes import Build
-from pipeline.errors import BoardError
+from pipeline.errors import BoardError, BundleError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.bundle_description import describe_bundle
 from pipeline.measure.server_slots import ask_slots
@@ -43,6 +43,11 @@ def on_server(bundle: Bundle | str | Path, address: str, require_signature: str 
         if server.scheme not in {"remote", "pool"} or server.device != BUNDLE:
             raise BoardError(f"{server} runs no whole bundle; write it like remote://127.0.0.1:9123/{BUNDLE}")
     full = bundle if isinstance(bundle, Bundle) else describe_bundle(bundle, require_signature)
+    if full.plan.states:
+        raise BundleError(
+            f"the bundle of {full.plan.model!r} keeps state for each stream, which a server of whole bundles does not "
+            "tell apart; serve its stages"
+        )
     # Asked once, also for many sizes.
     board = ask_slots(Board(DEVICE, (Device(DEVICE, "remote", address=address, memory=DEVICE),)))
     codes = (BundleVersion(full.checksum),)

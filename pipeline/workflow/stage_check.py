@@ -67,7 +67,7 @@ class StageCheck:
         reference = ReferenceCheck.of(graph, Tolerance.of(tolerance))
         if verify is not None and not isinstance(verify, bool):
             require(library.package, library.extra, f"running the stages by {library.title}")
-            return StageCheck(reference, named_frames(graph.inputs, verify), seed, strict=True)
+            return StageCheck(reference, named_frames(graph.frame_inputs, verify, graph.states), seed, strict=True)
         if unverified := _why_not(graph, library, verify):
             return StageCheck(reference, (), seed, strict=False, unverified=unverified)
         return StageCheck(reference, [library_frame(graph, seed)], seed, strict=bool(verify))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pipeline.core.plan.plan import Plan, TensorSpec
+    from pipeline.core.plan.state import State
     from pipeline.split.graph import Graph
     from pipeline.workflow.reference_check import ReferenceCheck, ReferenceFrame
 
@@ -108,7 +109,7 @@ def verify(
     if model is not None:
         references.check(model)
         graph = with_source(graph, model)
-    inputs = None if frames is None else named_frames(graph.inputs, frames)
+    inputs = None if frames is None else named_frames(graph.frame_inputs, frames, graph.states)
     reference = ReferenceCheck.of(graph, allowed)
     # A library that is missing is found before minutes of compiling.
     reference.require_libraries()
@@ -125,9 +126,15 @@ def verify(
     return verification
 
 
-def named_frames(specs: Sequence[TensorSpec], frames: Iterable[Frame | np.ndarray]) -> list[Frame]:
-    """Return frames by the names of a model's inputs; `InputError` if there is none, or one does not fit."""
-    named = [_named(specs, frame) for frame in frames]
+def named_frames(
+    specs: Sequence[TensorSpec], frames: Iterable[Frame | np.ndarray], states: Sequence[State] = ()
+) -> list[Frame]:
+    """Return frames by the names of a model's inputs, each the first of a stream if it says nothing of states.
+
+    Raises `InputError` if there is none, or one does not fit.
+    """
+    first = {state.input.name: state.first_value() for state in states}
+    named = [{**first, **_named(specs, frame)} for frame in frames]
     if not named:
         raise InputError("there is no frame to compare; give at least one")
     return named

@@ -85,6 +85,10 @@ class PlanReader {
     static_cast<void>(plan["format"].integer(2, 2));
     for (const Json& device : plan["board"]["devices"].items()) read_device(device);
     manifest_.inputs = plan["inputs"].list([this](const Json& item) { return add_tensor(item); });
+    for (const Json& state : plan.find("states").items()) {
+      throw Failure("it keeps the state " + quote(state["input"]["name"].text()) +
+                    " from frame to frame, which this runner does not; use soc-pipeline run");
+    }
     const std::vector<Json> stages = plan["stages"].items();
     if (stages.empty()) plan["stages"].refuse("is empty");
     std::set<std::string> names;

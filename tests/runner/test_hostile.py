@@ -72,6 +72,10 @@ CHANGES: dict[str, tuple[Callable[[Any], None], str]] = {
         lambda content: content["plan"]["board"]["devices"][0].update(kind="vta"),
         "stage 'stage0' is for 'cpu' of kind 'vta'; this runner has the CPU only",
     ),
+    "state": (
+        lambda content: content["plan"].update(states=[{"input": {"name": "h"}}]),
+        "it keeps the state 'h' from frame to frame, which this runner does not",
+    ),
     "steps": (
         lambda content: content["plan"]["stages"][0].update(steps=[{"device": "cpu"}]),
         "stage 'stage0' has steps on several devices, which this runner does not run",

@@ -58,6 +58,15 @@ def reading_arguments(parser: argparse._ActionsContainer) -> None:
         help="parameters of a Relay program or Relax module: of relay.save_param_dict, or a .npz file",
     )
     parser.add_argument(
+        "--state",
+        metavar="OUTPUT:INPUT",
+        type=values.state,
+        action="append",
+        default=[],
+        help="an output that is the input of the stream's next frame, such as hn:h; pipelines keep the value for each "
+        "stream, and begin with zeros; may be repeated",
+    )
+    parser.add_argument(
         "--no-fallback",
         action="store_true",
         help="refuse a model with operators that cannot be compiled, instead of leaving them to ONNX Runtime or LiteRT",
@@ -122,7 +131,7 @@ def frames(graph: Graph, options: argparse.Namespace) -> list[Any] | None:
     from pipeline.split.output_quantization import input_quantization
 
     preparation = card_options.preparation(options, graph, graph.card)
-    files = Files([Path(options.verify)], graph.inputs, preparation, input_quantization(graph))
+    files = Files([Path(options.verify)], graph.frame_inputs, preparation, input_quantization(graph))
     return [frame.inputs for frame in files]
 
 
@@ -170,7 +179,13 @@ def read_open(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
     from pipeline.split.graph import Graph
 
     with console.progress(f"reading {options.model}"):
-        model = pipeline.read(options.model, shapes(options), options.params, fallback=not options.no_fallback)
+        model = pipeline.read(
+            options.model,
+            shapes(options),
+            options.params,
+            states=dict(options.state),
+            fallback=not options.no_fallback,
+        )
         if isinstance(model, Graph):
             graph, open_model = model, None
             if requests:

@@ -198,6 +198,17 @@ def shape(text: str) -> tuple[str, list[Extent]]:
     return name, shape
 
 
+def state(text: str) -> tuple[str, str]:
+    """Parse an output and the input that reads it; return the input first."""
+    # At the middle one of several: names of TensorFlow end like `:0`.
+    parts = text.split(":")
+    middle = len(parts) // 2
+    output, name = ":".join(parts[:middle]), ":".join(parts[middle:])
+    if len(parts) % 2 or not output or not name:
+        raise _refusal(text, "OUTPUT:INPUT, such as hn:h")
+    return name, output
+
+
 def _refusal(text: str, remedy: str) -> argparse.ArgumentTypeError:
     # One line has to remain one line, whatever was pasted.
     excerpt = text if len(text) <= 4 * DIGITS else f"{text[: 4 * DIGITS]}..."

@@ -9,6 +9,7 @@ from typing import Protocol
 from pipeline.core.board.board import Board, Device
 from pipeline.core.board.transfer_costs import Route, enter_route, enter_s, leave_route, leave_s, link_ends
 from pipeline.core.plan.stage_plan import StagePlan, TensorSpec
+from pipeline.core.plan.state import State
 
 
 class Reader(Protocol):
@@ -37,6 +38,10 @@ class Flow(Protocol):
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Tensors for the caller."""
+
+    @property
+    def states(self) -> Sequence[State]:
+        """Tensors that stay in their stages' memory."""
 
     @property
     def stages(self) -> Sequence[Reader]:
@@ -130,14 +135,14 @@ def find_moves(plan: Flow) -> list[StageMoves]:
     """Return each stage's moves; without a link they take no time."""
     board = plan.board
     makers = {spec.name: board.device(stage.device) for stage in plan.stages for spec in stage.outputs}
-    readers = _find_readers(plan)
+    readers, kept = _find_readers(plan), {state.input.name for state in plan.states}
     # Two stages of one memory share a copy, which the first one makes.
     copied: set[tuple[str, str]] = set()
     result = []
     for stage in plan.stages:
         device = board.device(stage.device)
         enter = []
-        for spec in stage.inputs:
+        for spec in (spec for spec in stage.inputs if spec.name not in kept):
             move = _entry(board, makers.get(spec.name), device, spec)
             if (spec.name, device.memory) not in copied:
                 enter.append(move)

@@ -19,6 +19,7 @@ from pipeline.core.plan.plan_file_checks import check_cores, check_links, check_
 from pipeline.core.plan.stage_options import StageOptions, rename_options
 from pipeline.core.plan.stage_plan import StagePlan, StepPlan, TensorSpec
 from pipeline.core.plan.stage_titles import stage_titles
+from pipeline.core.plan.state import State, check_states
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import PlanError, near
 from pipeline.system.files import check_regular, write_atomically
@@ -39,7 +40,7 @@ class Plan:
     board : Board
         The devices in use.
     inputs, outputs : tuple of TensorSpec
-        Tensors of the whole pipeline.
+        Tensors that the caller gives and gets.
     stages : tuple of StagePlan
         Stages in order: each reads model inputs and outputs of earlier stages only.
     in_flight : int
@@ -55,6 +56,8 @@ class Plan:
         Quantisation of inputs and outputs whose integers stand for other numbers; known once the plan is built.
     order : tuple of str
         Operators' names in the topological order that was cut; empty for the graph's own.
+    states : tuple of State
+        Values that stages keep for each stream; they are not among `inputs`.
 
     Raises
     ------
@@ -75,14 +78,21 @@ class Plan:
     unfused: tuple[str, ...] = ()
     quantization: tuple[Quantization, ...] = ()
     order: tuple[str, ...] = ()
+    states: tuple[State, ...] = ()
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
             raise PlanError(f"the plan has format {self.format}, but this version reads format {FORMAT}")
-        check_tensors(self.board, self.inputs, self.outputs, self.stages)
+        check_tensors(self.board, self.all_inputs, self.outputs, self.stages)
+        check_states(self.stages, self.states)
         check_limits(self.in_flight, self.frames_in_flight, self.unsplit_seconds)
         check_quantization(self.outputs, self.quantization)
         check_order(self.order)
+
+    @property
+    def all_inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs and states: what no stage of the same frame makes."""
+        return (*self.inputs, *(state.input for state in self.states))
 
     @property
     def frames_in_flight(self) -> int:
@@ -97,7 +107,13 @@ class Plan:
     def steps_plan(self, stage: StagePlan) -> Plan:
         """Return a stage's steps as a plan of their own."""
         return replace(
-            self, inputs=stage.inputs, outputs=stage.outputs, stages=stage.units, in_flight=0, quantization=()
+            self,
+            inputs=stage.inputs,
+            outputs=stage.outputs,
+            stages=stage.units,
+            in_flight=0,
+            quantization=(),
+            states=(),
         )
 
     def stage(self, name: str) -> StagePlan:
@@ -177,6 +193,7 @@ class Plan:
             raise PlanError(f"stage {last!r} comes before stage {first!r}; give the first one first")
         head, stages, tail = self.stages[:begin], self.stages[begin : end + 1], self.stages[end + 1 :]
         readers = {spec.name for spec in (*self.outputs, *(spec for stage in tail for spec in stage.inputs))}
+        readers |= {state.output for state in self.states}
         joined = join_stages(self.board, stages, readers, device=device, cores=cores, replicas=replicas)
         return replace(self, stages=(*head, joined, *tail))
 

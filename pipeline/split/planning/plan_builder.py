@@ -31,8 +31,9 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
         model=graph.name,
         digest=graph.digest,
         board=board,
-        inputs=graph.inputs,
-        outputs=graph.outputs,
+        inputs=graph.frame_inputs,
+        outputs=graph.frame_outputs,
+        states=graph.states,
         stages=tuple(add_steps(plans, stages, graph, board)),
         measured=measured,
         # By name, since a plan's file outlives the positions of one reading of the model.

@@ -85,7 +85,8 @@ class Footprint:
     @staticmethod
     def of(graph: Graph) -> Footprint:
         """Return the footprint of a graph."""
-        border_bytes = np.array([_bytes(graph.inputs), *crossing_bytes(graph), _bytes(graph.outputs)], np.float64)
+        ends = _bytes(graph.frame_inputs), _bytes(graph.frame_outputs)
+        border_bytes = np.array([ends[0], *crossing_bytes(graph), ends[1]], np.float64)
         results = [_bytes([graph.tensors[name] for name in operator.outputs]) for operator in graph.operators]
         parameters = [operator.parameter_bytes for operator in graph.operators]
         workspace = border_bytes[:-1] + _sum_by_group(graph, results)

@@ -45,7 +45,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         Adds other choices, while the problem has all of its items.
     """
     processors, footprint = board_processors(board), Footprint.of(graph)
-    counts = np.array([len(graph.inputs), *crossing_counts(graph), len(graph.outputs)], np.float64)
+    counts = np.array([len(graph.frame_inputs), *crossing_counts(graph), len(graph.frame_outputs)], np.float64)
     borders = board_borders(board, [processor.device for processor in processors], footprint.border_bytes, counts)
     problem = Problem(
         processors=tuple(_processor(processor) for processor in processors),
