@@ -134,7 +134,7 @@ def named_frames(
     Raises `InputError` if there is none, or one does not fit.
     """
     first = {state.input.name: state.first_value() for state in states}
-    named = [{**first, **_named(specs, frame)} for frame in frames]
+    named: list[Frame] = [{**first, **_named(specs, frame)} for frame in frames]
     if not named:
         raise InputError("there is no frame to compare; give at least one")
     return named

@@ -28,6 +28,7 @@ from pipeline.frontends.tflite.conversion import convert
 from pipeline.frontends.tflite.flatbuffer import TfliteGraph, TfliteTensor
 from pipeline.frontends.tflite.folding import fold
 from pipeline.frontends.tflite.metadata import read_metadata
+from pipeline.frontends.tflite.variables import open_variables
 
 _BLOCKWISE = 2
 """Kind of quantisation with a scale for each block, in LiteRT's schema; the package knows an older one."""
@@ -52,7 +53,9 @@ def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]
     Raises `ModelError` if the file is damaged, or its inputs and outputs are of dtypes that no device has.
     """
     with _reading(path):
-        graph = TfliteGraph(path.read_bytes())
+        content, first_values = open_variables(path.read_bytes())
+        graph = TfliteGraph(content)
+        graph.first_values = first_values
         _check_types(path, graph)
         _check_order(path, graph)
         _check_blocks(path, graph)

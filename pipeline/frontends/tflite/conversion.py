@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.packed_model import LITERT
 from pipeline.core.packed_value import CAPACITY
+from pipeline.core.plan.plan import TensorSpec
+from pipeline.core.plan.state import State
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.frontends.fallback import Conversion
@@ -41,7 +43,7 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
         )
     live_operators = _live(graph)
     reasons = _objections(graph, live_operators, approximate=not fallback) | _at_packed_ends(live_operators)
-    reasons |= _before_rounding(live_operators) if fallback else {}
+    reasons |= _before_rounding(live_operators, reasons) if fallback else {}
     model = _TfliteConversion(path, graph, live_operators, fallback=fallback).run(reasons)
     return replace(model, notes=tuple(f"{note}; frames carry it as at most {CAPACITY} bytes" for note in notes))
 
@@ -63,6 +65,7 @@ class _TfliteConversion(Conversion):
             operators=importer.operators,
             islands=tuple(islands),
             quantizations=_quantizations(self._graph),
+            states=tuple(_states(self._graph)),
         )
         packed_models = {node.outputs[0].name: node.model for node in nodes if isinstance(node, IslandNode)}
         return model, [packed_models[island.tensor] for island in islands]
@@ -111,6 +114,14 @@ def _quantizations(graph: TfliteGraph) -> tuple[Quantization, ...]:
     return *(quantization for tensor in graph.inputs if (quantization := tensor.quantization)), *outputs
 
 
+def _states(graph: TfliteGraph) -> Iterator[State]:
+    count = len(graph.first_values)
+    for tensor, output, value in zip(
+        graph.inputs[-count:], graph.output_names[-count:], graph.first_values, strict=False
+    ):
+        yield State.of(TensorSpec(tensor.name, tensor.shape, tensor.dtype), output, value)
+
+
 def _live(graph: TfliteGraph) -> list[TfliteOperator]:
     """Return the operators behind outputs and kept state."""
     needed = {tensor.number for tensor in graph.outputs}
@@ -135,8 +146,8 @@ def _objections(
     return {number: choice for number, choice in enumerate(choices) if isinstance(choice, str)}
 
 
-def _before_rounding(live_operators: Sequence[TfliteOperator]) -> dict[int, str]:
-    """Return the operators before a quantisation of each frame.
+def _before_rounding(live_operators: Sequence[TfliteOperator], objections: Collection[int]) -> dict[int, str]:
+    """Return the operators before a quantisation of each frame by LiteRT.
 
     Such a quantisation has the scale of the largest number and coarse steps: a difference in the last bit becomes one
     of percents.
@@ -146,6 +157,6 @@ def _before_rounding(live_operators: Sequence[TfliteOperator]) -> dict[int, str]
     for number, operator in reversed(list(enumerate(live_operators))):
         if needed.intersection(tensor.number for tensor in operator.outputs):
             reasons[number] = "what it makes is quantised anew for each frame"
-        if number in reasons or operator.quantizes_anew:
+        if number in reasons or (operator.quantizes_anew and number in objections):
             needed.update(tensor.number for tensor in operator.operands if not tensor.is_constant)
     return reasons

@@ -191,12 +191,14 @@ class TfliteOperator:
 
 
 class TfliteGraph:
-    """The main graph of a TFLite file.
+    """A graph of a TFLite file, by default its main one.
 
     Attributes
     ----------
     is_resized : bool
         True if its inputs have other shapes than the file states.
+    first_values : list of numpy.ndarray
+        Values in a first frame of the last inputs, which hold the state that the last outputs compute.
     output_names : list of str
         Names of the outputs, which are unique, also where one is an input or the same as another.
 
@@ -206,13 +208,14 @@ class TfliteGraph:
         Error of `struct`, NumPy or flatbuffers on a damaged file: each field may point beside the buffer.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, number: int = 0) -> None:
         self.content = content
         self.is_resized = False
+        self.first_values: list[np.ndarray] = []
         self.model = tflite.Model.GetRootAsModel(content, 0)
-        if not self.model.SubgraphsLength():
+        if number >= self.model.SubgraphsLength():
             raise ModelError("it has no graph")
-        self.subgraph = self.model.Subgraphs(0)
+        self.subgraph = self.model.Subgraphs(number)
         self.tensors = list(self._tensors())
         self.operators = [self._operator(number) for number in range(self.subgraph.OperatorsLength())]
         self.inputs = self._pick(self.subgraph.InputsAsNumpy())

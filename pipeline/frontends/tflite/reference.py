@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.core.litert_outputs import read_output
 from pipeline.frontends.tflite.flatbuffer import TfliteGraph
+from pipeline.frontends.tflite.variables import open_variables
 from pipeline.system.files import is_utf8
 from pipeline.system.native_output import quietly
 from pipeline.system.optional import require
@@ -35,7 +36,7 @@ def intermediates(model: str | Path, frame: Mapping[str, np.ndarray], names: Col
     """Return named inner tensors of a model."""
     # A delegate computes many operators as one, and keeps what lies between them to itself.
     interpreter = _run(model, frame, "BUILTIN_WITHOUT_DEFAULT_DELEGATES", experimental_preserve_all_tensors=True)
-    operators = TfliteGraph(Path(model).read_bytes()).operators
+    operators = TfliteGraph(open_variables(Path(model).read_bytes())[0]).operators
     tensors = [tensor for operator in operators for tensor in operator.outputs if tensor.name in names]
     return {tensor.name: np.array(interpreter.get_tensor(tensor.number)) for tensor in tensors}
 
@@ -48,10 +49,12 @@ def _run(model: str | Path, frame: Mapping[str, np.ndarray], kernels: str, **opt
 def _run_aloud(model: str | Path, frame: Mapping[str, np.ndarray], kernels: str, **options: Any) -> Any:
     litert = require("ai_edge_litert.interpreter", "verify", "verifying TFLite models")
     path = Path(model)
+    content, first_values = open_variables(path.read_bytes())
     # LiteRT takes no other names.
-    options |= {"model_path": str(path)} if is_utf8(path) else {"model_content": path.read_bytes()}
+    by_name = is_utf8(path) and not first_values
+    options |= {"model_path": str(path)} if by_name else {"model_content": content}
     # Its own names need not be unique.
-    names = [tensor.name for tensor in TfliteGraph(path.read_bytes()).inputs]
+    names = [tensor.name for tensor in TfliteGraph(content).inputs]
     resolver = litert.OpResolverType[kernels]
     shapes = [frame[name].shape for name in names]
     interpreter = open_interpreter(shapes, experimental_op_resolver_type=resolver, **options)

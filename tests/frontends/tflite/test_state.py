@@ -1,4 +1,4 @@
-"""Operators that keep state do so from frame to frame, as in LiteRT's interpreter, and have no replicas."""
+"""State is kept from frame to frame as in LiteRT's interpreter; variables are values for each stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def filter_model(folder: Path) -> Path:
     return writer.save(folder / "filter.tflite", writer.add("ABS", [remembered], writer.tensor("y", (1, 4))))
 
 
-def counter_model(folder: Path) -> Path:
+def counter_model(folder: Path, first: float = 0.0) -> Path:
     """Write a model that adds up its frames in a variable."""
     writer = Writer(1, 4)
     handle = writer.tensor("handle", ())
@@ -47,7 +47,7 @@ def counter_model(folder: Path) -> Path:
     writer.graph.operators[-1].outputs = []
     initialiser = schema.SubGraphT()
     initialiser.tensors, initialiser.inputs, initialiser.outputs = [], [], []
-    zeros = writer.constant("zeros", np.zeros((1, 4), np.float32))
+    zeros = writer.constant("zeros", np.full((1, 4), first, np.float32))
     initialiser.tensors = [writer.graph.tensors[handle], writer.graph.tensors[zeros]]
     initialiser.operators = [writer.graph.operators[0], schema.OperatorT()]
     assign = initialiser.operators[1]
@@ -79,12 +79,12 @@ def run_litert(path: Path, frames: list[dict[str, np.ndarray]]) -> Iterator[np.n
         yield np.array(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
 
 
-@pytest.mark.parametrize("write", [filter_model, counter_model])
-def test_frames_follow_one_another(tmp_path: Path, write: Any) -> None:
+@pytest.mark.parametrize(("write", "keeps_state"), [(filter_model, [True]), (counter_model, [])])
+def test_frames_follow_one_another(tmp_path: Path, write: Any, keeps_state: list[bool]) -> None:
     path = write(tmp_path)
     graph = pipeline.read(path)
-    assert [island.keeps_state for island in graph.islands] == [True]
-    frames = [random_frame(graph.inputs, seed) for seed in range(12)]
+    assert [island.keeps_state for island in graph.islands] == keeps_state
+    frames = [random_frame(graph.frame_inputs, seed) for seed in range(12)]
     expected = list(run_litert(path, frames))
     alone = next(run_litert(path, frames[-1:]))
     assert not np.allclose(expected[-1], alone)
@@ -95,6 +95,28 @@ def test_frames_follow_one_another(tmp_path: Path, write: Any) -> None:
             for outputs, reference in zip(running.map(frames), expected, strict=True):
                 np.testing.assert_allclose(outputs, reference, rtol=1e-5, atol=1e-6)
     assert pipeline.verify(graph, path).relative < 1e-5
+
+
+def test_variables_are_kept_for_each_stream(tmp_path: Path) -> None:
+    """They begin with the values of the file, and again after a reset."""
+    path = counter_model(tmp_path, first=0.25)
+    graph = pipeline.read(path)
+    (state,) = graph.states
+    assert (state.input.shape, state.initial) == ((1, 4), (0.25,))
+    plan = pipeline.plan(graph, stages=1)
+    assert [spec.name for spec in plan.inputs] == ["x"]
+    frames = {name: [random_frame(plan.inputs, seed) for seed in range(12)] for name in "ab"}
+    with pipeline.load(pipeline.build(graph, plan)) as running:
+        for _ in range(2):
+            futures = [
+                (name, running.submit(frame, stream=name))
+                for pair in zip(frames["a"], frames["b"][::-1], strict=True)
+                for name, frame in zip("ab", pair, strict=True)
+            ]
+            for name, stream in (("a", frames["a"]), ("b", frames["b"][::-1])):
+                results = [future.result() for stream_name, future in futures if stream_name == name]
+                np.testing.assert_allclose(results, list(run_litert(path, stream)), rtol=1e-5, atol=1e-6)
+            running.reset(None)
 
 
 def test_replicas_are_refused(tmp_path: Path) -> None:

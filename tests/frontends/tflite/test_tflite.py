@@ -31,6 +31,7 @@ DTYPES = {
     "bool": schema.TensorType.BOOL,
     "int64": schema.TensorType.INT64,
     "int8": schema.TensorType.INT8,
+    "uint8": schema.TensorType.UINT8,
 }
 
 

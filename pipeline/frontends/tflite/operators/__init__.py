@@ -24,6 +24,7 @@ from pipeline.frontends.fallback import UNKNOWN
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator
 from pipeline.frontends.tflite.operators import (
     elementwise,
+    hybrid_products,
     lookup,
     movement,
     products,
@@ -51,6 +52,7 @@ FAMILIES: tuple[dict[str, Converter], ...] = (
     quantized_movement.CONVERTERS,
     lookup.CONVERTERS,
     # Of real numbers.
+    hybrid_products.CONVERTERS,
     spatial.CONVERTERS,
     products.CONVERTERS,
     movement.CONVERTERS,

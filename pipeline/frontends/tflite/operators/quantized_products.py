@@ -55,18 +55,23 @@ def depthwise_convolution(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def _convolve(importer: Any, operator: TfliteOperator, kernel: np.ndarray, groups: int) -> Any:
-    data, options = operator.operands[0], operator.options
+    sums = convolve(operator, center(importer, operator.operands[0], "int16"), kernel, groups, _sum_dtype(operator))
+    return _finish(importer, operator, sums, _factors(operator))
+
+
+def convolve(operator: TfliteOperator, data: Any, kernel: np.ndarray, groups: int, dtype: str) -> Any:
+    """Return the sums of an operator's convolution of 16-bit numbers."""
+    options = operator.options
     strides = options.StrideH(), options.StrideW()
     # 0 stands in files that were written before the option existed.
     dilation = max(options.DilationHFactor(), 1), max(options.DilationWFactor(), 1)
     padding = (0, 0, 0, 0)
     if options.Padding() != _VALID:
-        padding = same_padding(data.shape[1:3], kernel.shape[:2], strides, dilation)
-    sums = op.nn.conv2d(
-        center(importer, data, "int16"), constant(kernel.astype(np.int16)), strides=strides, padding=padding,
-        dilation=dilation, groups=groups, data_layout="NHWC", kernel_layout="HWIO", out_dtype=_sum_dtype(operator),
+        padding = same_padding(operator.operands[0].shape[1:3], kernel.shape[:2], strides, dilation)
+    return op.nn.conv2d(
+        data, constant(kernel.astype(np.int16)), strides=strides, padding=padding,
+        dilation=dilation, groups=groups, data_layout="NHWC", kernel_layout="HWIO", out_dtype=dtype,
     )  # fmt: skip
-    return _finish(importer, operator, sums, _factors(operator))
 
 
 def same_padding(
