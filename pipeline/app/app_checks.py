@@ -86,6 +86,19 @@ def _check_expressions(app: Any, name: str, node: Node) -> None:
         text = getattr(node, key, "")
         if text:
             try:
-                Expression.parse(text, zones=app.zones, lines=app.lines, names=tuple(app.nodes), rows=key == "where")
+                parsed = Expression.parse(
+                    text, zones=app.zones, lines=app.lines, names=tuple(app.nodes), rows=key == "where"
+                )
+                _check_order(app, name, parsed)
             except AppError as error:
                 raise AppError(f"{name}.{key}: {error}") from None
+
+
+def _check_order(app: Any, name: str, expression: Expression) -> None:
+    """Raise `AppError` if a condition names a node whose result is not there yet."""
+    before = set(app.reads(name))
+    while new := {read for node in before if node in app.nodes for read in app.reads(node)} - before:
+        before |= new
+    for node in sorted(expression.reads - expression.previous):
+        if node not in before:
+            raise AppError(f"it names {node!r}, which {name!r} does not read; add it to reads, or ask previous({node})")

@@ -28,6 +28,8 @@ class AppFrame:
     frame : SourceFrame
     results : dict of str to object
         By node; those of skipped nodes are missing.
+    previous : dict of str to object
+        Results of the frame before, of nodes that somebody asks for.
     error : BaseException or None
         The first failure; nodes that have not run are then skipped.
     end : str
@@ -37,6 +39,7 @@ class AppFrame:
     def __init__(self, stream: str, index: int, frame: SourceFrame, waits_for: Mapping[str, int]) -> None:
         self.stream, self.index, self.frame = stream, index, frame
         self.results: dict[str, Any] = {}
+        self.previous: dict[str, Any] = {}
         self.error: BaseException | None = None
         self.end = "delivered"
         self.lock = threading.Lock()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.app.tracks.regions import upright_angle
 from pipeline.errors import InputError
 from pipeline.io.decoders.suppression import suppress
 from pipeline.io.results import Detections, Result
@@ -88,20 +89,9 @@ def box_regions(
             width = height = max(width, height)
         angle = 0.0 if boxes.angles is None else float(boxes.angles[row])
         if upright and boxes.points is not None:
-            angle = _upright_angle(boxes.points[row], upright)
+            angle = upright_angle(boxes.points[row], upright)
         regions.append(Region((left + right) / 2, (top + bottom) / 2, width, height, angle, row))
     return regions
-
-
-def _upright_angle(points: np.ndarray, upright: str) -> float:
-    """Return the turn after which the second of two points is above the first."""
-    try:
-        below, above = (points[int(number), :2] for number in upright.split("-"))
-    except (ValueError, IndexError):
-        raise InputError(f"upright is {upright!r}; it must be two of {len(points)} key points, such as '0-9'") from None
-    step = above - below
-    # Up is against the y axis.
-    return float(math.atan2(step[0], -step[1]))
 
 
 def tile_regions(size: tuple[int, int], tile: tuple[int, int], overlap: float) -> list[Region]:

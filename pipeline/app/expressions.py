@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.app.conditions import FRAME_FUNCTIONS, ROW_FUNCTIONS, SELECTIONS
-from pipeline.app.scopes import ROW_FIELDS, Evaluation, Points
+from pipeline.app.scopes import ROW_FIELDS, Evaluation, Points, truth
 from pipeline.errors import AppError, near
+
+PREVIOUS = "previous"
+"""Function of a node: what it found in the frame before."""
 
 LONGEST = 1000
 """Characters of an expression, at most."""
@@ -45,10 +48,13 @@ class Expression:
     text : str
     reads : frozenset of str
         Nodes that it names.
+    previous : frozenset of str
+        Nodes whose results of the frame before it asks for.
     """
 
     text: str
     reads: frozenset[str]
+    previous: frozenset[str]
     _step: Step
 
     @staticmethod
@@ -85,7 +91,7 @@ class Expression:
             raise AppError(f"{text!r} is no condition: {getattr(error, 'msg', error)}") from None
         parser = _Parser(zones or {}, lines or {}, {name.replace("-", "_"): name for name in names})
         step = parser.parse(tree, rows=rows)
-        return Expression(text, frozenset(parser.reads), step)
+        return Expression(text, frozenset(parser.reads), frozenset(parser.previous), step)
 
     def evaluate(self, evaluation: Evaluation) -> Any:
         """Return a truth value, or one per box."""
@@ -99,6 +105,7 @@ class _Parser:
         self._shapes = {"zone": zones, "line": lines}
         self._nodes = nodes
         self.reads: set[str] = set()
+        self.previous: set[str] = set()
 
     def parse(self, tree: ast.expr, *, rows: bool) -> Step:
         """Return the step of an expression."""
@@ -170,8 +177,10 @@ class _Parser:
         functions = ROW_FUNCTIONS if rows else FRAME_FUNCTIONS
         if name in SELECTIONS and not rows:
             return self._selection(name, arguments)
+        if name == PREVIOUS and not rows:
+            return self._previous(arguments)
         if name not in functions:
-            known = (*functions, *(() if rows else SELECTIONS))
+            known = (*functions, *(() if rows else (*SELECTIONS, PREVIOUS)))
             raise AppError(f"there is no function {name!r}; there are {', '.join(known)}{near(name, known)}")
         function, key = functions[name], object()
         least, most = function.arguments
@@ -196,6 +205,14 @@ class _Parser:
         condition = self.parse(arguments[1], rows=True) if len(arguments) == 2 else None
         choose = SELECTIONS[name]
         return lambda evaluation: choose(evaluation.select(node, condition))
+
+    def _previous(self, arguments: Sequence[ast.expr]) -> Step:
+        """Return the step of ``previous(hands)``: what a node found in the frame before."""
+        if len(arguments) != 1 or not isinstance(arguments[0], ast.Name):
+            raise AppError(f"{PREVIOUS} takes a node")
+        node = self._node(arguments[0].id)
+        self.previous.add(node)
+        return lambda evaluation: truth(evaluation.previous.get(node))
 
     def _shape(self, kind: str, tree: ast.expr) -> Step:
         shapes = self._shapes[kind]

@@ -26,6 +26,8 @@ class NodeWorker:
         Function to call with the name, each frame, and the result or `SKIPPED`.
     skips_failed : bool
         False for a step that wants frames that have failed as well.
+    feedback : callable
+        Function to call first with each frame: waits for results of the frame before.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a node
@@ -37,11 +39,13 @@ class NodeWorker:
         finish: Callable[[str, AppFrame, Any], None],
         *,
         skips_failed: bool = True,
+        feedback: Callable[[AppFrame], None] = lambda _: None,
     ) -> None:
         self.step = step
         # Held from the moment that a frame is ready until it is in line, so that frames of a stream keep their order.
         self.lock = threading.Lock()
         self._condition, self._needs, self._skips_failed = condition, needs, skips_failed
+        self._feedback = feedback
         self._finish: Finish = lambda frame, result: finish(name, frame, result)
         self._queue: FairQueue[AppFrame] = FairQueue()
         self._thread = threading.Thread(target=self._run, name=f"node {name}", daemon=True)
@@ -70,6 +74,7 @@ class NodeWorker:
     def _run(self) -> None:
         while (frame := self._queue.get()) is not None:
             try:
+                self._feedback(frame)
                 # The condition sees each frame, so that what it counts is true.
                 holds = self._condition is None or self._condition.holds(frame)
                 if (frame.error is not None and self._skips_failed) or not holds or not self._needs(frame):

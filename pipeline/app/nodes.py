@@ -133,7 +133,7 @@ class Track(Node, frozen=True, kw_only=True):
     method: str = "bytetrack"
     where: str = ""
     feedback: str = ""
-    options: dict[str, float] = {}
+    options: dict[str, Any] = {}
 
 
 class Clip(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

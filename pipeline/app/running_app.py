@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.app.app_frame import SKIPPED, AppFrame
 from pipeline.app.application import App
 from pipeline.app.books import Book, Books
+from pipeline.app.feedback import Feedback
 from pipeline.app.node_worker import NodeWorker
-from pipeline.app.nodes import SinkNode, Trigger
+from pipeline.app.nodes import SinkNode, Track, Trigger
 from pipeline.app.step_makers import StepMaker
 from pipeline.app.steps import Condition, Step
 from pipeline.app.stream_reader import StreamReader
@@ -72,7 +74,7 @@ class RunningApp(Closable):
         self.books, self.crop_books = Books(), maker.books
         self._end_lock, self._stopped = threading.Lock(), threading.Event()
         self._error: BaseException | None = None
-        self._closed = False
+        self._closed, self._feedback = False, Feedback(app)
         self.first_failure: BaseException | None = None
         # 1. Nodes, whose steps may take long to make; those that were made are closed if one fails.
         self._workers: dict[str, NodeWorker] = {}
@@ -189,6 +191,7 @@ class RunningApp(Closable):
         if name == END:
             self._streams[frame.stream].leave()
             return
+        self._feedback.put(name, frame)
         for reader in (*self.app.readers(name), END):
             if reader in frame.waits_for:
                 self._arrive(reader, frame)
@@ -196,8 +199,9 @@ class RunningApp(Closable):
     def _make_worker(self, name: str) -> NodeWorker:
         node = self.app.nodes[name]
         step: Step = self._maker.make(name, node)
-        # Sinks and triggers take all frames, with what is there of what they read.
-        takes_all = isinstance(node, SinkNode | Trigger)
+        # Sinks and triggers take all frames, with what is there of what they read; so do regions, which need no
+        # detector where something is followed.
+        takes_all = isinstance(node, SinkNode | Trigger) or (isinstance(node, Track) and bool(node.feedback))
         reads: Sequence[str] = () if takes_all else [read for read in node.reads if read in self.app.nodes]
         return NodeWorker(
             name,
@@ -206,6 +210,7 @@ class RunningApp(Closable):
             None if isinstance(node, Trigger) else Condition.of(self.app, node.when),
             lambda frame: all(read in frame.results for read in reads),
             self._finish,
+            feedback=partial(self._feedback.take, name),
         )
 
     def _count_reads(self, stream: str) -> dict[str, int]:

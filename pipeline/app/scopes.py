@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ ROW_FIELDS: Mapping[str, Callable[[Detections], Any]] = {
     "track": lambda boxes: np.full(len(boxes), -1) if boxes.tracks is None else boxes.tracks,
 }
 """Fields of a box, in pixels of the source's picture; a track is -1 before it has a number."""
+
+
+def truth(result: Any) -> bool:
+    """Test if a trigger fired, a function returned something true, or a node found anything."""
+    return len(result) > 0 if isinstance(result, Detections) else bool(result)
 
 
 def best_field(result: Any, field: str) -> Any:
@@ -80,6 +86,8 @@ class Evaluation:
         Memory of the stream for this expression, filled by its functions.
     rows : Detections, optional
         Boxes, for a condition on each.
+    previous : mapping of str to object
+        Results of nodes of the frame before.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a frame has
@@ -90,9 +98,10 @@ class Evaluation:
         time_s: float,
         memories: dict[Any, dict[Any, Any]],
         rows: Detections | None = None,
+        previous: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._results, self._size, self._memories = results, size, memories
-        self.index, self.time_s = index, time_s
+        self.index, self.time_s, self.previous = index, time_s, previous
         self._rows = None if rows is None else RowScope(rows)
 
     @property
@@ -117,8 +126,7 @@ class Evaluation:
 
     def truth(self, node: str) -> bool:
         """Test if a trigger fired, a function returned something true, or a node found anything."""
-        result = self._results.get(node)
-        return bool(len(result)) if isinstance(result, Detections) else bool(result)
+        return truth(self._results.get(node))
 
     def best(self, node: str, field: str) -> Any:
         """Return a field of a result's best row; NaN or an empty text without any."""

@@ -81,7 +81,7 @@ class Condition:
 
     def _evaluation(self, frame: AppFrame, rows: Detections | None = None) -> Evaluation:
         memories = self._memories.setdefault(frame.stream, {})
-        return Evaluation(frame.results, frame.size, frame.index, frame.time_s, memories, rows)
+        return Evaluation(frame.results, frame.size, frame.index, frame.time_s, memories, rows, frame.previous)
 
 
 class FunctionStep(Step):

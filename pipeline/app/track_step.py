@@ -12,6 +12,7 @@ import msgspec
 from pipeline.app.steps import Condition, Step
 from pipeline.app.tracks.byte_track import ByteTrack, ByteTrackOptions
 from pipeline.app.tracks.iou_track import IouTrack, IouTrackOptions
+from pipeline.app.tracks.regions import RegionOptions, Regions
 from pipeline.core.card_file import describe_mistake
 from pipeline.errors import AppError, InputError, near
 from pipeline.io.results import Detections
@@ -28,9 +29,10 @@ class Tracker(Protocol):
         """Return the boxes of the next frame with their tracks."""
 
 
-METHODS: Mapping[str, tuple[Callable[[Any], Tracker], type]] = {
+METHODS: Mapping[str, tuple[Callable[[Any], Tracker | Regions], type]] = {
     "bytetrack": (ByteTrack, ByteTrackOptions),
     "iou": (IouTrack, IouTrackOptions),
+    "regions": (Regions, RegionOptions),
 }
 """Trackers and their options, by the name of the method."""
 
@@ -51,19 +53,23 @@ class TrackStep(Step):
         self._node, self._where = node, where
         make, options_type = METHODS[node.method]
         options = _options(name, node.options, options_type)
-        self._make: Callable[[], Tracker] = partial(make, options)
-        self._trackers: dict[str, Tracker] = {}
+        self._make: Callable[[], Tracker | Regions] = partial(make, options)
+        self._trackers: dict[str, Tracker | Regions] = {}
 
     def compute(self, frame: AppFrame) -> Detections:
         """Return the boxes of a frame with their tracks."""
-        boxes = frame.results[self._node.reads[0]]
+        boxes = frame.results.get(self._node.reads[0])
+        tracker = self._trackers.get(frame.stream)
+        if tracker is None:
+            tracker = self._trackers[frame.stream] = self._make()
+        if boxes is None and isinstance(tracker, Regions):
+            return tracker.update(None, frame.previous.get(self._node.feedback))
         if not isinstance(boxes, Detections):
             raise InputError(f"{self._node.reads[0]!r} gives no boxes that could be followed")
         if self._where is not None:
             boxes = self._where.choose(frame, boxes)
-        tracker = self._trackers.get(frame.stream)
-        if tracker is None:
-            tracker = self._trackers[frame.stream] = self._make()
+        if isinstance(tracker, Regions):
+            return tracker.update(boxes, frame.previous.get(self._node.feedback))
         return tracker.update(boxes)
 
     def forget(self, stream: str) -> None:
@@ -73,7 +79,7 @@ class TrackStep(Step):
             self._where.forget(stream)
 
 
-def _options(name: str, table: Mapping[str, float], kind: type) -> Any:
+def _options(name: str, table: Mapping[str, Any], kind: type) -> Any:
     """Return the options of a method, or raise `AppError`."""
     known = [field.name for field in fields(kind)]
     for key in table:

@@ -7,6 +7,7 @@ largest cell, and a quarter of a cell towards its larger neighbour.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -48,6 +49,8 @@ class PointParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ``"fraction"`` of the input or ``"pixel"``; ``"auto"`` goes by the values.
     output : str
         Name of the output with the points; the first by default.
+    presence : str
+        Name of an output with the score that there is anything: the score of the box, in place of the points' mean.
     """
 
     fields: int = 3
@@ -55,6 +58,7 @@ class PointParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     score: int = -1
     unit: str = "auto"
     output: str = ""
+    presence: str = ""
 
     def __post_init__(self) -> None:
         choices = {"order": ("xy", "yx"), "unit": ("auto", "fraction", "pixel")}
@@ -80,8 +84,9 @@ class HeatMapParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 def _make_points(interface: ModelInterface, parameters: PointParameters) -> Decode:
     shapes = {output.name: output.shape for output in interface.outputs}
     name = parameters.output or next(iter(shapes))
-    if name not in shapes:
-        raise InputError(f"there is no output {name!r}; there are {', '.join(shapes)}")
+    for known in (name, parameters.presence or name):
+        if known not in shapes:
+            raise InputError(f"there is no output {known!r}; there are {', '.join(shapes)}")
     count, rest = divmod(int(np.prod(shapes[name])), parameters.fields)
     if rest or count < 1:
         raise InputError(
@@ -103,7 +108,11 @@ def _make_points(interface: ModelInterface, parameters: PointParameters) -> Deco
             points[:, :2] *= np.array(interface.size, np.float32)
         if parameters.score >= 0:
             points[:, 2] = activate(rows[:, parameters.score][None], "auto", 0)[0]
-        return _person(points, labels)
+        found = _person(points, labels)
+        if not parameters.presence:
+            return found
+        score = activate(np.asarray(outputs[parameters.presence], np.float32).reshape(1, 1), "auto", 0)[0]
+        return replace(found, scores=np.broadcast_to(score, len(found)).astype(np.float32))
 
     return decode
 

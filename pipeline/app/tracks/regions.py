@@ -1,0 +1,118 @@
+"""Regions: where to look for landmarks, by a detector at first, then by the landmarks of the frame before.
+
+This is how MediaPipe follows faces and hands (V. Bazarevsky et al., "BlazeFace", 2019; F. Zhang et al., "MediaPipe
+Hands", 2020): the detector is needed only where nothing is followed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.app.tracks.assignment import overlaps
+from pipeline.errors import InputError
+from pipeline.io.results import Detections
+
+
+@dataclass(frozen=True)
+class RegionOptions:
+    """Parameters of regions.
+
+    Attributes
+    ----------
+    keep : float
+        Score of landmarks that are followed.
+    overlap : float
+        Intersection over union from which a box that was found is one that is followed already.
+    most : int
+        Upper bound on regions.
+    found_upright, kept_upright : str
+        Two key points of a box that was found, and of landmarks, such as ``"0-2"``: the second is above the first in
+        the region.
+    found_scale, kept_scale : float
+        Sides of the region, which is a square, as multiples of the box's longer side.
+    found_shift, kept_shift : float
+        Multiple of the box's height by which the region is shifted downwards.
+    """
+
+    keep: float = 0.5
+    overlap: float = 0.3
+    most: int = 4
+    found_upright: str = ""
+    found_scale: float = 1.5
+    found_shift: float = 0.0
+    kept_upright: str = ""
+    kept_scale: float = 1.5
+    kept_shift: float = 0.0
+
+
+class Regions:
+    """Regions of one stream; numbers stay with what is followed."""
+
+    def __init__(self, options: RegionOptions = RegionOptions()) -> None:
+        self._options, self._next = options, 0
+
+    def update(self, found: Detections | None, previous: Detections | None) -> Detections:
+        """Return the regions of a frame.
+
+        Parameters
+        ----------
+        found : Detections or None
+            Boxes of the detector; None if it did not run.
+        previous : Detections or None
+            Landmarks of the frame before, with the tracks of its regions.
+        """
+        options, parts = self._options, []
+        if previous is not None and len(previous):
+            kept = previous[previous.scores >= options.keep]
+            parts.append(_regions(kept, options.kept_upright, options.kept_scale, options.kept_shift))
+        if found is not None and len(found):
+            new = _regions(found, options.found_upright, options.found_scale, options.found_shift)
+            if parts:
+                new = new[~(overlaps(new.boxes, parts[0].boxes) > options.overlap).any(1)]
+            parts.append(replace(new, tracks=np.arange(self._next, self._next + len(new))))
+            self._next += len(new)
+        if not parts:
+            return _empty()
+        regions: Detections = _join(parts)[: options.most]
+        return regions
+
+
+def _regions(boxes: Detections, upright: str, scale: float, shift: float) -> Detections:
+    """Return turned squares around boxes."""
+    rows = []
+    for row, (left, top, right, bottom) in enumerate(boxes.boxes.tolist()):
+        angle = upright_angle(boxes.points[row], upright) if upright and boxes.points is not None else 0.0
+        side, down = max(right - left, bottom - top) * scale / 2, shift * (bottom - top)
+        x, y = (left + right) / 2 - down * math.sin(angle), (top + bottom) / 2 + down * math.cos(angle)
+        rows.append([x - side, y - side, x + side, y + side, angle])
+    table = np.array(rows, np.float32).reshape(-1, 5)
+    tracks = np.full(len(boxes), -1) if boxes.tracks is None else boxes.tracks
+    return Detections(table[:, :4], boxes.scores, boxes.classes, boxes.labels, angles=table[:, 4], tracks=tracks)
+
+
+def upright_angle(points: np.ndarray, upright: str) -> float:
+    """Return the turn after which the second of two points is above the first."""
+    try:
+        below, above = (points[int(number), :2] for number in upright.split("-"))
+    except (ValueError, IndexError):
+        raise InputError(f"upright is {upright!r}; it must be two of {len(points)} key points, such as '0-9'") from None
+    step = above - below
+    # Up is against the y axis.
+    return float(math.atan2(step[0], -step[1]))
+
+
+def _join(parts: list[Detections]) -> Detections:
+    names = ("boxes", "scores", "classes", "angles", "tracks")
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], **columns)
+
+
+def _empty() -> Detections:
+    nothing = np.empty(0, np.float32)
+    return Detections(
+        np.empty((0, 4), np.float32), nothing, np.empty(0, np.int64), angles=nothing, tracks=np.empty(0, np.int64)
+    )
