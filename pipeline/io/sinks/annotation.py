@@ -103,7 +103,8 @@ class Annotator:
         """
         decoded = self.result(result)
         if decoded is None:
-            output = as_picture(next(iter(result.outputs.values())))
+            # A frame of an application has no outputs where nothing was found.
+            output = as_picture(next(iter(result.outputs.values()), None))
             if output is not None:
                 return Pixels("gray" if output.ndim == 2 else "rgb24", output.shape[1], output.shape[0]), output
         pixels, array = result.frame.read_picture()
