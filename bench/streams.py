@@ -1,119 +1,35 @@
-"""Cost to read a picture, to make it a model's input, and to stream it.
+"""Cost to stream pictures; `pictures.py` has that of making them a model's input.
 
-prepare  yuv420p to float32 [1, 3, side, side], normalised: by FFmpeg's scaler and NumPy, as the stage does it, against
-         Pillow and NumPy from RGB that was there already, and against the stage with other rules of resizing, which
-         models may have been trained with.  `lock_share` is the part of the time in which the
-         interpreter is held: by how much less another thread counts than beside one that hashes.
 stream   a lossless video file through one stage that changes nothing and back into a lossless file, against the same
          decoder and encoder alone in a loop.
 """
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
-import threading
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
-from PIL import Image
-from report import Row, median, parser, percentile, report
+from report import Row, median, parser, report
 
 import pipeline
 from pipeline.core.board.board import Board, Device
-from pipeline.core.model_card import SAMPLING, Preparation
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.io.sinks.encoders import Encoding
 from pipeline.io.sinks.video import Video
 from pipeline.io.sources.video import VideoFile
 from pipeline.io.stream import FrameStream
-from pipeline.picture.pixels import Pixels
-from pipeline.picture.preparation import PreparationStage
-
-CASES = ((640, 480, 224), (1920, 1080, 640))
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def main() -> None:
     options = parser(__doc__).parse_args()
     rounds = 5 if options.quick else 15
-    rows = [row for case in CASES for row in prepare(*case, rounds)]
-    rows.append(stream(60 if options.quick else 300, rounds // 5))
-    report("Pictures", rows, __doc__ or "", options.json)
-
-
-def prepare(width: int, height: int, side: int, rounds: int) -> list[Row]:
-    """Return how long each way takes."""
-    random = np.random.default_rng(0)
-    yuv = random.integers(0, 256, (height * 3 // 2, width), np.uint8)
-    rgb = random.integers(0, 256, (height, width, 3), np.uint8)
-    pixels, spec = Pixels("yuv420p", width, height), TensorSpec("x", (1, 3, side, side))
-    stages = {
-        rule: PreparationStage(pixels, spec, Preparation("stretch", MEAN, STD, sampling=rule)) for rule in SAMPLING
-    }
-    mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
-
-    def pillow() -> np.ndarray:
-        resized = np.asarray(Image.fromarray(rgb).resize((side, side), Image.Resampling.BILINEAR))
-        return np.ascontiguousarray(((resized / np.float32(255) - mean) / std).transpose(2, 0, 1)[None])
-
-    ways: dict[str, Callable[[], Any]] = {"stage": lambda: stages["average"](yuv), "pillow": pillow}
-    ways |= {f"stage, {rule}": partial(stages[rule], yuv) for rule in SAMPLING if rule != "average"}
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            times[name] += [time_once(way) for _ in range(10)]
-    picture = f"{width}x{height} to {side}x{side}"
-    return [
-        {
-            "case": f"prepare: {name}",
-            "picture": picture,
-            "ms_p50": median(times[name]) * 1e3,
-            "ms_p99": percentile(times[name], 0.99) * 1e3,
-            "ratio": median(times[name]) / median(times["stage"]),
-            "lock_share": lock_share(way),
-        }
-        for name, way in ways.items()
-    ]
-
-
-def time_once(way: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    way()
-    return time.perf_counter() - begin
-
-
-def lock_share(way: Callable[[], Any]) -> float:
-    """Return the part of its time in which `way` holds the interpreter."""
-    block = bytes(4_000_000)
-    # Hashing works as hard, and holds nothing: the machine's other work is in both.  The two of a pair follow each
-    # other, since what else runs changes within seconds; the median drops pairs between which it changed.
-    pairs = [(count_beside(way), count_beside(lambda: hashlib.sha256(block))) for _ in range(7)]
-    return 1 - median([held / free for held, free in pairs])
-
-
-def count_beside(way: Callable[[], Any]) -> float:
-    """Return how far this thread counts in a tenth of a second while another one repeats `way`."""
-    stop = threading.Event()
-
-    def work() -> None:
-        while not stop.is_set():
-            way()
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    number, end = 0, time.perf_counter() + 0.1
-    while time.perf_counter() < end:
-        number += 1
-    stop.set()
-    worker.join()
-    return number
+    rows = [stream(60 if options.quick else 300, rounds // 5)]
+    report("Streams", rows, __doc__ or "", options.json)
 
 
 def stream(count: int, rounds: int) -> Row:

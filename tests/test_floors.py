@@ -30,11 +30,12 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     # Its functions for stages unpack models.
     ("pipeline.tvm",),
     ("pipeline.prediction", "pipeline.comparison"),
-    ("pipeline.model", "pipeline.picture"),
+    ("pipeline.model",),
     ("pipeline.frontends",),
     ("pipeline.split",),
     ("pipeline.export", "pipeline.executor", "boards"),
-    ("pipeline.remote", "pipeline.scheduler"),
+    # Pictures are prepared by kernels, compiled and kept like a stage's.
+    ("pipeline.remote", "pipeline.scheduler", "pipeline.picture"),
     ("pipeline.simulation", "pipeline.observe", "pipeline.measure"),
     ("pipeline.workflow", "pipeline.cluster"),
     ("pipeline.io",),

@@ -59,11 +59,10 @@ class ModelProgram:
         except InputError as error:
             raise AppError(f"model {name!r}: {error}") from None
         self._plan, preparation = bundle.plan, self.card.preparation or Preparation()
-        self._preparation = preparation
         self._input: PictureInput | None = None
         self.picture_size = 0, 0
         try:
-            self._input = PictureInput(bundle.plan.inputs[0], preparation, bundle.plan.quantization)
+            self._input = PictureInput(bundle.plan.inputs[0], preparation, bundle.plan.quantization, bundle.pictures)
             self.picture_size = self._input.layout.width, self._input.layout.height
         except InputError:
             # It takes other frames than pictures.
@@ -81,9 +80,7 @@ class ModelProgram:
             return self.submit_picture(frame.picture, frame)
         stage = self._stages.get(source.pixels)
         if stage is None:
-            spec = self._plan.inputs[0]
-            stage = PreparationStage(source.pixels, spec, self._preparation, self._plan.quantization)
-            self._stages[source.pixels] = stage
+            stage = self._stages[source.pixels] = PreparationStage(source.pixels, self._picture_input())
         return self.running.submit(stage(source.inputs), copy=False, timestamp=source.ready), stage.geometry
 
     def _fit(self, inputs: Any) -> Any:
@@ -95,10 +92,13 @@ class ModelProgram:
 
     def submit_picture(self, picture: np.ndarray, frame: AppFrame) -> tuple[FrameFuture, Geometry | None]:
         """Submit a picture, uint8 RGB [height, width, 3]; waits for a place."""
+        array, geometry = self._picture_input().prepare(picture)
+        return self.running.submit(array, copy=False, timestamp=frame.frame.ready), geometry
+
+    def _picture_input(self) -> PictureInput:
         if self._input is None:
             raise InputError(f"the model takes no pictures: its inputs are {', '.join(map(str, self._plan.inputs))}")
-        array, geometry = self._input.prepare(picture)
-        return self.running.submit(array, copy=False, timestamp=frame.frame.ready), geometry
+        return self._input
 
     def read(self, outputs: Mapping[str, Any], geometry: Geometry | None, size: tuple[int, int]) -> Any:
         """Return the result in a picture's pixels; the outputs of a model without a decoder."""

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     # 3. Open what frames come from and go to, and stream.
     with (
         view.serve_view(options.view) as (server, always),
-        run_options.source(options, plan, preparation) as source,
+        run_options.source(options, bundle, preparation) as source,
     ):
         bundle, geometry = prepare_bundle(bundle, source.pixels, preparation)
         loading: dict[str, Any] = {**run_options.pipeline_options(options, source, plan)}

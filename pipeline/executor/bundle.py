@@ -62,6 +62,8 @@ class Bundle:
         SHA-256 of the manifest of one that was loaded, by which versions are told apart.
     card : ModelCard, optional
         Inputs wanted and outputs given by the model.
+    pictures : StageCode, optional
+        Kernels that prepare pictures, of one that was loaded; see `pipeline.executor.picture_code`.
 
     Attributes
     ----------
@@ -83,11 +85,12 @@ class Bundle:
         more: Sequence[Build] = (),
         checksum: str = "",
         card: ModelCard | None = None,
+        pictures: StageCode | None = None,
     ) -> None:
         self.plan = plan
         self.codes = tuple(codes)
         self.checksum = checksum
-        self.card = card
+        self.card, self.pictures = card, pictures
         self.parity = parity
         self.general = tuple(general)
         self.numerics, self.shapes, self.more = numerics, shapes, tuple(more)
@@ -214,10 +217,15 @@ def _load(folder: BundleFolder, devices: DeviceMap | None, allowed: Path | None)
         if code is not None:
             # A server may ask for it.
             code.signed = signed
-    return from_manifest(facts, codes, other_builds, manifest.read_checksum(folder))
+    # Somebody else's processor may prepare them, as where this machine only looks at outputs.
+    fits = facts.pictures is not None and not host_target.misfit(facts.pictures.machine, facts.pictures.features)
+    pictures = _code(folder, facts.pictures, contents) if facts.pictures is not None and fits else None
+    return from_manifest(facts, codes, other_builds, manifest.read_checksum(folder), pictures)
 
 
-def from_manifest(facts: Manifest, codes: Sequence[Any], more: Sequence[Build], checksum: str) -> Bundle:
+def from_manifest(
+    facts: Manifest, codes: Sequence[Any], more: Sequence[Build], checksum: str, pictures: StageCode | None = None
+) -> Bundle:
     """Return the bundle of a manifest, with the code of its plan and of other sizes."""
     return Bundle(
         facts.plan,
@@ -227,6 +235,7 @@ def from_manifest(facts: Manifest, codes: Sequence[Any], more: Sequence[Build], 
         more=more,
         checksum=checksum,
         card=facts.card,
+        pictures=pictures,
     )
 
 
@@ -306,26 +315,44 @@ def _write(bundle: Bundle, folder: Path, key: Path | None) -> None:
                 "and add the stage after loading"
             )
     stage_files = [
-        _write_stage([build.codes[number] for build in bundle.builds], folder, number)
+        _write_stage([build.codes[number] for build in bundle.builds], folder, f"stage{number}")
         for number in range(len(bundle.codes))
     ]
     first, *other_files = zip(*stage_files, strict=True)
     other_builds = [
         BuildFiles(build.plan, stages, build.symbolic) for build, stages in zip(bundle.more, other_files, strict=True)
     ]
+    (pictures,) = _write_stage([_pictures(bundle)], folder, "pictures")
     facts = Manifest(
-        FORMAT, tvm_version(), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(other_builds), bundle.card
+        FORMAT,
+        tvm_version(),
+        bundle.plan,
+        first,
+        bundle.numerics,
+        bundle.shapes,
+        tuple(other_builds),
+        bundle.card,
+        pictures,
     )
     manifest.write(folder, facts, key)
 
 
-def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -> list[StageFiles | None]:
+def _pictures(bundle: Bundle) -> StageCode | None:
+    """Return a bundle's kernels for pictures, compiled now if it was just built."""
+    if bundle.pictures is not None or bundle.checksum:
+        return bundle.pictures
+    from pipeline.executor.picture_code import compile_for_bundle
+
+    return compile_for_bundle(bundle.plan, bundle.card)
+
+
+def _write_stage(codes: Sequence[StageCode | None], folder: Path, name: str) -> list[StageFiles | None]:
     """Write a stage's code per size, with equal parameters once."""
     stage_codes = [code for code in codes if code is not None]
     if not stage_codes:
         return [None] * len(codes)
     # Not the stage's own name, which need not be a legal file name.
-    arrays = folder / f"stage{number}.parameters"
+    arrays = folder / f"{name}.parameters"
     all_codes = [member for code in stage_codes for member in code.family]
     entries = iter(parameters.write(arrays, parameters.share_arrays([code.parameters for code in all_codes])))
     part = describe_file(arrays)
@@ -346,7 +373,7 @@ def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -
 
     stages = []
     for size, code in enumerate(stage_codes):
-        stem = f"stage{number}.{size}" if size else f"stage{number}"
+        stem = f"{name}.{size}" if size else name
         files = write(code, stem)
         # Numbered: LLVM's names of processors are none of this project's, and names of files have to be safe.
         variants = [write(variant, f"{stem}.core{kind}") for kind, variant in enumerate(code.variants, 1)]

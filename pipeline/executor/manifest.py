@@ -72,6 +72,7 @@ class Manifest(msgspec.Struct, frozen=True):
     shapes: OpenShapes | None = None
     more: tuple[BuildFiles, ...] = ()
     card: ModelCard | None = None
+    pictures: StageFiles | None = None
 
     @property
     def builds(self) -> tuple[BuildFiles, ...]:
@@ -93,7 +94,8 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def files(self) -> dict[str, BundleFile]:
         """Files of all builds by name; builds share parameters."""
-        stages = [part for _, files in self.pairs if files is not None for part in files.family]
+        units = [*(files for _, files in self.pairs), self.pictures]
+        stages = [part for files in units if files is not None for part in files.family]
         return {part.file: part for stage in stages for part in (stage.library, stage.parameters)}
 
 

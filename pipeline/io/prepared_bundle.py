@@ -8,7 +8,7 @@ from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError
 from pipeline.picture.geometry import Geometry
 from pipeline.picture.pixels import Pixels
-from pipeline.picture.preparation import PreparationStage
+from pipeline.picture.preparation import PictureInput, PreparationStage
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
@@ -41,7 +41,8 @@ def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparati
     same_bytes = (spec.shape, spec.dtype) == (pixels.shape, "uint8") and not preparation.normalises
     if same_bytes and pixels.format in ("gray", f"{preparation.channels}24"):
         return bundle, None
-    stage = PreparationStage(pixels, spec, preparation, bundle.plan.quantization)
+    picture_input = PictureInput(spec, preparation, bundle.plan.quantization, bundle.pictures)
+    stage = PreparationStage(pixels, picture_input)
     # The model may have stages and tensors of these names.
     name = _unique_name("prepare", {stage.name for stage in bundle.plan.stages})
     tensors = {spec.name for spec in (*bundle.plan.inputs, *bundle.plan.outputs)}

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.core.model_card import ModelCard
+from pipeline.core.picture_layout import layout
 from pipeline.core.plan.plan import Plan, TensorSpec
 from pipeline.core.tensor_quantization import numbers
 from pipeline.errors import InputError
 from pipeline.io.decoders.base import ModelInterface
 from pipeline.io.decoders.registry import complete_card, make_decoder
 from pipeline.picture.geometry import Geometry
-from pipeline.picture.preparation import layout
 
 if TYPE_CHECKING:
     from pipeline.io.results import Result

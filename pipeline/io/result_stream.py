@@ -71,6 +71,7 @@ class ResultStream(Closable):
                     bundle.plan.inputs,
                     preparation,
                     quantizations=bundle.plan.quantization,
+                    pictures=bundle.pictures,
                     allow_commands=True,
                 )
                 source = sources_registry.open_source(str(source), options_of_source)

@@ -58,6 +58,22 @@ class Pixels:
         channels = {"bgr24": 3, "rgb24": 3, "bgra": 4, "rgba": 4, "yuyv422": 2}.get(self.format)
         return (self.height, self.width, channels) if channels else (self.height, self.width)
 
+    @property
+    def kernel(self) -> str:
+        """Format whose kernel reads these pixels."""
+        return {"bgr24": "rgb24", "bgra": "rgba", "yuvj420p": "yuv420p"}.get(self.format, self.format)
+
+    def row_offsets(self, plane: int, rows: np.ndarray, stride: int) -> np.ndarray:
+        """Return the bytes from the first pixel to a plane's rows, `stride` apart in the array."""
+        if plane == 0 or self.format == "yuyv422":
+            return rows * stride
+        if self.format == "nv12":
+            return (self.height + rows) * stride
+        # Rows of half the width lie in pairs, those of the second colour behind all of the first.
+        rows = rows + (plane - 1) * (self.height // 2)
+        offsets: np.ndarray = (self.height + rows // 2) * stride + rows % 2 * (self.width // 2)
+        return offsets
+
     def spec(self, name: str) -> TensorSpec:
         """Return the tensor of such a picture."""
         return TensorSpec(name, self.shape, "uint8")

@@ -1,77 +1,36 @@
 """Preparation: from picture to model input: resized, normalised, laid out.
 
 Preparation is a stage in front of the model's own, so that it works on the next picture while they work on this one.
-FFmpeg converts and resizes in one pass, without the interpreter's lock, as NumPy does the rest.  Other rules of
-resizing, for models that were trained with them, take one more pass for the conversion.
+One compiled kernel does all of it, without the interpreter's lock.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import ctypes
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from pipeline.core.model_card import Preparation
+from pipeline.core.picture_layout import layout
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
+from pipeline.executor.picture_tables import LINES, MIXED, NARROWEST, PictureForm
 from pipeline.picture.geometry import Geometry, fit
-from pipeline.picture.pixels import Pixels, library
-from pipeline.picture.resampling import resize_picture
+from pipeline.picture.kernel_arguments import Channels, KernelArguments, arguments
+from pipeline.picture.pixels import Pixels
+from pipeline.system import memory
 
-# Number of channels -> FFmpeg's format with each of them in a plane of its own.
-PLANES = {1: "gray", 3: "gbrp"}
+if TYPE_CHECKING:
+    from pipeline.executor.stage_code import StageCode
 
 _BYTES = ("int8", "uint8")
-_POSITIONS = {"": "first or last", "nchw": "first", "nhwc": "last"}
 
-
-@dataclass(frozen=True)
-class PictureLayout:
-    """Channels, rows and columns of a model's input, in order.
-
-    Attributes
-    ----------
-    channels, height, width : int
-    last : bool
-        True if channels are the last axis.
-    """
-
-    channels: int
-    height: int
-    width: int
-    last: bool
-
-    def planes(self, array: np.ndarray) -> np.ndarray:
-        """Return the array as [channels, height, width], in place."""
-        view = array.reshape(self.height, self.width, self.channels) if self.last else array
-        return view.transpose(2, 0, 1) if self.last else view.reshape(self.channels, self.height, self.width)
-
-
-def layout(spec: TensorSpec, order: str = "") -> PictureLayout:
-    """Return the layout of a model's input, or raise `InputError`.
-
-    Parameters
-    ----------
-    spec : TensorSpec
-    order : str
-        ``"nchw"`` or ``"nhwc"``; empty to go by the shape.
-    """
-    # A batch of one picture; several pictures per frame would need a source of several.
-    shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
-    if len(shape) == 3 and spec.dtype in (*_BYTES, "float16", "float32"):
-        # Where both ends could be channels, the first one is: a picture is hardly 1 or 3 pixels wide.
-        if shape[0] in PLANES and order != "nhwc":
-            return PictureLayout(*shape, last=False)
-        if shape[2] in PLANES and order != "nchw":
-            return PictureLayout(shape[2], *shape[:2], last=True)
-    raise InputError(
-        f"images do not fit the model's input {spec}; it takes one picture with 1 or 3 channels, "
-        f"{_POSITIONS[order]}, as float32, float16, uint8 or int8; give .npy files"
-    )
+_BEYOND = 4 * NARROWEST
+"""Bytes that a kernel may read behind the last row of a narrow picture."""
 
 
 class PictureInput:
@@ -84,10 +43,14 @@ class PictureInput:
     preparation : Preparation
     quantizations : sequence of Quantization
         Scales of quantised tensors by name, among them the input's if it has one.
+    code : StageCode, optional
+        The bundle's kernels for pictures; without them this machine's are compiled.
 
     Attributes
     ----------
     layout : PictureLayout
+    channels : Channels
+        The values of its channels.
 
     Raises
     ------
@@ -95,15 +58,21 @@ class PictureInput:
         If it takes no pictures, or bytes that shall be normalised without a scale.
     """
 
-    def __init__(self, spec: TensorSpec, preparation: Preparation, quantizations: Iterable[Quantization] = ()) -> None:
+    def __init__(
+        self,
+        spec: TensorSpec,
+        preparation: Preparation,
+        quantizations: Iterable[Quantization] = (),
+        code: StageCode | None = None,
+    ) -> None:
+        self.spec, self.preparation, self.code = spec, preparation, code
         self.layout = layout(spec, preparation.layout)
-        self._spec, self._preparation = spec, preparation
         quantization = next((scales for scales in quantizations if scales.tensor == spec.name), None)
-        self._tables = self._byte_tables(quantization) if spec.dtype in _BYTES else None
+        self.channels = _channels(preparation, spec, self.layout.channels, quantization)
 
     def fit(self, width: int, height: int) -> Geometry:
         """Return the position of pictures of a size."""
-        rules, room = self._preparation, (self.layout.width, self.layout.height)
+        rules, room = self.preparation, (self.layout.width, self.layout.height)
         return fit(
             rules.resize,
             (width, height),
@@ -114,141 +83,102 @@ class PictureInput:
         )
 
     def prepare(self, picture: np.ndarray) -> tuple[np.ndarray, Geometry]:
-        """Return the input for a picture, uint8 [height, width, 3], and its position."""
-        geometry = self.fit(picture.shape[1], picture.shape[0])
-        size = geometry.width, geometry.height
-        planes = resize_picture(picture, size, self.layout.channels, self._preparation.sampling)
-        return self.fill(planes, geometry), geometry
+        """Return the input for a photo, uint8 [height, width, 3], and its position."""
+        rules = self.preparation
+        # Averages of photos have always been bicubic ones.
+        rules = msgspec.structs.replace(rules, sampling="bicubic") if rules.sampling == "average" else rules
+        stage = PreparationStage(Pixels("rgb24", picture.shape[1], picture.shape[0]), self, rules)
+        return stage(picture), stage.geometry
 
-    def fill(self, planes: Sequence[np.ndarray] | np.ndarray, geometry: Geometry) -> np.ndarray:
-        """Return the input for a picture that has been resized.
 
-        Parameters
-        ----------
-        planes : sequence of array
-            Grey, or red, green and blue: uint8 of `geometry`'s height and width.
-        geometry : Geometry
-        """
-        spec, rules, arrangement = self._spec, self._preparation, self.layout
-        dtype = "uint8" if spec.dtype in _BYTES else spec.dtype
-        # Filled only where part of it stays free, since filling takes as long as a copy.
-        array = np.full(spec.shape, rules.fill, dtype) if geometry.margins else np.empty(spec.shape, dtype)
-        views = arrangement.planes(array)
-        columns, rows = (
-            _overlap(geometry.left, geometry.width, arrangement.width),
-            _overlap(geometry.top, geometry.height, arrangement.height),
-        )
-        for view, plane in zip(views, planes if rules.channels == "rgb" else planes[::-1], strict=True):
-            view[rows[0], columns[0]] = plane[rows[1], columns[1]]
-        if dtype != "uint8":
-            _normalise(rules, views)
-        elif self._tables is not None:
-            for view, table in zip(views, self._tables, strict=True):
-                view[...] = table[view]
-        # -128 for black and 127 for white: a byte less 128, which flips its highest bit.
-        return (array ^ np.uint8(128)).view(np.int8) if spec.dtype == "int8" else array
-
-    def _byte_tables(self, quantization: Quantization | None) -> Sequence[np.ndarray] | None:
-        """Return each channel's bytes for a picture's, of int8 plus 128; None for the same bytes."""
-        rules, spec = self._preparation, self._spec
-        # Pictures have one scale: none is known with others for rows, columns or channels.
-        if quantization is None or len(quantization.scale) != 1 or not rules.normalises:
-            if any(rules.mean) or any(deviation != 1 for deviation in rules.std):
-                raise InputError(
-                    f"the model's input {spec} takes bytes without a scale, which have no mean and std to be "
-                    "normalised by"
-                )
-            return None
-        (scale,), (zero_point,) = quantization.scale, quantization.zero_point
+def _channels(rules: Preparation, spec: TensorSpec, count: int, quantization: Quantization | None) -> Channels:
+    """Return the scale, shift and margin of each channel."""
+    mean, std = (np.resize(np.array(values, float), count) for values in (rules.mean, rules.std))
+    scale, shift = rules.white / 255 / std, -mean / std
+    if spec.dtype in _BYTES:
         lowest = -128 if spec.dtype == "int8" else 0
-        values = np.arange(256) * (rules.white / 255)
-        tables = [
-            (((values - mean) / std / scale + zero_point).round() - lowest).clip(0, 255).astype(np.uint8)
-            for mean, std in zip(*_normalisation(rules, self.layout.channels), strict=True)
-        ]
-        # Most quantised models take a byte's own value.  TFLite's libraries hand it to all inputs of uint8, also where
-        # -1 to 1 has steps of 1 / 128, and the exact one would be half a step away.
-        tolerance = 1 if spec.dtype == "uint8" else 0
-        same = all((np.abs(table - np.arange(256)) <= tolerance).all() for table in tables)
-        return None if same else tables
+        scale, shift = _steps(rules, spec, (scale, shift), quantization) or (np.ones(count), np.full(count, lowest))
+        fill = (rules.fill * scale + shift).round().clip(lowest, lowest + 255)
+    else:
+        fill = rules.fill * scale + shift
+    return Channels(scale, shift, fill)
 
 
-def _normalise(preparation: Preparation, views: np.ndarray) -> None:
-    for view, mean, std in zip(views, *_normalisation(preparation, len(views)), strict=True):
-        # (value * white / 255 - mean) / std, as one division and one subtraction in place, and in the input's type.
-        divisor = 255 / preparation.white * std
-        if divisor != 1:
-            np.divide(view, view.dtype.type(divisor), out=view)
-        # Most often there is none, and the pass over the picture is saved.
-        if mean:
-            np.subtract(view, view.dtype.type(mean / std), out=view)
-
-
-def _normalisation(preparation: Preparation, channels: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Return mean and deviation of each channel."""
-    mean, std = (
-        [values[number % len(values)] for number in range(channels)] for values in (preparation.mean, preparation.std)
-    )
-    return mean, std
-
-
-def _overlap(begin: int, extent: int, room: int) -> tuple[slice, slice]:
-    """Return the filled part of the room, and the picture's part."""
-    extent_inside = min(extent, room - begin) if begin >= 0 else min(extent + begin, room)
-    return slice(max(begin, 0), max(begin, 0) + extent_inside), slice(max(-begin, 0), max(-begin, 0) + extent_inside)
+def _steps(
+    rules: Preparation, spec: TensorSpec, values: tuple[np.ndarray, np.ndarray], quantization: Quantization | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return scale and shift of bytes on an input's own scale; None for the same bytes."""
+    # Pictures have one scale: none is known with others for rows, columns or channels.
+    if quantization is None or len(quantization.scale) != 1 or not rules.normalises:
+        if any(rules.mean) or any(deviation != 1 for deviation in rules.std):
+            raise InputError(
+                f"the model's input {spec} takes bytes without a scale, which have no mean and std to be normalised by"
+            )
+        return None
+    scale, shift = values[0] / quantization.scale[0], values[1] / quantization.scale[0] + quantization.zero_point[0]
+    lowest = -128 if spec.dtype == "int8" else 0
+    steps = (np.arange(256)[:, None] * scale + shift).round().clip(lowest, lowest + 255) - lowest
+    # Most quantised models take a byte's own value.  TFLite's libraries hand it to all inputs of uint8, also where
+    # -1 to 1 has steps of 1 / 128, and the exact one would be half a step away.
+    tolerance = 1 if spec.dtype == "uint8" else 0
+    is_same = (np.abs(steps - np.arange(256)[:, None]) <= tolerance).all()
+    return None if is_same else (scale, shift)
 
 
 class PreparationStage:
-    """Stage function from a picture's bytes to the model's input.
+    """Stage function from a picture's bytes to an input.
 
     Parameters
     ----------
     pixels : Pixels
         Format of the pictures.
-    spec, preparation, quantizations
-        See `PictureInput`.
+    picture_input : PictureInput
+    rules : Preparation, optional
+        Rules in place of the input's own.
     """
 
-    def __init__(
-        self,
-        pixels: Pixels,
-        spec: TensorSpec,
-        preparation: Preparation,
-        quantizations: Iterable[Quantization] = (),
-    ) -> None:
-        self._input = PictureInput(spec, preparation, quantizations)
-        self._pixels, self._exact = pixels, preparation.sampling != "average"
-        self.geometry = self._input.fit(pixels.width, pixels.height)
-        self._planes = PLANES[self._input.layout.channels]
-        # Of FFmpeg's scalers, each serves one thread at a time; replicas of the stage have several.
-        self._local = threading.local()
-        if not self._exact:
-            library()
+    def __init__(self, pixels: Pixels, picture_input: PictureInput, rules: Preparation | None = None) -> None:
+        from pipeline.executor.picture_code import find_kernel
+
+        self._pixels, self._input, self._rules = pixels, picture_input, rules or picture_input.preparation
+        self.geometry = picture_input.fit(pixels.width, pixels.height)
+        form = PictureForm.of(picture_input.layout, picture_input.spec.dtype)
+        self._kernel = find_kernel(picture_input.code, form, pixels.kernel)
+        self._arguments: dict[int, KernelArguments] = {}
 
     def __call__(self, array: np.ndarray) -> np.ndarray:
-        """Return the model's input."""
-        if self._exact:
-            return self._input.prepare(self._pixels.rgb(array))[0]
-        scaled_picture = self._scaler().reformat(
-            self._pixels.wrap(array),
-            self.geometry.width,
-            self.geometry.height,
-            self._planes,
-            # As frameworks resize by default when they train; one thread, since the stage has one core.
-            interpolation="BILINEAR",
-            threads=1,
-        )
-        planes = [_bytes(plane) for plane in scaled_picture.planes]
-        # FFmpeg's planes are green, blue and red.
-        colours = planes if len(planes) == 1 else [planes[2], planes[0], planes[1]]
-        return self._input.fill(colours, self.geometry)
+        """Return the model's input for a picture, in rows at any distance."""
+        array = self._readable(array)
+        tables = self._tables(array.strides[0])
+        spec = self._input.spec
+        target = memory.empty(spec.shape, spec.dtype)
+        sizes = [(tables.columns * NARROWEST, "float32"), (MIXED, "float32"), (LINES, "float32"), (LINES, spec.dtype)]
+        # Of this call alone, since replicas of the stage share the tables.
+        scratch = [np.empty(size, dtype) for size, dtype in sizes]
+        self._kernel(*map(_pointer, (array, target, tables.numbers, tables.weights, *scratch)))
+        return target
 
-    def _scaler(self) -> Any:
-        if not hasattr(self._local, "scaler"):
-            self._local.scaler = library().video.reformatter.VideoReformatter()
-        return self._local.scaler
+    def _readable(self, array: np.ndarray) -> np.ndarray:
+        """Return the picture with adjacent pixels, and memory behind a narrow one."""
+        if array.shape != self._pixels.shape or array.dtype != np.uint8:
+            raise ValueError(f"the picture is {array.dtype}{list(array.shape)}, not uint8{list(self._pixels.shape)}")
+        # Planes of colours have half of the columns.
+        if self._pixels.width < 2 * NARROWEST:
+            copy = np.zeros(array.size + _BEYOND, np.uint8)[: array.size].reshape(array.shape)
+            copy[...] = array
+            return copy
+        row = array[:1]
+        return array if row.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def _tables(self, stride: int) -> KernelArguments:
+        # Pictures of a source have one distance of rows; those of a caller may have any.
+        if stride not in self._arguments:
+            source = self._input
+            tables = arguments(self._pixels, stride, source.layout, self.geometry, self._rules, source.channels)
+            self._arguments = {stride: tables}
+            return tables
+        return self._arguments[stride]
 
 
-def _bytes(plane: Any) -> np.ndarray:
-    # FFmpeg pads rows to a multiple of its vectors.
-    return np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

@@ -1,96 +1,93 @@
-"""Resampling: pictures at another size, and maps at positions between their elements."""
+"""Resampling: pixels of another size as sums of a picture's, and maps at positions between their elements."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import NamedTuple
 
 import numpy as np
-
-from pipeline.system.optional import require
 
 _WEIGHT_ONE = 2048
 """Weight of a whole pixel: OpenCV has 11 bits for fractions."""
 
-_GREY, _GREY_BITS = (9798, 19235, 3735), 15
-"""Shares of red, green and blue in OpenCV's brightness (ITU-R BT.601), and their bits."""
+
+class Taps(NamedTuple):
+    """Windows along an axis.
+
+    Attributes
+    ----------
+    starts : array
+        First source pixel of each new one.
+    weights : array
+        Weights [new pixels, taps] of those from there on.
+    """
+
+    starts: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def number(self) -> int:
+        """Taps of each new pixel."""
+        return int(self.weights.shape[1])
 
 
-def resize_picture(picture: np.ndarray, size: tuple[int, int], channels: int, sampling: str) -> np.ndarray:
-    """Resize a picture.
+def taps(extent: int, resized: int, sampling: str, part: slice, shared: int = 1) -> Taps:
+    """Return the windows of new pixels.
 
     Parameters
     ----------
-    picture : array
-        uint8 [height, width, 3], red, green and blue.
-    size : (int, int)
-        Width and height to resize to.
-    channels : int
-        3 for colours, 1 for brightness.
+    extent, resized : int
+        Pixels of the picture along the axis, and new ones.
     sampling : str
-        See `Preparation`.
-
-    Returns
-    -------
-    array
-        uint8 [channels, height, width].
-
-    Raises
-    ------
-    MissingExtra
-        If Pillow is not installed, for rules other than ``"opencv"``.
+        See `Preparation`; an average is Pillow's bilinear one.
+    part : slice
+        New pixels of interest.
+    shared : int
+        Pixels of the picture for one of a plane, as of colours, in which neighbours share theirs.
     """
-    if sampling == "opencv":
-        colours = picture.transpose(2, 0, 1) if channels == 3 else [_opencv_grey(picture)]
-        return np.stack([resize_opencv(colour, size) for colour in colours])
-    image: Any = require("PIL.Image", "images", "resizing pictures")
-    # Averages of photos have always been bicubic ones; FFmpeg has no part in them.
-    rule = image.Resampling.BILINEAR if sampling == "bilinear" else image.Resampling.BICUBIC
-    resized = image.fromarray(picture).convert("RGB" if channels == 3 else "L").resize(size, rule)
-    planes: np.ndarray = np.asarray(resized).reshape(size[1], size[0], channels).transpose(2, 0, 1)
-    return planes
+    positions = np.arange(part.start, part.stop)
+    pixels, weights = (_neighbours if sampling == "opencv" else _filter)(positions, extent, resized, sampling)
+    weights /= weights.sum(axis=1, keepdims=True)
+    plane_extent = -(-extent // shared)
+    plane_pixels = pixels.clip(0, extent - 1) // shared
+    used = weights != 0
+    first = np.where(used, plane_pixels, extent).min(axis=1)
+    count = int((np.where(used, plane_pixels, -1).max(axis=1) - first).max()) + 1
+    starts = np.minimum(first, plane_extent - count)
+    table = np.zeros((len(positions), count))
+    rows = np.broadcast_to(np.arange(len(positions))[:, None], pixels.shape)
+    np.add.at(table, (rows[used], (plane_pixels - starts[:, None])[used]), weights[used])
+    return Taps(starts, table.astype(np.float32))
 
 
-def resize_opencv(plane: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resize uint8 [height, width] as `cv2.resize` with ``INTER_LINEAR``, to the bit."""
-    if plane.shape[::-1] == size:
-        return plane
-    (left, right, left_weight, right_weight), (upper, lower, upper_weight, lower_weight) = (
-        _taps(extent, resized) for extent, resized in zip(plane.shape[::-1], size, strict=True)
-    )
-
-    def line(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        # Only rows that are read.  OpenCV keeps 15 bits of a line, and then 2 below the point, each cut off.
-        pixels = plane[rows]
-        values: np.ndarray = pixels.take(left, axis=1) * left_weight
-        values += pixels.take(right, axis=1) * right_weight
-        values >>= 4
-        values *= weight[:, None]
-        values >>= 16
-        return values
-
-    total = line(upper, upper_weight)
-    total += line(lower, lower_weight)
-    total += 2
-    total >>= 2
-    return total.astype(np.uint8)
-
-
-def _taps(extent: int, resized: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return both neighbours of each new pixel, and their weights."""
+def _neighbours(positions: np.ndarray, extent: int, resized: int, _: str) -> tuple[np.ndarray, np.ndarray]:
     # In OpenCV's types: positions of 64 bits rounded to 32, from which fractions are taken.
-    positions = ((np.arange(resized) + 0.5) * (1 / (resized / extent)) - 0.5).astype(np.float32)
-    before = np.floor(positions)
-    fractions = positions - before
-    weights = ((share * np.float32(_WEIGHT_ONE)).round().astype(np.int32) for share in (1 - fractions, fractions))
-    index = before.astype(np.intp)
-    # Beyond the edge there is the edge.
-    return np.clip(index, 0, extent - 1), np.clip(index + 1, 0, extent - 1), *weights
+    places = ((positions + 0.5) * (1 / (resized / extent)) - 0.5).astype(np.float32)
+    before = np.floor(places)
+    fractions = ((places - before) * np.float32(_WEIGHT_ONE)).round().astype(np.float64)
+    pixels = before.astype(np.int64)
+    return np.stack([pixels, pixels + 1], axis=1), np.stack([_WEIGHT_ONE - fractions, fractions], axis=1)
 
 
-def _opencv_grey(picture: np.ndarray) -> np.ndarray:
-    total = picture @ np.array(_GREY, np.int32) + (1 << (_GREY_BITS - 1))
-    grey: np.ndarray = (total >> _GREY_BITS).astype(np.uint8)
-    return grey
+def _filter(positions: np.ndarray, extent: int, resized: int, sampling: str) -> tuple[np.ndarray, np.ndarray]:
+    # Pillow's windows: as wide as the filter where a picture grows, and as many pixels as a new one covers else.
+    scale = extent / resized
+    stretch = max(scale, 1.0)
+    reach = (2 if sampling == "bicubic" else 1) * stretch
+    centres = ((positions + 0.5) * scale)[:, None]
+    first = np.maximum((centres - reach + 0.5).astype(np.int64), 0)
+    last = np.minimum((centres + reach + 0.5).astype(np.int64), extent)
+    pixels = first + np.arange(math.ceil(2 * reach) + 1)
+    distances = np.abs((pixels - centres + 0.5) / stretch)
+    weights = _cubic(distances) if sampling == "bicubic" else np.maximum(1 - distances, 0)
+    return pixels, np.where(pixels < last, weights, 0)
+
+
+def _cubic(distance: np.ndarray) -> np.ndarray:
+    """Cubic convolution with a slope of -0.5 (Keys, 1981), as Pillow has it."""
+    near = (1.5 * distance - 2.5) * distance**2 + 1
+    far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+    return np.where(distance < 1, near, np.where(distance < 2, far, 0))
 
 
 def interpolate(array: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

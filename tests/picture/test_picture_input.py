@@ -104,7 +104,7 @@ def test_scales_along_an_axis_are_none() -> None:
 @pytest.mark.parametrize(("form", "order"), [("rgb24", [0, 1, 2]), ("bgr24", [2, 1, 0]), ("bgra", [2, 1, 0, 0])])
 def test_frames_of_video_are_prepared_as_photos(form: str, order: list[int]) -> None:
     spec, rules = TensorSpec("x", (1, 3, 32, 40)), Preparation(sampling="opencv", resize="letterbox")
-    stage = PreparationStage(Pixels(form, media.WIDTH, media.HEIGHT), spec, rules)
+    stage = PreparationStage(Pixels(form, media.WIDTH, media.HEIGHT), PictureInput(spec, rules))
     array, geometry = PictureInput(spec, rules).prepare(PICTURE)
     np.testing.assert_array_equal(stage(np.ascontiguousarray(PICTURE[..., order])), array)
     assert stage.geometry == geometry

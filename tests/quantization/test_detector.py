@@ -22,7 +22,7 @@ pytest.importorskip("sklearn")
 from pipeline.demo import detector
 from pipeline.demo.scenes import scenes
 from pipeline.picture.pixels import Pixels
-from pipeline.picture.preparation import PreparationStage
+from pipeline.picture.preparation import PictureInput, PreparationStage
 
 BOARD = "ultra96-simulated"
 LEAST_SCORE = 0.3
@@ -33,7 +33,7 @@ def make_frames(seed: int, count: int, *, training: bool = False) -> Frames:
     graph = pipeline.read(detector.FILE)
     assert graph.card is not None
     assert graph.card.preparation is not None
-    prepare = PreparationStage(Pixels("rgb24", 320, 240), graph.inputs[0], graph.card.preparation)
+    prepare = PreparationStage(Pixels("rgb24", 320, 240), PictureInput(graph.inputs[0], graph.card.preparation))
     return [{"image": prepare(scene.picture)} for scene in islice(scenes(seed, 320, 240, training=training), count)]
 
 

@@ -22,6 +22,7 @@ from pipeline.errors import InputError, PlanError
 if TYPE_CHECKING:
     from pipeline.core.model_card import Preparation
     from pipeline.core.plan.plan import Plan
+    from pipeline.executor.bundle import Bundle
     from pipeline.io.sources.base import FrameSource
     from pipeline.scheduler.options import PipelineKeywords
 
@@ -171,19 +172,20 @@ def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def source(options: argparse.Namespace, plan: Plan, preparation: Preparation) -> FrameSource:
+def source(options: argparse.Namespace, bundle: Bundle, preparation: Preparation) -> FrameSource:
     """Open the options' source, or raise `InputError`."""
     from pipeline.io.sources import pacing, registry
     from pipeline.io.sources.base import SourceOptions
     from pipeline.io.sources.files import Files
 
-    fps, speed = options.fps, options.speed
+    fps, speed, plan = options.fps, options.speed, bundle.plan
     if fps is not None and speed is not None:
         raise InputError("--fps and --speed both give a pace; give one of them")
     if options.input:
         if options.reconnect:
             raise InputError("--reconnect is for what is live; files cannot be lost")
-        files = Files([Path(path) for path in options.input], plan.inputs, preparation, plan.quantization)
+        paths = [Path(path) for path in options.input]
+        files = Files(paths, plan.inputs, preparation, plan.quantization, bundle.pictures)
         # Files have no pace of their own unless they are given one.
         return pacing.PacedSource(files, fps, speed) if fps or speed else files
     return registry.open_source(
@@ -196,6 +198,7 @@ def source(options: argparse.Namespace, plan: Plan, preparation: Preparation) ->
             options.reconnect or 0.0,
             notice=console.notice,
             quantizations=plan.quantization,
+            pictures=bundle.pictures,
             allow_commands=True,
         ),
     )

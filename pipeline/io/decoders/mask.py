@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from pipeline.core.picture_layout import PictureLayout
 from pipeline.errors import InputError
 from pipeline.io.decoders.activation import activate, check_activation
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels
 from pipeline.io.results import Mask
-from pipeline.picture.preparation import PictureLayout
 
 SMALLEST = 8
 """Cells along a side of a map; what is smaller is rather a feature."""

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 
 from pipeline.core.model_card import Preparation
+from pipeline.core.picture_layout import PictureLayout
 from pipeline.errors import InputError
 from pipeline.io.decoders.activation import activate
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface
 from pipeline.io.decoders.mask import choose_map, map_shape
 from pipeline.io.results import Detections
-from pipeline.picture.preparation import PictureLayout
 
 LABELS = ("person",)
 """Labels without those of the card: nearly all networks for key points are for people."""

@@ -14,6 +14,7 @@ from pipeline.io.uri import Uri
 from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
+    from pipeline.executor.stage_code import StageCode
     from pipeline.io.source_frame import SourceFrame
     from pipeline.picture.pixels import Pixels
 
@@ -69,6 +70,8 @@ class SourceOptions:
         Function to call with losses.
     quantizations : sequence of Quantization
         Scales of the model's quantised tensors.
+    pictures : StageCode, optional
+        The bundle's kernels for pictures.
     allow_commands : bool
         True if the text is the user's own: commands and pipelines out of somebody else's file could do anything.
     raw_pictures : bool
@@ -82,6 +85,7 @@ class SourceOptions:
     reconnect: float = 0.0
     notice: Callable[[str], None] = _ignore
     quantizations: Sequence[Quantization] = ()
+    pictures: StageCode | None = None
     allow_commands: bool = False
     raw_pictures: bool = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -20,6 +21,9 @@ from pipeline.picture.pixels import Pixels
 from pipeline.picture.preparation import PictureInput
 from pipeline.system.files import check_regular
 from pipeline.system.optional import require
+
+if TYPE_CHECKING:
+    from pipeline.executor.stage_code import StageCode
 
 Named = tuple[str, Mapping[str, np.ndarray]]
 
@@ -71,6 +75,8 @@ class Files(FrameSource):
         Preparation of images.
     quantizations : sequence of Quantization
         Scales of the model's quantised tensors, for images that go into one.
+    pictures : StageCode, optional
+        The bundle's kernels for pictures.
     raw_pictures : bool
         True for images as they are, each with its `SourceFrame.pixels`.
 
@@ -80,17 +86,17 @@ class Files(FrameSource):
         If there are none; while frames are read, also if a file is damaged or does not fit the model's inputs.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first two by keyword
         self,
         paths: Sequence[Path],
         specs: Sequence[TensorSpec],
         preparation: Preparation | None = None,
         quantizations: Iterable[Quantization] = (),
+        pictures: StageCode | None = None,
         *,
         raw_pictures: bool = False,
     ) -> None:
-        self._raw_pictures = raw_pictures
-        self._files, self._specs = find(paths), specs
+        self._files, self._specs, self._pictures, self._raw_pictures = find(paths), specs, pictures, raw_pictures
         self._preparation, self._quantizations = preparation or Preparation(), quantizations
 
     def __iter__(self) -> Iterator[SourceFrame]:
@@ -110,7 +116,7 @@ class Files(FrameSource):
             pixels = Pixels("rgb24", picture.shape[1], picture.shape[0])
             return SourceFrame(path.stem, picture, stamp, pixels=pixels)
         spec = _one_input(path, self._specs)
-        picture_input = PictureInput(spec, self._preparation, self._quantizations)
+        picture_input = PictureInput(spec, self._preparation, self._quantizations, self._pictures)
         picture = read_picture(path)
         array, geometry = picture_input.prepare(picture)
         return SourceFrame(path.stem, {spec.name: array}, stamp, geometry=geometry, picture=picture)
@@ -183,7 +189,12 @@ def _plain(path: Path) -> Iterator[None]:
 def _open(uri: Uri, options: SourceOptions) -> Files:
     uri.check_options()
     return Files(
-        [uri.path], options.specs, options.preparation, options.quantizations, raw_pictures=options.raw_pictures
+        [uri.path],
+        options.specs,
+        options.preparation,
+        options.quantizations,
+        options.pictures,
+        raw_pictures=options.raw_pictures,
     )
 
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
@@ -16,6 +17,9 @@ from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.files import ARRAYS, IMAGES, Files
 from pipeline.io.sources.video import DAMAGED
 from pipeline.io.uri import Uri
+
+if TYPE_CHECKING:
+    from pipeline.executor.stage_code import StageCode
 
 INTERVAL_S = 0.1
 """Seconds between two looks: a fraction of what writing a picture over a network takes, and nothing for a processor."""
@@ -38,6 +42,8 @@ class WatchedFolder(FrameSource):
         Preparation of images, which may differ in size.
     quantizations : sequence of Quantization
         Scales of the model's quantised tensors.
+    pictures : StageCode, optional
+        The bundle's kernels for pictures.
     damaged : str
         Treatment of files that cannot be read: ``"refuse"`` ends in an error, ``"skip"`` leaves them out.
     pause : callable
@@ -58,6 +64,7 @@ class WatchedFolder(FrameSource):
         preparation: Preparation | None = None,
         *,
         quantizations: Sequence[Quantization] = (),
+        pictures: StageCode | None = None,
         damaged: str = "refuse",
         pause: Callable[[], object] = lambda: time.sleep(INTERVAL_S),
     ) -> None:
@@ -66,7 +73,7 @@ class WatchedFolder(FrameSource):
         if not folder.is_dir():
             raise InputError(f"no folder to watch at {str(folder)!r}")
         self._folder, self._specs, self._preparation = folder, specs, preparation
-        self._quantizations = quantizations
+        self._quantizations, self._pictures = quantizations, pictures
         self._skip, self._pause = damaged == "skip", pause
         # What lies there already is none of the new frames.
         self._past_states = self._previous = self._look()
@@ -106,7 +113,7 @@ class WatchedFolder(FrameSource):
 
     def _read(self, path: Path) -> Iterator[SourceFrame]:
         try:
-            yield from Files([path], self._specs, self._preparation, self._quantizations)
+            yield from Files([path], self._specs, self._preparation, self._quantizations, self._pictures)
         except InputError:
             # Whoever empties the folder may have been quicker.
             if not self._skip and path.exists():
@@ -124,8 +131,10 @@ def _state(entry: os.DirEntry[str]) -> State:
 
 def _open(uri: Uri, options: SourceOptions) -> WatchedFolder:
     policy = uri.check_options("damaged").get("damaged", "refuse")
-    quantizations = options.quantizations
-    return WatchedFolder(uri.path, options.specs, options.preparation, quantizations=quantizations, damaged=policy)
+    scales, pictures = options.quantizations, options.pictures
+    return WatchedFolder(
+        uri.path, options.specs, options.preparation, quantizations=scales, pictures=pictures, damaged=policy
+    )
 
 
 KINDS = (SourceKind(("watch",), _open, "watch:FOLDER", live=True),)
