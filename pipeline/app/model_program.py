@@ -75,13 +75,16 @@ class ModelProgram:
         """Submit a whole frame; waits for a place."""
         source = frame.frame
         if source.pixels is None and source.picture is None:
-            return self.running.submit(self._fit(source.inputs), copy=False, timestamp=source.ready), None
+            return self._submit(self._fit(source.inputs), frame), None
         if source.pixels is None or not isinstance(source.inputs, np.ndarray):
             return self.submit_picture(frame.picture, frame)
         stage = self._stages.get(source.pixels)
         if stage is None:
             stage = self._stages[source.pixels] = PreparationStage(source.pixels, self._picture_input())
-        return self.running.submit(stage(source.inputs), copy=False, timestamp=source.ready), stage.geometry
+        return self._submit(stage(source.inputs), frame), stage.geometry
+
+    def _submit(self, inputs: Any, frame: AppFrame) -> FrameFuture:
+        return self.running.submit(inputs, copy=False, timestamp=frame.frame.ready, stream=frame.stream)
 
     def _fit(self, inputs: Any) -> Any:
         """Return samples in the shape of the model's input."""
@@ -93,7 +96,7 @@ class ModelProgram:
     def submit_picture(self, picture: np.ndarray, frame: AppFrame) -> tuple[FrameFuture, Geometry | None]:
         """Submit a picture, uint8 RGB [height, width, 3]; waits for a place."""
         array, geometry = self._picture_input().prepare(picture)
-        return self.running.submit(array, copy=False, timestamp=frame.frame.ready), geometry
+        return self._submit(array, frame), geometry
 
     def _picture_input(self) -> PictureInput:
         if self._input is None:
@@ -106,6 +109,7 @@ class ModelProgram:
 
     def forget(self, stream: str) -> None:
         """Let a stream's state begin anew."""
+        self.running.reset(stream)
 
     def close(self) -> None:
         """Close the pipeline."""

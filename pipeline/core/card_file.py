@@ -27,6 +27,7 @@ class _CardFile(msgspec.Struct, forbid_unknown_fields=True):
     decoder: str = ""
     parameters: dict[str, Any] = {}
     preparation: dict[str, Any] = {}
+    states: dict[str, str] = {}
 
 
 def read_card(path: str | Path) -> ModelCard:
@@ -131,6 +132,7 @@ def convert_card(table: Any, subject: str, origin: str, folder: Path | None = No
         labels=labels,
         decoder=written.decoder,
         parameters=written.parameters,
+        states=written.states,
         preparation={name: getattr(preparation, name) for name in rules},
     )
 

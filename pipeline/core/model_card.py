@@ -137,6 +137,8 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
         Family of the decoder, such as ``"yolox"``; see `pipeline.io.decoders`.
     parameters : mapping of str to object
         Parameters of the decoder, such as ``{"strides": [8, 16, 32]}``.
+    states : mapping of str to str
+        Inputs that hold state, each with the output that it reads in the next frame.
     origins : mapping of str to str
         Origin of each of these fields, such as ``{"labels": "Ultralytics' metadata"}``, also of single rules and
         parameters, such as ``"preparation.mean"``.  Guesses begin with ``"guess: "`` and say why.
@@ -147,6 +149,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: Sequence[str] = ()
     decoder: str = ""
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    states: Mapping[str, str] = msgspec.field(default_factory=dict)
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -197,7 +200,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, **fields, origins={**origins, **self.origins})
 
 
-FIELDS = ("task", "preparation", "labels", "decoder", "parameters")
+FIELDS = ("task", "preparation", "labels", "decoder", "parameters", "states")
 """Fields of a card with an origin."""
 
 _RULE = "preparation."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -77,8 +76,7 @@ class Streams:
             self._runs.pop(stream, None)
 
 
-@dataclass(frozen=True)
-class KeptTensor:
+class KeptTensor(NamedTuple):
     """A tensor that a stage keeps.
 
     Attributes
@@ -99,17 +97,13 @@ class KeptTensor:
 
 def stage_state(plan: Plan, stage: StagePlan) -> tuple[KeptTensor, ...]:
     """Return what a stage of a plan keeps."""
-    inputs, outputs = ([spec.name for spec in specs] for specs in (stage.inputs, stage.outputs))
-    results = {spec.name for spec in plan.outputs}
+    inputs, outputs, results = ([spec.name for spec in specs] for specs in (stage.inputs, stage.outputs, plan.outputs))
     return tuple(
         KeptTensor(
-            inputs.index(state.input.name),
-            outputs.index(state.output),
-            state.first_value(),
-            state.output in results,
+            inputs.index(kept.input.name), outputs.index(kept.output), kept.first_value(), kept.output in results
         )
-        for state in plan.states
-        if state.output in outputs
+        for kept in plan.states
+        if kept.output in outputs
     )
 
 
@@ -130,7 +124,7 @@ class StageState:
 
     def fill(self, turn: StreamTurn | None, inputs: list[Any]) -> None:
         """Set the stage's inputs to the state before a frame."""
-        number, values = turn.run.values.get(self, (-1, ())) if turn is not None else (-1, ())
+        number, values = (-1, ()) if turn is None else turn.run.values.get(self, (-1, ()))
         if turn is None or turn.previous < 0 or number != turn.previous:
             values = [self._runtime.copy_in(tensor.first) for tensor in self._tensors]
         for tensor, value in zip(self._tensors, values, strict=True):

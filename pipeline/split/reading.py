@@ -29,7 +29,8 @@ def read_model(
         if states:
             raise ModelError("a model that keeps state is read at one size; give numbers for all extents")
         return open_model(model, shapes, params)
-    graph = with_states(from_relax(clean(frontends.load(model, shapes, params, fallback=fallback))), states or {})
+    graph = from_relax(clean(frontends.load(model, shapes, params, fallback=fallback)))
+    graph = with_states(graph, states or (graph.card.states if graph.card else {}))
     for spec in (*graph.inputs, *graph.outputs):
         check_dtype(repr(graph.name), spec.name, spec.dtype)
     return graph

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.cli import main
 from pipeline.core.plan.plan import Plan
 from pipeline.errors import ModelError, PlanError
 from pipeline.scheduler import FrameFuture
@@ -180,3 +181,20 @@ def test_chained_models_keep_their_states(tmp_path: Path) -> None:
     expected = by_loop(last, [{"z": frame} for frame in inner], STATES)
     with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=2))) as running:
         np.testing.assert_allclose(np.array(list(running.map(frames))), expected, atol=2e-6)
+
+
+def test_the_model_card_may_hold_the_pairs(tmp_path: Path) -> None:
+    path = gru_model(tmp_path)
+    path.with_suffix(".toml").write_text('states = { h = "hn" }\n')
+    assert [state.output for state in pipeline.read(path).states] == ["hn"]
+
+
+def test_commands_take_the_pairs(tmp_path: Path) -> None:
+    path, frames = gru_model(tmp_path), np.random.default_rng(0).standard_normal((9, 1, 1, FEATURES))
+    np.save(tmp_path / "x.npy", frames.astype(np.float32))
+    bundle, results = tmp_path / "m.bundle", tmp_path / "y.npz"
+    assert main(["build", str(path), "--state", "hn:h", "-o", str(bundle)]) == 0
+    assert main(["run", str(bundle), "--source", str(tmp_path / "x.npy"), "--sink", str(results)]) == 0
+    expected = by_loop(path, [{"x": frame.astype(np.float32)} for frame in frames], STATES)
+    with np.load(results) as archive:
+        np.testing.assert_allclose(archive["z"].reshape(expected.shape), expected, atol=2e-6)
