@@ -22,6 +22,7 @@ ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 STREAMS = 4
 FEATURES, HIDDEN = 8, 16
 STATES = {"h": "hn"}
+LONG = pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -88,7 +89,7 @@ def check(  # noqa: PLR0917 - a case and its folder
         np.testing.assert_allclose(results, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("steps", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [200, LONG])
 def test_a_gru_streams_as_a_loop(tmp_path: Path, steps: int) -> None:
     path = gru_model(tmp_path)
     graph = pipeline.read(path, states=STATES)
@@ -106,7 +107,7 @@ SILERO = importlib.util.find_spec("silero_vad")
     ("file", "states"),
     [("silero_vad_16k_op15", {"state": "stateN"}), ("silero_vad_16k_sequence", {"h": "hn", "c": "cn"})],
 )
-@pytest.mark.parametrize("steps", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [200, LONG])
 def test_silero_vad_streams_as_a_loop(tmp_path: Path, file: str, states: dict[str, str], steps: int) -> None:
     assert SILERO is not None
     assert SILERO.origin is not None
