@@ -10,7 +10,8 @@ of their operators are left out.
 reference_us    one frame in the format's own runtime, with the copies that its Python interface makes
 stage_us        our stage alone
 frame_us        a frame of ours, from `submit` to the result; stream_us in a stream (`map`)
-overhead_us     frame less stage
+overhead_us     frame less stage; copy_us is a copy of the inputs, which is part of it
+call_ratio      frame without that copy, over reference
 stage_ratio     reference over stage
 ratio           reference over stream: frames per second, ours over the reference's
 relative_error  of our answer to the reference's, as a share of its largest value
@@ -35,6 +36,7 @@ from report import Row, parser, report, text, usable_cores
 
 import pipeline
 from pipeline.executor import devices
+from pipeline.system.memory import snapshot
 from pipeline.system.threads import run_in_thread
 
 Run = Callable[[], Any]
@@ -107,6 +109,7 @@ def measure(bundle: Any, frame: Frame, reference: Any, options: argparse.Namespa
             "reference": lambda: reference.run(frame),
             "stage": lambda: runtime.run(program, tensors),
             "frame": lambda: running.submit(frame).result(),
+            "copy": lambda: list(map(snapshot, frame.values())),
             "stream": lambda: collections.deque(running.map([frame] * STREAM), maxlen=0),
         }
         error = relative_error(running.submit(frame).outputs(), reference.run(frame))
@@ -115,6 +118,7 @@ def measure(bundle: Any, frame: Frame, reference: Any, options: argparse.Namespa
     return {
         **{f"{side}_us": seconds * 1e6 for side, seconds in times.items()},
         "overhead_us": (times["frame"] - times["stage"]) * 1e6,
+        "call_ratio": (times["frame"] - times["copy"]) / times["reference"],
         "stage_ratio": times["reference"] / times["stage"],
         "ratio": times["reference"] / times["stream"],
         "relative_error": error,

@@ -69,7 +69,7 @@ class StageShare:
     predicted_s : float
         The plan's prediction.
     interpreter : float
-        Share of its busy time, at least, in which it waited for Python's interpreter.
+        Share of its busy time in which it waited for Python's interpreter.
     """
 
     name: str

@@ -1,51 +1,52 @@
-"""InterpreterWait: seconds that a worker's runs waited for the interpreter.
+"""SampledRun: a stage's run that tells, now and then, how long it waited for the interpreter.
 
-A stage that computes in its worker's own thread has a core, or waits for one; Linux counts the seconds of both for each
-thread.  The rest of a run is the wait for the interpreter behind its native code.  So frames pay for no clock: whoever
-asks reads the system's counts.
+A stage that computes in its worker's own thread sleeps in a run only behind its native code, until another thread hands
+over Python's interpreter.  So of the seconds without a core, those behind a voluntary switch are the interpreter's, and
+those behind an involuntary one another thread's that has the core.
 """
 
 from __future__ import annotations
 
-import math
-import threading
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from pipeline.scheduler.statistics import StageCounters
+
+Run = Callable[[Any, Sequence[Any]], Sequence[Any]]
+
+CAN_SAMPLE = hasattr(resource, "RUSAGE_THREAD")
+"""True on Linux."""
+
+EVERY = 16
+"""Runs for each sample. It takes 2 us, and the first runs may wait for the disk."""
 
 
-class InterpreterWait:
-    """Waiting seconds of a worker and of those before it in its place."""
+class SampledRun:
+    """A runtime's `run`, for one worker."""
 
-    __slots__ = ("_base_s", "_earlier_s", "_thread")
+    def __init__(self, run: Run, counters: StageCounters) -> None:
+        self._run, self._counters, self._countdown = run, counters, EVERY
 
-    def __init__(self) -> None:
-        self._thread, self._base_s, self._earlier_s = 0, 0.0, 0.0
-
-    def begin(self, busy_s: float) -> None:
-        """Count from now on, for the calling thread, busy for `busy_s` so far."""
-        thread = threading.get_native_id()
-        if not math.isnan(scheduled_s := _scheduled_s(thread)):
-            self._thread, self._base_s = thread, busy_s - scheduled_s
-
-    def end(self, busy_s: float) -> None:
-        """Keep the count of the calling thread, which ends."""
-        self._thread, self._earlier_s = 0, self.seconds(busy_s)
-
-    def absorb(self, wait: InterpreterWait, busy_s: float) -> None:
-        """Add the count of another worker, which has ended."""
-        self._earlier_s += wait.seconds(busy_s)
-
-    def seconds(self, busy_s: float) -> float:
-        """Return the seconds waited, at least: work between runs counts against them."""
-        # Read once: the worker may end meanwhile.
-        if not (thread := self._thread) or math.isnan(scheduled_s := _scheduled_s(thread)):
-            return self._earlier_s
-        return self._earlier_s + max(0.0, busy_s - scheduled_s - self._base_s)
-
-
-def _scheduled_s(thread: int) -> float:
-    """Return the seconds for which a thread had a core or waited for one; NaN if unknown."""
-    try:
-        running_ns, waiting_ns, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text("ascii").split()
-    except (OSError, ValueError):  # another system, a kernel without these counts, or the thread has ended
-        return math.nan
-    return (int(running_ns) + int(waiting_ns)) * 1e-9
+    def __call__(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run a frame."""
+        self._countdown -= 1
+        if self._countdown:
+            return self._run(program, inputs)
+        self._countdown = EVERY
+        before, begin_s = resource.getrusage(resource.RUSAGE_THREAD), perf_counter()
+        outputs = self._run(program, inputs)
+        seconds, after = perf_counter() - begin_s, resource.getrusage(resource.RUSAGE_THREAD)
+        computing_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        asleep, displaced = after.ru_nvcsw - before.ru_nvcsw, after.ru_nivcsw - before.ru_nivcsw
+        if asleep:
+            # Where both happened, each has its share.
+            self._counters.interpreter_s += max(0.0, seconds - computing_s) * asleep / (asleep + displaced)
+        self._counters.sampled_s += seconds
+        return outputs

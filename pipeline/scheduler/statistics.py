@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.plan.plan import StagePlan
-from pipeline.scheduler.interpreter_wait import InterpreterWait
 
 RECENT = 1024
 """Number of the newest durations behind the percentiles: ten of them lie above the 99th."""
@@ -73,7 +72,7 @@ class StageStatistics:
     steps : tuple of StepStatistics
         Steps of a heterogeneous stage; the stage's own times include all that its steps wait, run and copy.
     interpreter_s : float
-        Seconds of `busy_s`, at least, in which its workers waited behind native code for Python's interpreter, which
+        Seconds of `busy_s`, by samples, in which its workers waited behind native code for Python's interpreter, which
         other threads held. Known on Linux, for stages that compute in their worker's thread; 0 elsewhere.
     """
 
@@ -180,6 +179,9 @@ def percentiles(values: Sequence[float]) -> Percentiles:
     return Percentiles(*(ascending[math.ceil(share * len(ascending)) - 1] for share in (0.5, 0.95, 0.99)))
 
 
+_SECONDS = ("busy_s", "interpreter_s", "sampled_s")
+
+
 class StageCounters:
     """Counts and times of a worker or step, written by its thread alone."""
 
@@ -189,9 +191,10 @@ class StageCounters:
         "failed",
         "frames_in",
         "frames_out",
-        "interpreter",
+        "interpreter_s",
         "restarts",
         "run",
+        "sampled_s",
         "skipped",
         "steps",
         "wait",
@@ -200,7 +203,7 @@ class StageCounters:
     def __init__(self, steps: int = 0) -> None:
         self.steps = [StageCounters() for _ in range(steps)]
         self.frames_in = self.frames_out = self.failed = self.skipped = self.restarts = 0
-        self.busy_s, self.interpreter = 0.0, InterpreterWait()
+        self.busy_s = self.interpreter_s = self.sampled_s = 0.0
         self.wait, self.run, self.copy = Durations(), Durations(), Durations()
 
     def count_run(self, wait: float, copy: float, run: float) -> None:
@@ -214,12 +217,11 @@ class StageCounters:
     def absorb(self, group: Sequence[StageCounters]) -> None:
         """Add the counts of ended workers."""
         for member in group:
-            for name in ("frames_in", "frames_out", "failed", "skipped", "restarts", "busy_s"):
+            for name in ("frames_in", "frames_out", "failed", "skipped", "restarts", *_SECONDS):
                 setattr(self, name, getattr(self, name) + getattr(member, name))
             for name in ("wait", "run", "copy"):
                 for seconds in getattr(member, name).values():
                     getattr(self, name).add(seconds)
-            self.interpreter.absorb(member.interpreter, member.busy_s)
             # A stage that another bundle has given other steps has nothing to add them to.
             if len(self.steps) == len(member.steps):
                 for step, member_step in zip(self.steps, member.steps, strict=True):
@@ -245,7 +247,7 @@ def summarise_stage(
         sum(getattr(worker, name) for worker in workers) for name in ("frames_out", "failed", "skipped")
     )
     wait, run, copy = _times(workers)
-    busy_s = sum(worker.busy_s for worker in workers)
+    busy_s, sampled_s = (sum(getattr(worker, name) for worker in workers) for name in ("busy_s", "sampled_s"))
     return StageStatistics(
         name=stage.name,
         device=stage.device,
@@ -262,7 +264,7 @@ def summarise_stage(
         copy_s=copy,
         replicas=stage.replicas,
         restarts=sum(worker.restarts for worker in workers),
-        interpreter_s=sum(worker.interpreter.seconds(worker.busy_s) for worker in workers),
+        interpreter_s=busy_s * sum(worker.interpreter_s for worker in workers) / sampled_s if sampled_s else 0.0,
         steps=tuple(_summarise_step(unit, number, workers) for number, unit in enumerate(stage.units) if stage.steps),
     )
 

@@ -15,6 +15,7 @@ from pipeline.executor.devices.base import DeviceRuntime, NumberedRuntime
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
+from pipeline.scheduler.interpreter_wait import CAN_SAMPLE, SampledRun
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.reopening import Reopening
 from pipeline.scheduler.run_notes import RunNotes
@@ -76,9 +77,10 @@ class Worker:
         self._loan: Loan | None = None
         if assignment.turns is not None:
             self._run_program = partial(self._run_in_turn, runtime, assignment.turns)
+        elif CAN_SAMPLE and _waits_only_for_python(assignment, runtime):
+            self._run_program = SampledRun(runtime.run, assignment.counters)
         self._frame_number = 0
         self._watchdog = context.watchdog if assignment.limit else None
-        self._waits_only_for_python = _waits_only_for_python(assignment, runtime)
         # Most stages have neither limit nor shared cores: their frames pay for no lock and no clock.
         self._is_guarded = bool(assignment.cores) or self._watchdog is not None
         self._timed_run: TimedRun | None = None
@@ -197,24 +199,11 @@ class Worker:
         self.departure.set()
 
     def _serve(self, programs: Sequence[Any]) -> None:
-        counters = self.counters
-        # From the second frame on: the first one may wait for the disk, for weights in a file.
-        if self._serve_next(programs) and self._waits_only_for_python:
-            counters.interpreter.begin(counters.busy_s)
-        while self._serve_next(programs):
-            pass
-        # Given up, the counters are the successor's.
-        if not self.given_up:
-            counters.interpreter.end(counters.busy_s)
-
-    def _serve_next(self, programs: Sequence[Any]) -> bool:
-        """Process a frame; return False at the end."""
         # Given up, it must take no more: the channel is its successor's.
         # Without a time limit: a frame or the end of the channel wakes the worker, and one that idles costs nothing.
-        if self.given_up or (arrival := self._inbox.get()) is None:
-            return False
-        self._process(programs, *arrival)
-        return True
+        while not self.given_up and (arrival := self._inbox.get()) is not None:
+            self._process(programs, *arrival)
+            del arrival  # it would keep the frame's tensors while the worker waits for the next
 
     def _process(self, programs: Sequence[Any], frame: Frame, arrival_s: float) -> None:
         # Only first stages can meet a frame that was taken back: later ones get it from a stage that has begun it.
@@ -348,4 +337,4 @@ def _waits_only_for_python(assignment: Assignment, runtime: DeviceRuntime) -> bo
     # Compiled kernels spin for their helpers; other libraries may sleep until theirs are done.
     cores = assignment.stage.cores_of(assignment.replica)
     computes_here = runtime.device.capabilities.is_processor or len(cores) == 1
-    return runtime.occupies_cores and computes_here and assignment.turns is None and not assignment.stage.steps
+    return runtime.occupies_cores and computes_here and not assignment.stage.steps

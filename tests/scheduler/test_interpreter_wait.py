@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +12,11 @@ from pipeline.core.plan.plan import Plan
 from pipeline.core.shapes import Build
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.scheduler import Pipeline
+from pipeline.scheduler.interpreter_wait import CAN_SAMPLE, EVERY
 
 X = np.zeros(4, np.float32)
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/schedstat").exists(), reason="this system does not count how long a thread waits for a core"
-)
+pytestmark = pytest.mark.skipif(not CAN_SAMPLE, reason="this system does not count how often a thread gave up its core")
 
 
 class ComputingRuntime(NullRuntime):
@@ -51,14 +49,11 @@ class BusyRuntime(ComputingRuntime):
         return super().run(program, inputs)
 
 
-def _stage(plan: Plan, create: Any, frames: int = 12) -> Any:
+def _stage(plan: Plan, create: Any, frames: int = 3 * EVERY) -> Any:
     with Pipeline(plan, create=create) as running:
         for _ in running.map([X] * frames):
             pass
-        inside = running.statistics().stages[0]
-    after = running.statistics().stages[0]
-    assert after.interpreter_s >= 0.5 * inside.interpreter_s, "kept behind the worker's end"
-    return after
+    return running.statistics().stages[0]
 
 
 @pytest.mark.parametrize(("runtime", "low", "high"), [(AwayRuntime, 0.5, 1.0), (BusyRuntime, 0.0, 0.5)])
@@ -75,14 +70,14 @@ def test_devices_that_may_sleep_are_not_counted(chain: Callable[..., Plan]) -> N
     assert _stage(chain(1), AwayRuntime).interpreter_s == 0.0, "without a core of its own"
 
 
-def test_a_frame_alone_is_not_counted(chain: Callable[..., Plan]) -> None:
-    assert _stage(chain(1, cores={"a": (0,)}), AwayRuntime, frames=1).interpreter_s == 0.0
+def test_the_first_frames_are_not_counted(chain: Callable[..., Plan]) -> None:
+    assert _stage(chain(1, cores={"a": (0,)}), AwayRuntime, frames=EVERY - 1).interpreter_s == 0.0
 
 
 def test_a_swap_keeps_the_count(chain: Callable[..., Plan]) -> None:
     plan = chain(1, cores={"a": (0,)})
     with Pipeline(plan, create=AwayRuntime) as running:
-        for _ in running.map([X] * 12):
+        for _ in running.map([X] * 2 * EVERY):
             pass
         earlier = running.statistics().stages[0]
         running.swap(SimpleNamespace(plan=plan, builds=[Build(plan, (None,))], shapes=None))

@@ -165,7 +165,7 @@ def interpreter_note(shares: Mapping[str, float]) -> str:
     if share < WAITING:
         return ""
     return (
-        f"{name} waited at least {share:.0%} of its busy time for Python's interpreter, which other threads of this "
+        f"{name} waited {share:.0%} of its busy time for Python's interpreter, which other threads of this "
         "process held; see docs/limits.md."
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -52,7 +53,8 @@ class JsonLines(Sink):
         if result.result is not None:
             line["result"] = result.result.facts()
         if result.outputs and (result.result is None or self._all_outputs or _is_small(result)):
-            line["outputs"] = {name: np.asarray(array).tolist() for name, array in result.numbers.items()}
+            numbers = {name: np.asarray(array) for name, array in result.numbers.items()}
+            line["outputs"] = {name: msgspec.Raw(b"".join(_encode(array))) for name, array in numbers.items()}
         # JSON has no NaN and no infinities; msgspec writes null for them.
         self._stream.write(msgspec.json.encode(line).decode() + "\n")
         # Whoever follows the file, or reads the pipe, has each line at once.
@@ -62,6 +64,22 @@ class JsonLines(Sink):
         """Close the file."""
         if self._closes:
             self._stream.close()
+
+
+def _encode(array: np.ndarray) -> Iterator[bytes]:
+    """Yield an array's JSON in pieces of bounded time: all other threads wait for each."""
+    if array.size <= MOST_VALUES:
+        yield msgspec.json.encode(array.tolist())
+        return
+    # Rows as they are, or as many numbers of a row as a piece may have, without their brackets.
+    step = MOST_VALUES if array.ndim == 1 else 1
+    for start in range(0, len(array), step):
+        yield b"," if start else b"["
+        if array.ndim == 1:
+            yield msgspec.json.encode(array[start : start + step].tolist())[1:-1]
+        else:
+            yield from _encode(array[start])
+    yield b"]"
 
 
 def _is_small(result: StreamFrame) -> bool:
