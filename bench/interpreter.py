@@ -1,8 +1,8 @@
 """Effect of a thread that is busy in pure Python on the pipeline beside it, and the remedy.
 
 Two stages of native code that takes 1 ms, on a core each.  A stage that comes back from it needs the interpreter; a
-busy thread keeps it for the switch interval.  The remedy is ``Pipeline(..., switch_interval=...)``, which commands choose by
-themselves.
+busy thread keeps it for the switch interval.  The remedy is ``Pipeline(..., switch_interval=...)``, which commands
+choose by themselves.
 
 latency_ms_*        from submit to the result, one frame at a time; 2 ms is what the stages take
 frames_per_s        in a stream

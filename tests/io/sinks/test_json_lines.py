@@ -28,7 +28,7 @@ def test_outputs_of_any_size_are_read_again(tmp_path: Path, shape: tuple[int, ..
     path = tmp_path / "out.jsonl"
     values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     sink = JsonLines(path)
-    sink.add(StreamFrame(SourceFrame("a", np.zeros(1)), {"y": values}))
+    sink.add(StreamFrame(SourceFrame("a", np.zeros(1), 0), {"y": values}))
     sink.finish()
     read = np.array(json.loads(path.read_text(encoding="utf-8"))["outputs"]["y"], np.float32).reshape(shape)
     np.testing.assert_array_equal(read, values)
