@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.errors import BuildError, reason
-from pipeline.executor import core_estimates, detection, devices, host_target, kernels, linker, source_runtimes
+from pipeline.executor import (
+    core_estimates,
+    detection,
+    devices,
+    host_target,
+    kernels,
+    linker,
+    source_runtimes,
+    stage_cache,
+)
 from pipeline.executor.executable import BY_RULES, CompileOptions, build_executable
 from pipeline.executor.stage_code import StageCode, share_parameters
 from pipeline.executor.stage_source import ModuleSource, StageSource
@@ -36,22 +49,36 @@ def compile_stage(module: Any, device: Device, cores: int = 1, options: CompileO
     with compiler_lock:
         device_target = target_of(device)
         target = kernels.target_for(device_target)
+        key = stage_cache.key_of(module, target, cores, options)
+        if (code := stage_cache.find(key)) is not None:
+            return code
         work = functools.partial(build_executable, module, target, cores, options)
         executable, constants, calls = quietly(work)
         machine, features = host_target.needs(target)
-        processor = core_estimates.name_of(device_target)
-        runtimes = source_runtimes.runtimes(module)
+        facts: dict[str, Any] = {
+            "machine": machine,
+            "features": features,
+            "runtimes": source_runtimes.runtimes(module),
+            "calls": calls,
+            "processor": core_estimates.name_of(device_target),
+        }
+        are_objects = any(part.kind == "static_library" for part in executable.mod.imports)
+        library = quietly(lambda: _link(executable, machine)) if are_objects else None
     del module, work  # which hold the constants too
-    return StageCode(
-        functools.partial(_link_here, executable),
-        move_together(constants),
-        executable=executable,
-        machine=machine,
-        features=features,
-        runtimes=runtimes,
-        calls=calls,
-        processor=processor,
-    )
+    constants = move_together(constants)
+    if library is None:
+        return StageCode(functools.partial(_link_here, executable), constants, executable=executable, **facts)
+    code = stage_cache.linked(library, constants, **facts)
+    stage_cache.keep(key, code)
+    return code
+
+
+def _link(executable: Any, machine: str) -> np.ndarray:
+    """Link the objects of an executable's kernels; return the library's bytes."""
+    with tempfile.TemporaryDirectory(prefix="soc-pipeline-") as scratch:
+        path = Path(scratch) / "stage.so"
+        executable.export_library(str(path), fcompile=functools.partial(linker.link, built_for=machine))
+        return np.fromfile(path, np.uint8)
 
 
 def _link_here(executable: Any) -> Any:
@@ -103,7 +130,11 @@ def compile_plan(
         try:
             # All replicas have as many cores; a stage without any of its own is built for one.
             cores = max(1, len(stage.cores_of(0)))
-            stage_options = replace(options, numerics=options.numerics.of_stage(stage.options))
+            stage_options = replace(
+                options,
+                numerics=options.numerics.of_stage(stage.options),
+                count=functools.partial(_report, progress, stage.name),
+            )
             codes.append(
                 _compile_family(source, _with_target(device, stage), cores, stage_options)
                 if devices.computes(device)
@@ -112,6 +143,10 @@ def compile_plan(
         except BuildError as error:
             raise BuildError(f"stage {stage.name!r}: {error}") from error.__cause__
     return codes
+
+
+def _report(progress: Progress, stage: str, done: int, kernels: int) -> None:
+    progress(f"building {stage}: kernel {done} of {kernels}")
 
 
 def _compile_family(source: StageSource, device: Device, cores: int, options: CompileOptions) -> StageCode:

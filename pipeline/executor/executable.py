@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.numerics import EXACT, Numerics
 from pipeline.errors import BuildError, reason
-from pipeline.executor import kernels, parameters
+from pipeline.executor import host_target, kernels, linker, parameters
 from pipeline.executor.kernels.anchor import Choices
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.precision import widen_calls
@@ -41,6 +41,8 @@ class CompileOptions:
         True if no extent of the module is known; all kernels are TVM's then.
     microarchitecture : Microarchitecture, optional
         Stands in place of that of the CPU's target.
+    count : callable
+        Called with the number of compiled kernels, and of all.
     """
 
     channels_last: set[str] | None = None
@@ -48,6 +50,7 @@ class CompileOptions:
     numerics: Numerics = EXACT
     symbolic: bool = False
     microarchitecture: Microarchitecture | None = None
+    count: Callable[[int, int], None] = lambda _done, _all: None
 
 
 BY_RULES = CompileOptions()
@@ -65,7 +68,7 @@ def build_executable(
         else:
             module = _optimise(module, target, cores, options)
             calls = _kernel_calls(module)
-        executable, constants = _lower(module, target)
+        executable, constants = _lower(module, target, options)
     except BuildError:
         raise
     except Exception as error:
@@ -92,7 +95,7 @@ def _optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
     return general.optimise_symbolic(module, target, cores) if kernels.applies(target) else module
 
 
-def _lower(module: Any, target: Any) -> tuple[Any, dict[str, np.ndarray]]:
+def _lower(module: Any, target: Any, options: CompileOptions) -> tuple[Any, dict[str, np.ndarray]]:
     from tvm import relax
 
     from pipeline.executor import parameter_checks
@@ -103,12 +106,14 @@ def _lower(module: Any, target: Any) -> tuple[Any, dict[str, np.ndarray]]:
     program = tvm.IRModule(dict(module.functions))
     program["main"] = main
     program = relax.transform.Normalize()(program)
-    executable = relax.build(
-        program,
-        target,
-        relax_pipeline=tvm.transform.Sequential([kernels.pipeline(target), parameter_checks.removal(inputs)]),
-        tir_pipeline=kernels.tir_pipeline(target),
-    )
+    with target:
+        program = tvm.transform.Sequential([kernels.pipeline(target), parameter_checks.removal(inputs)])(program)
+    if kernels.applies(target) and linker.is_there(host_target.needs(target)[0]):
+        from pipeline.executor import kernel_objects
+
+        if (executable := kernel_objects.build(program, target, options.count)) is not None:
+            return executable, constants
+    executable = relax.build(program, target, relax_pipeline=None, tir_pipeline=kernels.tir_pipeline(target))
     return executable, constants
 
 

@@ -63,6 +63,14 @@ def linker(built_for: str = "", host: str = "") -> list[str]:
     raise BuildError(f"saving a bundle needs a C compiler as linker; install {package}, or: pip install ziglang")
 
 
+def is_there(built_for: str) -> bool:
+    """Test for a linker for a machine."""
+    try:
+        return bool(linker(built_for))
+    except BuildError:
+        return False
+
+
 def link(
     output: str, objects: Sequence[str], options: Sequence[str] | None = None, *, built_for: str = "", **_: object
 ) -> None:

@@ -50,7 +50,8 @@ class UnsplitModel:
                 for specs in (part.inputs, part.outputs)
             )
             self._stage = replace(self._stage, inputs=inputs, outputs=outputs)
-        self._code = compile_stage(module, device)
+        # As many cores as the first stage has, so that both share what is compiled once.
+        self._code = compile_stage(module, device, max(1, len(plan.stages[0].cores_of(0))))
         # The code has copies of the weights; those of the graph would be in memory for nothing.
         del module
         graph.release()

@@ -110,9 +110,9 @@ def pipeline(target: Any) -> Any:
 
 def tir_pipeline(target: Any) -> str:
     """Return the name of the passes from TIR to LLVM."""
-    from pipeline.executor.kernels.tir import remainders
+    from pipeline.executor.kernels.tir import lowering
 
-    return remainders.pipeline_for(target) if applies(target) else "default"
+    return lowering.pipeline_for(target) if applies(target) else "default"
 
 
 def _passes(target: Any, *, is_optimised: bool) -> list[Any]:

@@ -21,6 +21,9 @@ from pipeline.tvm import statements as tir
 
 _KEY = "soc.kernel.placeholder"
 
+LONG = 120
+"""Nodes of an epilogue that is written once per tile."""
+
 # `OpPatternKind.kOutEWiseFusable` in TVM's op_attr_types.h.
 _FUSES_ELEMENTWISE = 4
 """TVM's number of operators into which element-wise ones are fused."""
@@ -115,6 +118,11 @@ class FusedGroup:
     def params(self) -> list[Any]:
         """The function's parameters, the result last."""
         return list(self._function.params)
+
+    @property
+    def is_long(self) -> bool:
+        """True if what is fused in is too much code for each register."""
+        return not self._separate and self._epilogue(str(self._sum.dtype)).size > LONG
 
     def store(self, total: Any, indices: Sequence[Any]) -> Any:
         """Store the fused result of `total` at the placeholder's indices."""

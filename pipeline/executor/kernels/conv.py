@@ -104,7 +104,8 @@ def conv_shape(layout: ChannelLayout, call: Any, weights: tuple[int, ...]) -> Co
 
 def _loops(group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks: int) -> ConvLoops | AmxLoops:
     data, weights = group.operands
-    epilogue = TileEpilogue(epilogue_store(group), group.prefetch, accumulators.line_values(str(group.target.dtype)))
+    line = accumulators.line_values(str(group.target.dtype))
+    epilogue = TileEpilogue(epilogue_store(group), group.prefetch, line, group.is_long)
     # What is fused in must not ask for height and width, which one column of pixels does not have.
     if form.way == amx_loops.WAY:
         return AmxLoops(form, cpu, data, weights, epilogue, tasks)

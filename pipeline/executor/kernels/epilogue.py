@@ -31,6 +31,8 @@ class Epilogue:
         Values that they load.
     sources : list of buffer
         Buffers that are read at the element's own place.
+    size : int
+        Nodes of the statement.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Epilogue:
         self._total, self._indices, self._lane, self._registers = total, list(indices), lane, list(registers)
         self._statement = tir.sequence(statements)
         self.loads = loads(self._statement)
+        self.size = _count_nodes(self._statement)
         self.sources = list(dict.fromkeys(load.source for load in self.loads if self.is_at(load.indices)))
 
     def is_at(self, indices: Sequence[Any]) -> bool:
@@ -63,3 +66,14 @@ class Epilogue:
 
         statement = tvm_ffi.structural_mutate(self._statement, [(type(self._statement), begin)])
         return tir.sequence([*allocations, *tir.statements(statement)])
+
+
+def _count_nodes(statement: Any) -> int:
+    count = 0
+
+    def step(_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    tvm_ffi.structural_walk(statement, step)
+    return count

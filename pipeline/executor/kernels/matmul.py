@@ -54,7 +54,7 @@ class Matmul(Kernel[PackedLayout]):
 
         data, weights = group.operands
         loops = AmxLoops if form.way == amx_loops.WAY else ConvLoops
-        return loops(form, cpu, data, weights, TileEpilogue(store), tasks).statement()
+        return loops(form, cpu, data, weights, TileEpilogue(store, is_long=group.is_long), tasks).statement()
 
     def operations(self, form: PackedLayout) -> int:
         """Count multiplications and additions."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.backend.cpu_generic import pipeline as generic
 
@@ -16,6 +18,9 @@ from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tir import bounds, elementary, nan
 from pipeline.executor.precision import widen_calls
+
+_HASH = (1 << 64) - 1
+"""Mask of a structural hash, which is a signed number."""
 
 SCHEDULED = "tirx.is_scheduled"
 """Attribute of TVM for functions with final loops, such as a frontend's."""
@@ -62,11 +67,34 @@ def write_kernels(module: Any, cpu: Microarchitecture, cores: int, choices: Choi
     """Write every function of a fused stage as a kernel."""
     # Before kernels are written, since a group is written for the buffer that it stores to.
     module, groups = in_place.overwrite_operands(module, lambda group: registry.writes_once(group, cpu, cores))
+    # An operand may be overwritten by every call of a function, whose first form nobody calls then.
+    module = relax.transform.DeadCodeElimination(["main"])(module)
     writer = _StageWriter(cpu, cores, groups, choices)
     functions = {
         variable: writer.kernel(str(variable.name_hint), function) for variable, function in module.functions.items()
     }
-    return bounds.guard_module(module, tvm.IRModule(functions), cpu)
+    return _name_by_content(bounds.guard_module(module, tvm.IRModule(functions), cpu))
+
+
+def _name_by_content(module: Any) -> Any:
+    """Return a stage whose kernels have names that follow from their code, so that equal ones are compiled once."""
+    variables: dict[Any, Any] = {}
+    builder = relax.BlockBuilder(tvm.IRModule({}, attrs=module.attrs))
+    for variable, function in module.functions.items():
+        if isinstance(function, tirx.PrimFunc):
+            # TVM numbers operators in the order of the stage.
+            operators = re.sub(r"\d+(?=_|$)", "", str(variable.name_hint))
+            kernel = function.without_attr("global_symbol")
+            name = f"{operators}_{tvm_ffi.structural_hash(kernel) & _HASH:016x}"
+            variables[variable] = builder.add_func(kernel, name)
+
+    def rename(variable: Any, _: Any) -> Any:
+        return variables.get(variable, variable)
+
+    main = tvm_ffi.structural_mutate(module["main"], [(tvm.ir.GlobalVar, rename)])
+    kernels = builder.get()
+    kernels[module.get_global_var("main")] = main
+    return kernels
 
 
 class _StageWriter(NamedTuple):

@@ -45,11 +45,14 @@ class TileEpilogue(NamedTuple):
         Function from the indices of a sum to statements that prefetch the operands of its store.
     line : int
         Results in a cache line.
+    is_long : bool
+        True writes it once per tile, in a loop over pixels, instead of once per register.
     """
 
     store: Callable[[Any, Any, Any, Any, Any], Any]
     prefetch: Callable[[Any, Any, Any, Any], list[Any]] | None = None
     line: int = LINE
+    is_long: bool = False
 
 
 class ConvLoops:
@@ -248,18 +251,40 @@ class ConvLoops:
         return statements
 
     def _stores(self, sums: TileAccumulators, origin: TileOrigin, row: Any, column: Any, partial: bool) -> list[Any]:
-        conv, lanes = self._conv, self._lanes
+        """Store a tile register by register, or pixel by pixel in a loop that holds a long epilogue once."""
+        tile, lanes, results = sums.tile, self._lanes, sums.results
+        channel = origin.group * self._conv.group_outputs + origin.channel
+        missing = -self._conv.group_outputs % lanes if partial else 0
+
+        def store(total: Any, start: Any, pixel: tuple[Any, Any], parts: range) -> Any:
+            dy, dx = pixel
+            count = len(parts) * lanes - (missing if parts.stop == tile.vectors else 0)
+            indices = (origin.image, origin.row + row + dy, column + dx, channel + parts.start * lanes)
+            return self._store(total, start, indices, count)
+
+        if self._epilogue.is_long and tile.rows * tile.columns > 1:
+            # By way of memory, as a loop's index is no register's.
+            total, joining = self._join([results[key] for key in sorted(results)])
+            pieces = (
+                [range(tile.vectors - 1), range(tile.vectors - 1, tile.vectors)] if missing else [range(tile.vectors)]
+            )
+
+            def pixel(dy: Any, dx: Any) -> Any:
+                start = (dy * tile.columns + dx) * (tile.vectors * lanes)
+                return tir.sequence(
+                    [store(total, start + piece.start * lanes, (dy, dx), piece) for piece in pieces if piece]
+                )
+
+            def line(dy: Any) -> Any:
+                return tir.loop("x", tile.columns, lambda dx: pixel(dy, dx))
+
+            return [*joining, tir.loop("y", tile.rows, line)]
         statements = list[Any]()
-        for dy, dx, part in sums.results:
-            if part % self._stored_vectors:
-                continue
-            vectors = min(self._stored_vectors, sums.tile.vectors - part)
-            total, joining = self._join([sums.results[dy, dx, part + index] for index in range(vectors)])
-            statements += joining
-            first = origin.group * conv.group_outputs + origin.channel + part * lanes
-            missing = -conv.group_outputs % lanes if partial and part + vectors == sums.tile.vectors else 0
-            indices = (origin.image, origin.row + row + dy, column + dx, first)
-            statements.append(self._store(total, indices, vectors * lanes - missing))
+        for dy, dx, part in results:
+            if part % self._stored_vectors == 0:
+                parts = range(part, min(part + self._stored_vectors, tile.vectors))
+                total, joining = self._join([results[dy, dx, index] for index in parts])
+                statements += [*joining, store(total, tir.number(0), (dy, dx), parts)]
         return statements
 
     def _join(self, registers: list[Any]) -> tuple[Any, list[Any]]:
@@ -273,10 +298,10 @@ class ConvLoops:
         stores = [tir.store(joined, load, tir.ramp(start, lanes)) for load, start in zip(loads, starts, strict=True)]
         return joined, [tirx.AllocBuffer(joined), *stores]
 
-    def _store(self, total: Any, indices: tuple[Any, Any, Any, Any], count: int) -> Any:
+    def _store(self, total: Any, start: Any, indices: tuple[Any, Any, Any, Any], count: int) -> Any:
         image, h, w, c = indices
 
         def lane(index: Any) -> Any:
-            return self._epilogue.store(tir.load(total, index), image, h, w, c + index)
+            return self._epilogue.store(tir.load(total, start + index), image, h, w, c + index)
 
         return tir.loop("lane", count, lane, tir.VECTORIZED)

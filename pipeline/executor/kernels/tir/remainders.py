@@ -8,32 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.tirx import compilation_pipeline
-
-from pipeline.executor import host_target
-
-PIPELINE = "soc-pipeline"
-"""TVM's name of its own passes below Relax, followed by this one."""
 
 # It is 0 on x86, and an instruction as good as any until LLVM's last step, which is when it says so.
 _UNKNOWN_ZERO = "llvm.get.dynamic.area.offset"
 
 
-def pipeline_for(target: Any) -> str:
-    """Return the name of a target's passes from TIR to LLVM."""
-    compilation_pipeline.register_tir_pipeline(PIPELINE, _passes)
-    # Other processors have no such vectors, and may have another number for that zero.
-    return PIPELINE if host_target.needs(target)[0] == "x86_64" else "default"
-
-
-def _passes() -> tuple[Any, Any, Any]:
-    lowering, *finalization = compilation_pipeline.get_tir_pipeline("default")
-    # Last, since TVM's passes look into remainders too, and simplify most of them.
-    masking = tirx.transform.prim_func_pass(lambda function, *_: mask(function), opt_level=0, name="MaskRemainders")
-    return (tvm.transform.Sequential([lowering, masking]), *finalization)
+def masking() -> Any:
+    """Return the pass that rewrites remainders."""
+    return tirx.transform.prim_func_pass(lambda function, *_: mask(function), opt_level=0, name="MaskRemainders")
 
 
 def mask(function: Any) -> Any:
