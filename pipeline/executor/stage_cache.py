@@ -60,7 +60,7 @@ def key_of(module: Any, target: Any, cores: int, options: CompileOptions) -> str
             tvm_ffi.structural_walk(function, (GenericConst, add))
     cpu = options.microarchitecture or microarchitecture.of_target(target)
     facts = (tvm_ffi.structural_hash(module), names, constants.hexdigest(), str(target), cores)
-    return compile_cache.key_of("stage", *facts, repr(options.numerics), options.symbolic, repr(cpu))
+    return compile_cache.key_of("stage", *facts, options.numerics, options.symbolic, repr(cpu))
 
 
 def find(key: str) -> StageCode | None:
