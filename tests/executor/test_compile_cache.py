@@ -38,10 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def model(tmp_path: Path) -> Path:
     """Convolutions of growing width, each one a kernel of its own."""
     values = {f"w{index}": weights(4 * index + 8, 4 * index + 4, 1, 1, seed=index) for index in range(CONVOLUTIONS)}
-    nodes = [
-        node("Conv", f"x{index} w{index}", f"x{index + 1}", kernel_shape=[1, 1])
-        for index in range(CONVOLUTIONS)
-    ]
+    nodes = [node("Conv", f"x{index} w{index}", f"x{index + 1}", kernel_shape=[1, 1]) for index in range(CONVOLUTIONS)]
     shapes = {"x0": (1, 4, 12, 12)}
     return save(tmp_path / "model.onnx", nodes, shapes, [f"x{CONVOLUTIONS}"], values)
 
