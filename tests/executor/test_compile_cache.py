@@ -125,7 +125,8 @@ def test_damaged_entries_are_compiled_again(folder: Path, model: Path) -> None:
 
 def test_a_kept_stage_computes_the_same(folder: Path, model: Path) -> None:
     graph = pipeline.read(model)
-    np.testing.assert_array_equal(*(run(build(graph)[0], graph) for _ in range(2)))
+    first, second = (run(build(graph)[0], graph) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
 
 
 @pytest.fixture
