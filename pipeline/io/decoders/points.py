@@ -50,7 +50,9 @@ class PointParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output : str
         Name of the output with the points; the first by default.
     presence : str
-        Name of an output with the score that there is anything: the score of the box, in place of the points' mean.
+        Name of an output with the score that there is anything, which is the box's in place of the points' mean.
+    least : float
+        Score of presence below which there is nothing.
     """
 
     fields: int = 3
@@ -59,6 +61,7 @@ class PointParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unit: str = "auto"
     output: str = ""
     presence: str = ""
+    least: float = 0.5
 
     def __post_init__(self) -> None:
         choices = {"order": ("xy", "yx"), "unit": ("auto", "fraction", "pixel")}
@@ -112,7 +115,7 @@ def _make_points(interface: ModelInterface, parameters: PointParameters) -> Deco
         if not parameters.presence:
             return found
         score = activate(np.asarray(outputs[parameters.presence], np.float32).reshape(1, 1), "auto", 0)[0]
-        return replace(found, scores=np.broadcast_to(score, len(found)).astype(np.float32))
+        return replace(found, scores=np.repeat(score, len(found)))[: int(score[0] >= parameters.least)]  # type: ignore[no-any-return]
 
     return decode
 

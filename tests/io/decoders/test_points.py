@@ -92,3 +92,14 @@ def test_what_is_no_list_of_points_is_refused() -> None:
         decode(np.zeros((1, 6), np.float32), ModelCard(decoder="points", parameters={"output": "z"}))
     with pytest.raises(InputError, match="takes one picture"):
         decode(np.zeros((1, 6), np.float32), ModelCard(decoder="points"), (0, 0))
+
+
+@pytest.mark.parametrize(("logit", "score"), [(4.0, [0.982]), (-4.0, [])])
+def test_an_output_of_presence_says_whether_there_is_anything(logit: float, score: list[float]) -> None:
+    interface = ModelInterface((64, 64), [TensorSpec("points", (1, 6)), TensorSpec("presence", (1, 1))])
+    card = ModelCard(decoder="points", parameters={"output": "points", "presence": "presence", "unit": "pixel"})
+    outputs = {"points": np.array([[1, 2, 0, 30, 40, 0]], np.float32), "presence": np.array([[logit]], np.float32)}
+    result = make_decoder(card, interface)(outputs)
+    assert result.scores.round(3).tolist() == pytest.approx(score)  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="there is no output 'prescence'"):
+        make_decoder(ModelCard(decoder="points", parameters={"presence": "prescence"}), interface)
