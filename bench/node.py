@@ -30,8 +30,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
-from playing import (
+from bag_player import (
     DOMAIN,
     FPS,
     HEIGHT,
@@ -46,6 +45,7 @@ from playing import (
     record,
     round_trips,
 )
+from onnx import TensorProto, helper
 from report import Row, parser, percentile, report
 
 import pipeline

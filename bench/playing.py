@@ -1,158 +1,213 @@
-"""Player, receiver and echo beside the node: a recorded bag over DDS, and the answers."""
+"""A video through a detector into an annotated video, beside its parts.
+
+    python bench/playing.py
+    python bench/playing.py --model yolo.onnx --preset ultrafast
+
+The scenes move, and are made here: handwritten digits, which the demo's detector finds.  Parts and stream take turns;
+each figure is the best of the rounds, since what else runs on the machine only slows them down.
+
+part    decode the file, prepare the picture, run the model, draw the result, encode the picture: each alone
+stream  all of them, as `soc-pipeline run MODEL --source in.mp4 --sink 'out.mp4?show=boxes'` streams
+ratio   frames per second of the stream over those of the slowest part, and of `simulate` for a plan with the parts as
+        stages, which take turns on as many cores as there are: two cores cannot run five parts at once
+"""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import struct
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Event
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
-from rosbags.highlevel import AnyReader
-from rosbags.rosbag2 import StoragePlugin, Writer
-from rosbags.typesys import Stores, get_typestore
+from report import Row, parser, report, usable_cores
 
-from pipeline.ros.configuration import Quality
-from pipeline.ros.messages import cdr
-from pipeline.ros.messages.types import create_message
-from pipeline.ros.transports.dds import Dds
+import pipeline
+from pipeline.core.board.board import Board, Device
+from pipeline.core.model_card import Preparation
+from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
+from pipeline.demo.detector import FILE
+from pipeline.demo.scenes import scenes
+from pipeline.executor.bundle import Bundle
+from pipeline.io.prepared_bundle import prepare_bundle
+from pipeline.io.result_reader import make_reader
+from pipeline.io.sinks.annotation import Annotator
+from pipeline.io.sinks.encoders import Encoding
+from pipeline.io.sinks.video import QUEUE, Video
+from pipeline.io.source_frame import StreamFrame
+from pipeline.io.sources.video import VideoFile
+from pipeline.io.stream import FrameStream
+from pipeline.picture.preparation import PreparationStage
+from pipeline.simulation import simulate
 
-HEIGHT, WIDTH, FPS = 480, 640, 30
-IMAGE = "sensor_msgs/msg/Image"
-DOMAIN = 20 + os.getpid() % 200
-"""DDS domain of this process, so that two runs on a machine do not meet; spawned programs get it in `Play`."""
-PATIENCE_S = 60
+WIDTH, HEIGHT, FPS = 1920, 1080, 30
+KEPT = 24
+"""Pictures that the parts behind the decoder are measured with: 75 MB."""
 
-Times = list[tuple[int, float]]
-"""Stamps, and the moments when messages with them were sent, or received."""
-
-
-@dataclass(frozen=True)
-class Play:
-    """Bag, its speed, and the answers that come.
-
-    Attributes
-    ----------
-    bag : Path
-    quality : Quality
-        Of images and answers.
-    answers : str
-        Their type, which has a header.
-    speed : int
-        How many times faster than recorded.
-    domain : int
-    """
-
-    bag: Path
-    quality: Quality
-    answers: str = IMAGE
-    speed: int = 1
-    domain: int = DOMAIN
+STEP = 6
+"""Pixels that the scene moves from picture to picture."""
 
 
-def record(path: Path, count: int) -> list[int]:
-    """Record images as a camera would have them; return their stamps."""
-    pixels = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
-    stamps = [1_700_000_000 * 10**9 + number * 10**9 // FPS for number in range(count)]
-    with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as bag:
-        connection = bag.add_connection("/camera", IMAGE, typestore=get_typestore(Stores.ROS2_HUMBLE))
-        for stamp in stamps:
-            bag.write(connection, stamp, memoryview(cdr.encode(image(pixels, stamp), IMAGE)))
-    return stamps
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--model", type=Path, default=FILE, help="a detector with its card (default: the demo's)")
+    options.add_argument("--encoder", default="", help="as the option of the sink")
+    options.add_argument("--preset", default="", help="as the option of the sink")
+    options.add_argument("--threads", type=int, default=1, help="of the decoder, and of the encoder (default: 1 each)")
+    options.add_argument("--source", type=Path, help="a video of your own")
+    arguments = options.parse_args()
+    frames, rounds = (90, 2) if arguments.quick else (240, 5)
+    encoding = Encoding(arguments.encoder, arguments.preset, threads=arguments.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        source = arguments.source or write(Path(folder) / "in.mp4", frames)
+        trial = Trial(load(arguments.model), source, Path(folder) / "out.mp4", frames, encoding)
+        samples = [trial.measure() for _ in range(rounds)]
+    best = {name: min(sample[name] for sample in samples) for name in samples[0]}
+    report(f"Video of {WIDTH}x{HEIGHT}", rows(trial, best), (__doc__ or "").rpartition("\n\n")[2], arguments.json)
 
 
-def image(pixels: np.ndarray, stamp: int) -> Any:
-    """Return a picture's message."""
-    moment = create_message("builtin_interfaces/msg/Time", *divmod(stamp, 10**9))
-    header = create_message("std_msgs/msg/Header", moment, "camera")
-    return create_message(IMAGE, header, HEIGHT, WIDTH, "rgb8", 0, 3 * WIDTH, pixels.reshape(-1))
+def write(path: Path, count: int) -> Path:
+    """Write scenes that move under a little noise, as cameras have it."""
+    random = np.random.default_rng(0)
+    pictures = [scene.picture for scene in islice(scenes(5, WIDTH, HEIGHT), 4)]
+    noise = [random.integers(-3, 4, (HEIGHT, WIDTH, 3), np.int16) for _ in range(3)]
+    with av.open(str(path), "w") as container:
+        video: Any = container.add_stream("libx264", rate=FPS, width=WIDTH, height=HEIGHT, options={"preset": "fast"})
+        video.pix_fmt = "yuv420p"
+        for number in range(count):
+            # Each scene for two seconds.
+            moved = np.roll(pictures[number // 60 % len(pictures)], STEP * number, axis=1)
+            picture = np.clip(moved + noise[number % len(noise)], 0, 255).astype(np.uint8)
+            frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuv420p")
+            frame.pts = number
+            container.mux(video.encode(frame))
+        container.mux(video.encode())
+    return path
 
 
-def exchange(play: Play) -> tuple[Times, Times]:
-    """Play the bag; return what was sent and what came back."""
-    # Spawned: the bundles were built in this process, and a fork would copy locks without TVM's threads.
-    context = multiprocessing.get_context("spawn")
-    stop, ready = context.Event(), context.Event()
-    (play_reader, play_writer), (answer_reader, answer_writer) = context.Pipe(), context.Pipe()
-    receiver = context.Process(target=_receive, args=(play, ready, stop, answer_writer))
-    player = context.Process(target=_play, args=(play, ready, play_writer))
-    receiver.start()
-    player.start()
-    send_times = play_reader.recv()
-    time.sleep(1.0)  # for the last answers
-    stop.set()
-    answer_times = answer_reader.recv()
-    player.join()
-    receiver.join()
-    return send_times, answer_times
+def load(model: Path) -> Bundle:
+    """Build a model as `soc-pipeline run` does."""
+    graph = pipeline.read(model)
+    return pipeline.build(graph, pipeline.plan(graph))
 
 
-@contextmanager
-def echo(play: Play) -> Iterator[None]:
-    """Let a program send on what it receives, and do nothing else."""
-    context = multiprocessing.get_context("spawn")
-    ready, stop = context.Event(), context.Event()
-    program = context.Process(target=_send_on, args=(play, ready, stop))
-    program.start()
-    ready.wait(PATIENCE_S)
-    yield
-    stop.set()
-    program.join()
+@dataclass
+class Trial:
+    """One stream and its parts."""
 
+    bundle: Bundle
+    source: Path
+    target: Path
+    frames: int
+    encoding: Encoding
 
-def round_trips(send_times: Times, answer_times: Times) -> list[float]:
-    """Return the seconds from sending to receiving, but for the images of the first second."""
-    moments_sent = dict(send_times)
-    # The first ones find cold caches, and the pipeline not yet open.
-    steady = [moment - moments_sent[stamp] for stamp, moment in answer_times if stamp - send_times[0][0] >= 10**9]
-    return steady or [float("nan")]
+    def measure(self) -> dict[str, float]:
+        """Return the seconds per frame of each part, and of the stream."""
+        with self._open() as video:
+            kept = list(islice(video, KEPT))
+            _, geometry = prepare_bundle(self.bundle, video.pixels, self._preparation)
+            model = self.bundle.plan
+            prepare = PreparationStage(video.pixels, model.inputs[0], self._preparation, model.quantization)
+        reader = make_reader(self.bundle.plan, self._card)
+        pictures = [np.asarray(frame.inputs) for frame in kept]
+        inputs = [np.array(prepare(picture)) for picture in pictures[:4]]
+        seconds = {"decode": self._decode(), "prepare": per_frame(prepare, pictures)}
+        with pipeline.load(self.bundle) as running:
+            outputs = running.submit(inputs[0]).outputs()
+            seconds["model"] = per_frame(lambda array: running.submit(array).outputs(), inputs * 8)
+        results = [StreamFrame(frame, outputs) for frame in kept]
 
+        def draw(result: StreamFrame) -> object:
+            decoded = reader.read_frame(result.frame, result.outputs, geometry) if reader else None
+            return Annotator().picture(replace(result, result=decoded))
 
-def _play(play: Play, ready: Event, result: Connection) -> None:
-    send_times: Times = []
-    with AnyReader([play.bag]) as reader, Dds(play.domain, localhost=True) as transport:
-        send = transport.publisher("/camera", IMAGE, play.quality)
-        ready.wait(PATIENCE_S)
-        time.sleep(1.0)  # until all know each other
+        seconds["draw"] = per_frame(draw, results)
+        seconds["encode"] = self._encode(kept)
+        seconds["stream"] = self._stream()
+        return seconds
+
+    @property
+    def _card(self) -> Any:
+        return self.bundle.card
+
+    @property
+    def _preparation(self) -> Preparation:
+        return self._card.preparation or Preparation()
+
+    def _open(self) -> VideoFile:
+        return VideoFile(self.source, threads=self.encoding.threads)
+
+    def _decode(self) -> float:
         begin = time.perf_counter()
-        for _, stamp, payload in reader.messages():
-            due = begin + (stamp - reader.start_time) / play.speed / 1e9
-            time.sleep(max(0.0, due - time.perf_counter()))
-            send_times.append((stamp, time.perf_counter()))
-            send(payload, stamp)
-    result.send(send_times)
+        with self._open() as video:
+            count = sum(1 for _ in islice(video, self.frames))
+        return (time.perf_counter() - begin) / count
+
+    def _encode(self, kept: list[Any]) -> float:
+        begin, count = time.perf_counter(), self.frames // 2
+        with Video(self.target, self.encoding) as sink:
+            # There and back, so that the scene moves on as the whole video's does.
+            for number, frame in enumerate(islice(cycle(kept + kept[::-1]), count)):
+                sink.add(StreamFrame(replace(frame, stamp=number * 10**9 // FPS), {"none": np.zeros(1)}))
+        return (time.perf_counter() - begin) / count
+
+    def _stream(self) -> float:
+        with self._open() as video:
+            prepared, geometry = prepare_bundle(self.bundle, video.pixels, self._preparation)
+            reader = make_reader(self.bundle.plan, self._card)
+            with pipeline.load(prepared) as running:
+                begin = time.perf_counter()
+                with Video(self.target, self.encoding) as sink:
+                    FrameStream(running, video, sink, limit=self.frames, reader=reader, geometry=geometry).run()
+                return (time.perf_counter() - begin) / running.statistics().delivered
 
 
-def _receive(play: Play, ready: Event, stop: Event, result: Connection) -> None:
-    messages: list[tuple[bytes, float]] = []
-
-    def take(payload: bytes) -> None:
-        # perf_counter is CLOCK_MONOTONIC, which all processes of a machine share.  The stamp is read from the bytes of
-        # the header later: decoding a message here would hold up the next one.
-        messages.append((payload[:12], time.perf_counter()))
-
-    with Dds(play.domain, localhost=True) as transport:
-        transport.subscribe("/answers", play.answers, play.quality, take)
-        ready.set()
-        stop.wait()
-    result.send([(_stamp(beginning), moment) for beginning, moment in messages])
+def per_frame(call: Callable[[Any], object], frames: list[Any]) -> float:
+    """Return the seconds of a call, the first one left out."""
+    call(frames[0])
+    begin = time.perf_counter()
+    for frame in frames:
+        call(frame)
+    return (time.perf_counter() - begin) / len(frames)
 
 
-def _send_on(play: Play, ready: Event, stop: Event) -> None:
-    with Dds(play.domain, localhost=True) as transport:
-        send = transport.publisher("/answers", IMAGE, play.quality)
-        transport.subscribe("/camera", IMAGE, play.quality, lambda payload: send(payload, 0))
-        ready.set()
-        stop.wait()
+def rows(trial: Trial, best: dict[str, float]) -> list[Row]:
+    """Return the parts, the slowest of them, the simulation and the stream."""
+    parts = {name: seconds for name, seconds in best.items() if name != "stream"}
+    simulation = simulate(plan(trial.bundle.plan, parts), frames=trial.frames)
+    simulated = simulation.seconds / trial.frames
+    lines = {**parts, "slowest part": max(parts.values()), "simulated": simulated, "stream": best["stream"]}
+    ratios = {name: lines[name] / best["stream"] for name in ("slowest part", "simulated")}
+    return [
+        {"part": name, "ms": seconds * 1e3, "frames_per_s": 1 / seconds, "ratio": ratios.get(name)}
+        for name, seconds in lines.items()
+    ]
 
 
-def _stamp(beginning: bytes) -> int:
-    seconds, nanoseconds = struct.unpack_from("<iI", beginning, 4)
-    return int(seconds) * 10**9 + int(nanoseconds)
+def plan(model: Plan, parts: dict[str, float]) -> Plan:
+    """Return the parts as stages that take turns on the machine's cores, the model with its replicas."""
+    specs = [TensorSpec(name, (1,)) for name in ("file", *parts)]
+    # A server's slots take turns as the threads of a process do, on whatever core is free.
+    cores = Device("cores", "remote", address="remote://localhost:9190/cpu", slots=len(usable_cores()))
+    replicas = {"model": model.stages[0].replicas if len(model.stages) == 1 else 1}
+    stages = tuple(
+        StagePlan(
+            name,
+            "cores",
+            (before,),
+            (after,),
+            seconds=parts[name],
+            replicas=replicas.get(name, 1),
+            queue_depth=QUEUE if name == "encode" else 2,
+        )
+        for name, before, after in zip(parts, specs, specs[1:], strict=False)
+    )
+    return Plan("video", "", Board("bench", (cores,)), tuple(specs[:1]), tuple(specs[-1:]), stages)
+
+
+if __name__ == "__main__":
+    main()

@@ -129,7 +129,8 @@ def _sink_arguments(parser: argparse.ArgumentParser) -> None:
         "standard output, bag:PATH (?storage=sqlite3), mjpeg:PORT for browsers, gst:PIPELINE, a "
         "photo (.jpg .png .webp; the next ones are numbered; photo:FOLDER for one per frame), or a video file: the "
         "source's pictures with the decoded results (?labels=FILE&least=SCORE; ?show=label or ?show=boxes for a bundle "
-        "without a decoder), else the pictures that the model makes; ?codec=ffv1 loses nothing; may be repeated; "
+        "without a decoder), else the pictures that the model makes; ?encoder=hardware or an encoder of FFmpeg's, "
+        "&preset=NAME, &bitrate=4M, &threads=N; ?encoder=ffv1 loses nothing; may be repeated; "
         "without it results are printed; whatever ends the stream, what was recorded until then is kept",
     )
 

@@ -44,7 +44,7 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
     text : str
         ``FILE.npz``, a folder, ``FILE.jsonl`` (``-`` is standard output), ``FILE.jpg``,
         ``photo:FOLDER``, ``bag:PATH?storage=sqlite3``, ``mjpeg:8080``, ``gst:PIPELINE``, or
-        ``FILE.mp4?show=label&labels=FILE&codec=ffv1``.
+        ``FILE.mp4?show=label&labels=FILE&encoder=ffv1``.
     outputs : sequence of TensorSpec
         The model's.
     geometry : Geometry, optional
