@@ -193,7 +193,8 @@ def plan(model: Plan, parts: dict[str, float]) -> Plan:
     specs = [TensorSpec(name, (1,)) for name in ("file", *parts)]
     # A server's slots take turns as the threads of a process do, on whatever core is free.
     cores = Device("cores", "remote", address="remote://localhost:9190/cpu", slots=len(usable_cores()))
-    replicas = {"model": model.stages[0].replicas if len(model.stages) == 1 else 1}
+    # Stages and replicas alike work on as many frames at once.
+    replicas = {"model": sum(stage.replicas for stage in model.stages)}
     stages = tuple(
         StagePlan(
             name,
