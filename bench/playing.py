@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +38,13 @@ from pipeline.io.result_reader import make_reader
 from pipeline.io.sinks.annotation import Annotator
 from pipeline.io.sinks.encoders import Encoding
 from pipeline.io.sinks.video import QUEUE, Video
-from pipeline.io.source_frame import StreamFrame
+from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.io.sources.video import VideoFile
 from pipeline.io.stream import FrameStream
-from pipeline.picture.preparation import PreparationStage
+from pipeline.picture.preparation import PictureInput, PreparationStage
 from pipeline.simulation import simulate
 
 WIDTH, HEIGHT, FPS = 1920, 1080, 30
-KEPT = 24
-"""Pictures that the parts behind the decoder are measured with: 75 MB."""
-
 STEP = 6
 """Pixels that the scene moves from picture to picture."""
 
@@ -60,7 +57,7 @@ def main() -> None:
     options.add_argument("--threads", type=int, default=1, help="of the decoder, and of the encoder (default: 1 each)")
     options.add_argument("--source", type=Path, help="a video of your own")
     arguments = options.parse_args()
-    frames, rounds = (90, 2) if arguments.quick else (240, 5)
+    frames, rounds = (60, 2) if arguments.quick else (150, 5)
     encoding = Encoding(arguments.encoder, arguments.preset, threads=arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
         source = arguments.source or write(Path(folder) / "in.mp4", frames)
@@ -79,8 +76,8 @@ def write(path: Path, count: int) -> Path:
         video: Any = container.add_stream("libx264", rate=FPS, width=WIDTH, height=HEIGHT, options={"preset": "fast"})
         video.pix_fmt = "yuv420p"
         for number in range(count):
-            # Each scene for two seconds.
-            moved = np.roll(pictures[number // 60 % len(pictures)], STEP * number, axis=1)
+            # Each scene for a second.
+            moved = np.roll(pictures[number // 30 % len(pictures)], STEP * number, axis=1)
             picture = np.clip(moved + noise[number % len(noise)], 0, 255).astype(np.uint8)
             frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuv420p")
             frame.pts = number
@@ -107,26 +104,27 @@ class Trial:
 
     def measure(self) -> dict[str, float]:
         """Return the seconds per frame of each part, and of the stream."""
+        seconds = {"decode": self._decode()}
         with self._open() as video:
-            kept = list(islice(video, KEPT))
+            # All of them, since frames differ in what they cost: 3 MB each.
+            frames = list(islice(video, self.frames))
             _, geometry = prepare_bundle(self.bundle, video.pixels, self._preparation)
             model = self.bundle.plan
-            prepare = PreparationStage(video.pixels, model.inputs[0], self._preparation, model.quantization)
-        reader = make_reader(self.bundle.plan, self._card)
-        pictures = [np.asarray(frame.inputs) for frame in kept]
-        inputs = [np.array(prepare(picture)) for picture in pictures[:4]]
-        seconds = {"decode": self._decode(), "prepare": per_frame(prepare, pictures)}
+            rules = PictureInput(model.inputs[0], self._preparation, model.quantization, self.bundle.pictures)
+            prepare = PreparationStage(video.pixels, rules)
+        seconds["prepare"], inputs = per_frame(prepare, [np.asarray(frame.inputs) for frame in frames])
         with pipeline.load(self.bundle) as running:
-            outputs = running.submit(inputs[0]).outputs()
-            seconds["model"] = per_frame(lambda array: running.submit(array).outputs(), inputs * 8)
-        results = [StreamFrame(frame, outputs) for frame in kept]
+            seconds["model"], outputs = per_frame(lambda array: running.submit(array).outputs(), inputs)
+        reader = make_reader(model, self._card)
 
-        def draw(result: StreamFrame) -> object:
+        def draw(result: StreamFrame) -> tuple[Any, np.ndarray]:
             decoded = reader.read_frame(result.frame, result.outputs, geometry) if reader else None
             return Annotator().picture(replace(result, result=decoded))
 
-        seconds["draw"] = per_frame(draw, results)
-        seconds["encode"] = self._encode(kept)
+        results = [StreamFrame(frame, output) for frame, output in zip(frames, outputs, strict=True)]
+        seconds["draw"], pictures = per_frame(draw, results)
+        drawn = [replace(frame, inputs=picture) for frame, (_, picture) in zip(frames, pictures, strict=True)]
+        seconds["encode"] = self._encode(drawn)
         seconds["stream"] = self._stream()
         return seconds
 
@@ -147,13 +145,12 @@ class Trial:
             count = sum(1 for _ in islice(video, self.frames))
         return (time.perf_counter() - begin) / count
 
-    def _encode(self, kept: list[Any]) -> float:
-        begin, count = time.perf_counter(), self.frames // 2
+    def _encode(self, frames: list[SourceFrame]) -> float:
+        begin = time.perf_counter()
         with Video(self.target, self.encoding) as sink:
-            # There and back, so that the scene moves on as the whole video's does.
-            for number, frame in enumerate(islice(cycle(kept + kept[::-1]), count)):
-                sink.add(StreamFrame(replace(frame, stamp=number * 10**9 // FPS), {"none": np.zeros(1)}))
-        return (time.perf_counter() - begin) / count
+            for frame in frames:
+                sink.add(StreamFrame(frame, {"none": np.zeros(1)}))
+        return (time.perf_counter() - begin) / len(frames)
 
     def _stream(self) -> float:
         with self._open() as video:
@@ -166,13 +163,12 @@ class Trial:
                 return (time.perf_counter() - begin) / running.statistics().delivered
 
 
-def per_frame(call: Callable[[Any], object], frames: list[Any]) -> float:
-    """Return the seconds of a call, the first one left out."""
+def per_frame(call: Callable[[Any], Any], frames: list[Any]) -> tuple[float, list[Any]]:
+    """Return the seconds of a call, and all results."""
     call(frames[0])
     begin = time.perf_counter()
-    for frame in frames:
-        call(frame)
-    return (time.perf_counter() - begin) / len(frames)
+    results = [call(frame) for frame in frames]
+    return (time.perf_counter() - begin) / len(frames), results
 
 
 def rows(trial: Trial, best: dict[str, float]) -> list[Row]:
