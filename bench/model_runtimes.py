@@ -1,4 +1,4 @@
-"""The runtimes that model files belong to: ONNX Runtime, LiteRT and PyTorch behind one interface.
+"""The runtimes that model files belong to: ONNX Runtime, LiteRT and PyTorch behind one interface; and OpenVINO.
 
 Each has ways to compute a model, such as with and without its optimiser, whose answers differ by rounding.  How far
 they lie apart says how exact an answer can be at all.
@@ -6,6 +6,7 @@ they lie apart says how exact an answer can be at all.
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -128,6 +129,27 @@ class PyTorch(Runtime):
         from pipeline.frontends.torch.reference import evaluate
 
         return evaluate(self._program, frame)
+
+
+class OpenVino(Runtime):
+    """OpenVINO, which reads ONNX and TFLite; by default it computes in bfloat16 where the processor can."""
+
+    ways = ("float32", "default")
+
+    def __init__(self, path: Path, way: str = "default", threads: int = 0) -> None:
+        openvino: Any = importlib.import_module("openvino")
+        options: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+        if threads:
+            options["INFERENCE_NUM_THREADS"] = threads
+        if way == "float32":
+            options["INFERENCE_PRECISION_HINT"] = "f32"
+        model = openvino.Core().read_model(path)
+        self.inputs = [Input(part.get_any_name(), (), part.get_element_type().to_string()) for part in model.inputs]
+        self._request = openvino.Core().compile_model(model, "CPU", options).create_infer_request()
+
+    def run(self, frame: Frame) -> list[np.ndarray]:
+        # By position: its names of TFLite's tensors are not the file's.
+        return list(self._request.infer(list(frame.values()), share_inputs=True, share_outputs=True).values())
 
 
 RUNTIMES: Mapping[str, type[Runtime]] = {".onnx": OnnxRuntime, ".tflite": LiteRT, ".lite": LiteRT, ".pt2": PyTorch}

@@ -2,8 +2,10 @@
 
     python bench/model_speed.py FILES...
 
-The process stays on one core.  Our stage, our pipeline of that one stage, and the format's own runtime (ONNX Runtime,
-LiteRT with XNNPACK, PyTorch) with one thread take turns.  All times are the shortest of the processor's time that the
+The process stays on one core.  Our stage, our pipeline of that one stage, the format's own runtime (ONNX Runtime,
+LiteRT with XNNPACK, PyTorch) and OpenVINO, if it is installed, with one thread take turns.  All have their default
+options, but ours has the precision of the command line, and OpenVINO is measured in float32 and as it is by default.
+bench/current_models.py writes networks to measure.  All times are the shortest of the processor's time that the
 process takes, which is a frame's duration where nobody else uses the core.  Models that need their own runtime for some
 of their operators are left out.
 
@@ -12,7 +14,7 @@ stage_us        our stage alone
 frame_us        a frame of ours, from `submit` to the result; stream_us in a stream (`map`)
 overhead_us     frame less stage; copy_us is a copy of the inputs, which is part of it
 call_ratio      frame without that copy, over reference
-stage_ratio     reference over stage
+stage_ratio     reference over stage; openvino_ratio and openvino_default_ratio: OpenVINO over stage
 ratio           reference over stream: frames per second, ours over the reference's
 relative_error  of our answer to the reference's, as a share of its largest value
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import math
 import os
 import re
@@ -31,10 +34,11 @@ from time import perf_counter, process_time_ns
 from typing import Any
 
 import numpy as np
-from model_runtimes import RUNTIMES, Frame, candidate_frames, candidate_inputs
-from report import Row, parser, report, text, usable_cores
+from model_runtimes import RUNTIMES, Frame, OpenVino, Runtime, candidate_frames, candidate_inputs
+from report import Row, installed_version, parser, report, text, usable_cores
 
 import pipeline
+PRECISIONS = ("float32",)
 from pipeline.executor import devices
 from pipeline.system.memory import snapshot
 from pipeline.system.threads import run_in_thread
@@ -56,12 +60,20 @@ def main() -> None:
         # Each in a thread of its own: what TVM keeps in a thread ends with it.
         rows.append(run_in_thread(partial(measure_file, file, options), "bench"))
         print(*(f"{name}={text(value)}" for name, value in rows[-1].items()), flush=True)
-    measured = [row for row in rows if row.get("stage_us", 0) > options.above_us]
-    if measured:
-        names = ("stage_ratio", "ratio")
-        means = {name: math.exp(sum(math.log(row[name]) for row in measured) / len(measured)) for name in names}
-        rows.append({"model": f"geometric mean of {len(measured)} above {options.above_us:g} us", **means})
+    rows += means([row for row in rows if row.get("stage_us", 0) > options.above_us])
     report("Model files, one core", rows, (__doc__ or "").rpartition("\n\n")[2], options.json)
+
+
+def means(rows: list[Row]) -> list[Row]:
+    """Return the geometric means of each kind of model, and the smallest ratio."""
+    results: list[Row] = []
+    for kind in sorted({row["kind"] for row in rows}):
+        group = [row for row in rows if row["kind"] == kind]
+        ratios = {name: [row[name] for row in group if row.get(name)] for name in group[0] if "ratio" in name}
+        mean = {name: math.exp(sum(map(math.log, each)) / len(each)) for name, each in ratios.items() if each}
+        results.append({"model": f"geometric mean of {len(group)}", "kind": kind, **mean})
+        results.append({"model": "smallest", "kind": kind, **{name: min(each) for name, each in ratios.items() if each}})
+    return results
 
 
 def arguments() -> argparse.Namespace:
@@ -69,6 +81,7 @@ def arguments() -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("files", nargs="+", type=Path, metavar="FILE", help=", ".join(RUNTIMES))
     options.add_argument("--core", type=int, default=usable_cores()[-1], help="the core to stay on")
+    options.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="ours (default: float32)")
     options.add_argument("--above-us", type=float, default=200, help="stages that count in the mean (default: 200)")
     return options.parse_args()
 
@@ -79,11 +92,23 @@ def measure_file(file: Path, options: argparse.Namespace) -> Row:
         reference = RUNTIMES[file.suffix](file, threads=1)
         specs = candidate_inputs(reference.inputs)[0]
         graph = pipeline.read(file, {spec.name: spec.shape for spec in specs} or None, fallback=False)
-        bundle = pipeline.build(graph, pipeline.plan(graph, stages=1, board="host"), check=False)
+        plan = pipeline.plan(graph, stages=1, board="host", precision=options.precision)
+        bundle = pipeline.build(graph, plan, check=False)
         frame = runnable_frame(reference, candidate_frames(specs, 0))
-        return {"model": file.stem[-60:], **measure(bundle, frame, reference, options)}
+        kinds = {tensor.dtype for tensor in graph.tensors.values()} & {"int8", "uint8", "float16"}
+        kind = min(kinds, default="float32").removeprefix("u")
+        return {"model": file.stem[-60:], "kind": kind, **measure(bundle, frame, peers(file, reference), options)}
     except Exception as error:  # noqa: BLE001 - other files go on
         return {"model": file.stem[-60:], "error": re.sub(r"\s+", " ", str(error))[:200]}
+
+
+def peers(file: Path, reference: Runtime) -> dict[str, Runtime]:
+    """Return what we are compared with: the format's own runtime, and OpenVINO as far as it takes the file."""
+    runtimes = {"reference": reference}
+    if installed_version("openvino") and file.suffix != ".pt2":
+        with contextlib.suppress(RuntimeError):
+            runtimes |= {"openvino": OpenVino(file, "float32", 1), "openvino_default": OpenVino(file, "default", 1)}
+    return runtimes
 
 
 def runnable_frame(reference: Any, frames: list[dict[str, np.ndarray]]) -> Frame:
@@ -97,7 +122,7 @@ def runnable_frame(reference: Any, frames: list[dict[str, np.ndarray]]) -> Frame
     return frames[-1]
 
 
-def measure(bundle: Any, frame: Frame, reference: Any, options: argparse.Namespace) -> Row:
+def measure(bundle: Any, frame: Frame, runtimes: Mapping[str, Runtime], options: argparse.Namespace) -> Row:
     """Time the sides in turns, and compare their answers."""
     stage, code = bundle.plan.stages[0], bundle.codes[0]
     runtime = devices.create(bundle.plan.board.device(stage.device))
@@ -106,13 +131,13 @@ def measure(bundle: Any, frame: Frame, reference: Any, options: argparse.Namespa
     tensors = [runtime.copy_in(frame[spec.name]) for spec in stage.inputs]
     with pipeline.load(bundle) as running:
         sides: dict[str, Run] = {
-            "reference": lambda: reference.run(frame),
+            **{name: partial(peer.run, frame) for name, peer in runtimes.items()},
             "stage": lambda: runtime.run(program, tensors),
             "frame": lambda: running.submit(frame).result(),
             "copy": lambda: list(map(snapshot, frame.values())),
             "stream": lambda: collections.deque(running.map([frame] * STREAM), maxlen=0),
         }
-        error = relative_error(running.submit(frame).outputs(), reference.run(frame))
+        error = relative_error(running.submit(frame).outputs(), runtimes["reference"].run(frame))
         times = time_sides(sides, 0.3 if options.quick else 2.0)
     times["stream"] /= STREAM
     return {
@@ -120,6 +145,7 @@ def measure(bundle: Any, frame: Frame, reference: Any, options: argparse.Namespa
         "overhead_us": (times["frame"] - times["stage"]) * 1e6,
         "call_ratio": (times["frame"] - times["copy"]) / times["reference"],
         "stage_ratio": times["reference"] / times["stage"],
+        **{f"{name}_ratio": times[name] / times["stage"] for name in runtimes if name != "reference"},
         "ratio": times["reference"] / times["stream"],
         "relative_error": error,
     }
