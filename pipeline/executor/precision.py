@@ -72,30 +72,49 @@ def widen_calls(module: Any) -> Any:
     return _with_main(module, function)
 
 
-def widen(module: Any) -> Any | None:
-    """Return a Relax module in float32; None with computation outside TVM."""
+def widen(module: Any, *, keeps_interface: bool = False) -> Any | None:
+    """Return a Relax module in float32; None with computation outside TVM.
+
+    Its parameters and results keep their dtypes if `keeps_interface`.
+    """
     from tvm import relax
 
     main = module["main"]
-    calls = {_kind(binding.value) for block in main.body.blocks for binding in block.bindings}
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
     # Its kernels are compiled from code that names the narrow dtype, as does the model of another runtime.
-    if len(module.functions) > 1 or "relax.call_dps_packed" in calls:
+    if len(module.functions) > 1 or any(_kind(binding.value) == "relax.call_dps_packed" for binding in bindings):
         return None
     builder = relax.BlockBuilder()
-    replacements = {parameter: relax.Var(str(parameter.name), _widen_type(parameter.ty)) for parameter in main.params}
+    types = [parameter.ty if keeps_interface else _widen_type(parameter.ty) for parameter in main.params]
+    parameters = [relax.Var(str(old.name), ty) for old, ty in zip(main.params, types, strict=True)]
+    replacements: dict[Any, Any] = {}
 
     def change(value: Any) -> Any:
-        return replacements.get(value, value) if isinstance(value, relax.Var) else _widen_constant(value)
+        return replacements.get(value, value) if isinstance(value, relax.Var) else widen_operand(_widen_constant(value))
 
-    with builder.function("main", [replacements[parameter] for parameter in main.params]):
+    def widen_operand(value: Any) -> Any:
+        return builder.emit(relax.op.astype(value, "float32")) if _dtype(value) in NARROW else value
+
+    with builder.function("main", parameters):
         with builder.dataflow():
-            for block in main.body.blocks:
-                for binding in block.bindings:
-                    # In the order of the function, so that what an operand was replaced by is known when it is read.
-                    replacements[binding.var] = builder.emit(_widen_expression(binding.value, change))
-            result = builder.emit_output(_widen_expression(main.body.body, change))
-        builder.emit_func_output(result)
+            replacements |= zip(main.params, map(widen_operand, parameters), strict=True)
+            # In the order of the function, so that what an operand was replaced by is known when it is read.
+            for binding in bindings:
+                value = _widen_expression(binding.value, change)
+                is_same = _kind(value) == "relax.astype" and _dtype(value.args[0]) == str(value.attrs.dtype)
+                replacements[binding.var] = value.args[0] if is_same else builder.emit(value, str(binding.var.name))
+            body = main.body.body
+            fields = body.fields if isinstance(body, relax.Tuple) else [body]
+            results = [builder.emit_output(_result(change(field), field, keeps_interface)) for field in fields]
+        builder.emit_func_output(results if isinstance(body, relax.Tuple) else results[0])
     return builder.get()
+
+
+def _result(value: Any, original: Any, keeps_interface: bool) -> Any:  # noqa: FBT001 - of its only caller
+    from tvm import relax
+
+    is_narrow = keeps_interface and _dtype(original) in NARROW
+    return relax.op.astype(value, _dtype(original)) if is_narrow else value
 
 
 def is_widely_comparable(module: Any) -> bool:

@@ -90,6 +90,7 @@ void Pipeline::live(size_t number, const std::vector<int64_t>& cores, std::promi
   Stage& stage = stages_[number];
   // Linux shows the first 15 bytes of a thread's name.
   pthread_setname_np(pthread_self(), stage.plan.name.substr(0, 15).c_str());
+  flush_denormals();
   std::optional<Machine> machine;
   try {
     const std::vector<StageCode>& family = bundle_.codes[number];

@@ -3,6 +3,10 @@
 #include <sched.h>
 #include <sys/utsname.h>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 namespace soc {
 namespace {
 
@@ -92,6 +96,16 @@ void pin(const std::vector<int64_t>& cores) {
   for (const int64_t core : cores) CPU_SET_S(static_cast<size_t>(core), sizeof wanted, wanted.sets);
   // Slower, but right without it; so a system that forbids it is no error.
   if (!cores.empty()) static_cast<void>(sched_setaffinity(0, sizeof wanted, wanted.sets));
+}
+
+void flush_denormals() {
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);
+#elif defined(__aarch64__)
+  uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  asm volatile("msr fpcr, %0" ::"r"(control | 1 << 24));
+#endif
 }
 
 }  // namespace soc

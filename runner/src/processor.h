@@ -20,4 +20,7 @@ std::vector<int64_t> usable_cores(const std::vector<int64_t>& cores);
 // Keeps the calling thread on some cores; does nothing for none.
 void pin(const std::vector<int64_t>& cores);
 
+// Lets the calling thread, and those it starts, take denormals for zeros, as pipeline/system/denormals.py does.
+void flush_denormals();
+
 }  // namespace soc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,14 @@ def test_rounding_that_decides_is_compared_with_itself(tmp_path: Path) -> None:
     graph = half(tmp_path, [node("GlobalAveragePool", "x", "p"), node("Floor", "p", "y")])
     (reference,) = unsplit.outputs_of(graph, pipeline.plan(graph, stages=1), [random_frame(graph.inputs, 0)])
     assert reference["y"].dtype == np.float16
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="Arm processors compute with halves")
+def test_operators_in_a_row_are_computed_in_float32(tmp_path: Path) -> None:
+    """2,048.5 is 2,048 in float16; the stage's output alone is rounded."""
+    graph = half(tmp_path, [node("Add", "x c", "a"), node("Sub", "a c", "y")], {"c": np.full(112, 2048, np.float16)})
+    values = np.full((1, 8, 112, 112), 0.5, np.float16)
+    assert in_stages(graph, [], {"x": values})["y"].ravel()[0] == np.float16(0.5)
 
 
 def test_weights_of_float16_are_widened_with_what_they_meet(tmp_path: Path) -> None:

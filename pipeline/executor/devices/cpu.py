@@ -13,7 +13,7 @@ from pipeline.errors import PipelineError
 from pipeline.executor import core_kinds, host_target, source_runtimes
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.stage_code import StageCode
-from pipeline.system import affinity
+from pipeline.system import affinity, denormals
 from pipeline.system.memory import ALIGNMENT, is_usable, snapshot
 from pipeline.tvm.runtime import empty_tensor, find_function, tvm_ffi, virtual_machine
 
@@ -56,7 +56,10 @@ class CpuRuntime(DeviceRuntime):
         TVM's thread pool belongs to the thread that first calls it, and would pin itself to the first cores
         of the machine, the same ones for every stage, unless told before.  Cores that this process may not use,
         of a bundle from a larger machine, are left out; if none remains the thread goes where the system likes.
+        Denormals are zeros from here on.
         """
+        # Before the pool starts threads, which inherit it.
+        denormals.flush_to_zero()
         core_numbers = _usable(cores)
         self._processor = core_kinds.processor(core_numbers, self.device)
         if not core_numbers:

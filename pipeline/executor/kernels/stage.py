@@ -12,12 +12,12 @@ from tvm import relax, tirx
 from tvm.relax.backend.cpu_generic import pipeline as generic
 
 from pipeline.core.numerics import Numerics
+from pipeline.executor import precision
 from pipeline.executor.kernels import anchor, general, in_place, provenance, registry, scatter
 from pipeline.executor.kernels.anchor import Choices, FusedGroup
 from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tir import bounds, elementary, nan
-from pipeline.executor.precision import widen_calls
 
 _HASH = (1 << 64) - 1
 """Mask of a structural hash, which is a signed number."""
@@ -36,7 +36,12 @@ def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
 ) -> Any:
     """Return a stage with layout, placeholders and fused operators."""
     with target:
-        rewritten = Rewriter(widen_calls(module)["main"], rewrites, cpu, numerics, channels_last).run()
+        # Where halves are widened for each sum, all in between is computed in float32, too: roundings and their casts
+        # took longer than the sums.  ONNX Runtime and OpenVINO drop them as well.
+        is_widened = not cpu.multiplies_halves and precision.is_widely_comparable(module)
+        wide = precision.widen(module, keeps_interface=True) if is_widened else None
+        main = (wide or precision.widen_calls(module))["main"]
+        rewritten = Rewriter(main, rewrites, cpu, numerics, channels_last).run()
         # Kernels that the stage brings along, which its calls name by these variables.
         for variable, function in module.functions.items():
             if isinstance(function, tirx.PrimFunc):
