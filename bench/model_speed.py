@@ -38,7 +38,7 @@ from model_runtimes import RUNTIMES, Frame, OpenVino, Runtime, candidate_frames,
 from report import Row, installed_version, parser, report, text, usable_cores
 
 import pipeline
-PRECISIONS = ("float32",)
+from pipeline.core.plan.stage_options import PRECISIONS
 from pipeline.executor import devices
 from pipeline.system.memory import snapshot
 from pipeline.system.threads import run_in_thread
@@ -72,7 +72,9 @@ def means(rows: list[Row]) -> list[Row]:
         ratios = {name: [row[name] for row in group if row.get(name)] for name in group[0] if "ratio" in name}
         mean = {name: math.exp(sum(map(math.log, each)) / len(each)) for name, each in ratios.items() if each}
         results.append({"model": f"geometric mean of {len(group)}", "kind": kind, **mean})
-        results.append({"model": "smallest", "kind": kind, **{name: min(each) for name, each in ratios.items() if each}})
+        results.append(
+            {"model": "smallest", "kind": kind, **{name: min(each) for name, each in ratios.items() if each}}
+        )
     return results
 
 
