@@ -110,7 +110,7 @@ def widen(module: Any, *, keeps_interface: bool = False) -> Any | None:
     return builder.get()
 
 
-def _result(value: Any, original: Any, keeps_interface: bool) -> Any:  # noqa: FBT001 - of its only caller
+def _result(value: Any, original: Any, keeps_interface: bool) -> Any:
     from tvm import relax
 
     is_narrow = keeps_interface and _dtype(original) in NARROW
