@@ -2,10 +2,13 @@
 
 The nine light networks of the onnx package with random weights, float32, unsplit.  Ours, ONNX Runtime, OpenVINO (if it
 is installed) and TVM's own default build take turns in one run; all values are medians, and the default build, which
-is far slower, runs once.  With several threads, one automatic stage per core takes its turns too.
+is far slower, runs once.  With several threads, a stream through the fastest plan takes its turns too, beside one
+session of ONNX Runtime per core, and OpenVINO's mode for throughput.
 
-ratio            ours over ONNX Runtime
-pipelined_ratio  the stages over ONNX Runtime; the time to fill them counts, 1 frame of 65
+ratio            ours over ONNX Runtime; openvino_ratio over OpenVINO in float32, openvino_default_ratio as it is by
+                 default, with bfloat16 where the processor has it
+pipelined_ratio  the plan over ONNX Runtime; the time to fill its stages counts, 1 frame of 65
+best_ratio       the faster of our two ways over the fastest of theirs in float32
 slowest          our operators that take the most time, their GFLOP/s and share of the core's measured FMA limit
 relative_error   of our answer to ONNX Runtime's, as a share of its largest value
 library_mb       size of our code, its weights apart; resident_mb is what loading ours took, beside ONNX Runtime's
@@ -22,6 +25,7 @@ import itertools
 import math
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -34,11 +38,14 @@ from report import Row, installed_version, median, parser, report, usable_cores
 
 import pipeline
 from pipeline.core.board.board import Device
+from pipeline.core.numerics import Numerics
 from pipeline.core.plan.plan import StagePlan
+from pipeline.core.plan.stage_options import PRECISIONS
 from pipeline.executor import host_target
 from pipeline.executor import kernels as schedules
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime, VmStage
+from pipeline.executor.executable import CompileOptions
 from pipeline.executor.tuning.kernel_times import by_function, call_seconds
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.split import extract
@@ -63,21 +70,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, threads in itertools.product(names, counts):
             # A thread of its own: TVM's pool and the core it is pinned to belong to the caller.
-            rows.append(run_in_thread(functools.partial(row, name, threads, Path(folder), options.quick), "bench"))
+            rows.append(run_in_thread(functools.partial(row, name, threads, Path(folder), options), "bench"))
     for threads in counts:
-        ratios = [each["ratio"] for each in rows if each["threads"] == threads and each["ratio"]]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        rows.append({"model": "geometric mean", "threads": threads, "ratio": mean})
+        group = [each for each in rows if each["threads"] == threads]
+        ratios = {name: [each[name] for each in group if each.get(name)] for name in group[0] if "ratio" in name}
+        mean = {name: math.exp(sum(map(math.log, each)) / len(each)) for name, each in ratios.items() if each}
+        rows.append({"model": "geometric mean", "threads": threads, **mean})
     report("One stage on CPU cores", rows, (__doc__ or "").partition("\n\n")[2], options.json)
 
 
 def arguments() -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("--models", nargs="+", choices=models.NAMES, metavar="NAME", help=", ".join(models.NAMES))
+    options.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="ours (default: float32)")
     return options.parse_args()
 
 
-def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
+def row(name: str, threads: int, folder: Path, options: argparse.Namespace) -> Row:
     """Build and measure one network."""
     file = models.write(name, folder)
     graph = pipeline.read(file)
@@ -86,7 +95,7 @@ def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
     # Resident memory before anything is built, behind our build, and behind ONNX Runtime's: the differences are theirs.
     memory = [resident()]
     begin = perf_counter()
-    code = compile_stage(module, device, threads)
+    code = compile_stage(module, device, threads, CompileOptions(numerics=Numerics(options.precision)))
     build_seconds = perf_counter() - begin
     runtime = CpuRuntime(device)
     runtime.open(usable_cores()[:threads])
@@ -98,23 +107,32 @@ def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
     sides["onnxruntime"] = by_onnxruntime(file, threads)
     memory.append(resident())
     if installed_version("openvino"):
-        sides["openvino"] = by_openvino(file, threads)
+        sides["openvino"] = by_openvino(file, threads, "f32")
+        sides["openvino_default"] = by_openvino(file, threads)
     expected = np.asarray(sides["onnxruntime"](frame)[0])
     output = runtime.copy_out(sides["ours"](frame)[0])
     with contextlib.ExitStack() as stack:
         # One thread has one stage, which `ours` is already.
+        streams: dict[str, Run] = {}
         if threads > 1:
-            sides["pipelined"] = stream(stack.enter_context(start_pipeline(graph, threads)))
-        seconds = time_sides(sides, frame, 0.5 if quick else 2.0)
-    if threads > 1:
-        seconds["pipelined"] /= STREAM
+            streams["pipelined"] = stream(stack.enter_context(start_pipeline(graph, options.precision)))
+            streams["onnxruntime_sessions"] = by_sessions(
+                file, stack.enter_context(ThreadPoolExecutor(threads)), threads
+            )
+            if installed_version("openvino"):
+                streams["openvino_throughput"] = by_requests(file, threads)
+        seconds = time_sides(sides | streams, frame, 0.5 if options.quick else 2.0)
+    seconds |= {name: seconds[name] / STREAM for name in streams}
+    peers = [side_s for side, side_s in seconds.items() if side not in {"ours", "pipelined", "openvino_default"}]
     return {
         "model": name,
         "threads": threads,
         **{f"{side}_frames_per_s": 1 / frame_s for side, frame_s in seconds.items()},
-        "tvm_default_frames_per_s": None if quick else 1 / by_default(module, frame),
+        "tvm_default_frames_per_s": None if options.quick else 1 / by_default(module, frame),
         "ratio": seconds["onnxruntime"] / seconds["ours"],
         "pipelined_ratio": seconds["onnxruntime"] / seconds["pipelined"] if threads > 1 else None,
+        **{f"{side}_ratio": seconds[side] / seconds["ours"] for side in sides if side.startswith("openvino")},
+        "best_ratio": min(peers) / min(seconds["ours"], seconds["pipelined"]) if threads > 1 else None,
         "relative_error": float(np.abs(output - expected).max() / np.abs(expected).max()),
         "build_s": build_seconds,
         "library_mb": library_bytes(code) / 1e6,
@@ -135,9 +153,9 @@ def library_bytes(code: Any) -> int:
         return file.stat().st_size
 
 
-def start_pipeline(graph: Graph, stages: int) -> Pipeline:
-    """Return a running pipeline of so many stages, cut by the planner from measured operators."""
-    plan = pipeline.plan(graph, stages=stages, measure=True)
+def start_pipeline(graph: Graph, precision: str) -> Pipeline:
+    """Return a running pipeline of the fastest plan for this machine, from measured operators."""
+    plan = pipeline.plan(graph, objective="throughput", measure=True, precision=precision)
     return pipeline.load(pipeline.build(graph, plan, check=False))
 
 
@@ -156,12 +174,42 @@ def by_onnxruntime(file: Path, threads: int) -> Run:
     return lambda frame: session.run(None, {name: frame})
 
 
-def by_openvino(file: Path, threads: int) -> Run:
+def by_sessions(file: Path, pool: ThreadPoolExecutor, count: int) -> Run:
+    sessions = [by_onnxruntime(file, 1) for _ in range(count)]
+
+    def run(frame: np.ndarray) -> None:
+        def share(session: Run) -> None:
+            for _ in range(STREAM // count):
+                session(frame)
+
+        collections.deque(pool.map(share, sessions), maxlen=0)
+
+    return run
+
+
+def compile_openvino(file: Path, threads: int, hint: str, precision: str | None) -> Any:
     openvino: Any = importlib.import_module("openvino")
-    # By default it computes in bfloat16 where the processor can; all others compute in float32.
-    options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    request = openvino.Core().compile_model(str(file), "CPU", options).create_infer_request()
+    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint}
+    # By default it computes in bfloat16 where the processor can.
+    return openvino.Core().compile_model(
+        str(file), "CPU", options | ({"INFERENCE_PRECISION_HINT": precision} if precision else {})
+    )
+
+
+def by_openvino(file: Path, threads: int, precision: str | None = None) -> Run:
+    request = compile_openvino(file, threads, "LATENCY", precision).create_infer_request()
     return lambda frame: request.infer([frame], share_inputs=True)
+
+
+def by_requests(file: Path, threads: int) -> Run:
+    queue = importlib.import_module("openvino").AsyncInferQueue(compile_openvino(file, threads, "THROUGHPUT", "f32"))
+
+    def run(frame: np.ndarray) -> None:
+        for _ in range(STREAM):
+            queue.start_async([frame], share_inputs=True)
+        queue.wait_all()
+
+    return run
 
 
 def by_default(module: Any, frame: np.ndarray) -> float:
