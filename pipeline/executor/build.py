@@ -63,7 +63,7 @@ def compile_stage(module: Any, device: Device, cores: int = 1, options: CompileO
             "processor": core_estimates.name_of(device_target),
         }
         are_objects = any(part.kind == "static_library" for part in executable.mod.imports)
-        library = quietly(lambda: _link(executable, machine)) if are_objects else None
+        library = quietly(lambda: link_executable(executable, machine)) if are_objects else None
     del module, work  # which hold the constants too
     constants = move_together(constants)
     if library is None:
@@ -73,7 +73,7 @@ def compile_stage(module: Any, device: Device, cores: int = 1, options: CompileO
     return code
 
 
-def _link(executable: Any, machine: str) -> np.ndarray:
+def link_executable(executable: Any, machine: str) -> np.ndarray:
     """Link the objects of an executable's kernels; return the library's bytes."""
     with tempfile.TemporaryDirectory(prefix="soc-pipeline-") as scratch:
         path = Path(scratch) / "stage.so"

@@ -41,9 +41,25 @@ def compile_for_bundle(plan: Plan, card: ModelCard | None) -> StageCode | None:
         return None
     try:
         form = PictureForm.of(layout(plan.inputs[0], rules.layout), plan.inputs[0].dtype)
-    except InputError:
+        return _compile_library(form, devices[0])
+    # Another input, or a board that has no compiler.
+    except (InputError, MissingExtra):
         return None
-    return compile_pictures(form, devices[0])
+
+
+def _compile_library(form: PictureForm, device: Device) -> StageCode:
+    """Return the linked kernels of a form, which are kept for later bundles."""
+    from pipeline.executor import build, compile_cache, stage_cache
+    from pipeline.system.native_output import quietly
+
+    key = compile_cache.key_of("pictures", form, str(build.target_of(device)))
+    if (kept := stage_cache.find(key)) is not None:
+        return kept
+    code = compile_pictures(form, device)
+    library = quietly(lambda: build.link_executable(code.executable, code.machine))
+    code = stage_cache.linked(library, {}, machine=code.machine, features=code.features)
+    stage_cache.keep(key, code)
+    return code
 
 
 def find_kernel(code: StageCode | None, form: PictureForm, pixel_format: str) -> Any:
