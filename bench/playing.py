@@ -42,6 +42,7 @@ from pipeline.io.source_frame import SourceFrame, StreamFrame
 from pipeline.io.sources.video import VideoFile
 from pipeline.io.stream import FrameStream
 from pipeline.picture.preparation import PictureInput, PreparationStage
+from pipeline.scheduler.switch_interval import choose_interval
 from pipeline.simulation import simulate
 
 WIDTH, HEIGHT, FPS = 1920, 1080, 30
@@ -156,7 +157,8 @@ class Trial:
         with self._open() as video:
             prepared, geometry = prepare_bundle(self.bundle, video.pixels, self._preparation)
             reader = make_reader(self.bundle.plan, self._card)
-            with pipeline.load(prepared) as running:
+            # As `soc-pipeline run` does, so that threads of Python take turns often enough.
+            with pipeline.load(prepared, switch_interval=choose_interval(prepared.plan)) as running:
                 begin = time.perf_counter()
                 with Video(self.target, self.encoding) as sink:
                     FrameStream(running, video, sink, limit=self.frames, reader=reader, geometry=geometry).run()
