@@ -147,6 +147,9 @@ def resident() -> int:
 
 
 def library_bytes(code: Any) -> int:
+    # A code that was compiled before comes as its library.
+    if code.library is not None:
+        return int(code.library.array.nbytes)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "stage.so"
         code.executable.export_library(str(file))
