@@ -22,6 +22,8 @@ ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 STREAMS = 4
 FEATURES, HIDDEN = 8, 16
 STATES = {"h": "hn"}
+ROUNDING = 2e-4
+"""For silero-vad on noise: ONNX Runtime's own loop moves by 5e-5 if each sample moves by a last bit."""
 LONG = pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
 
 
@@ -86,8 +88,7 @@ def check(  # noqa: PLR0917 - a case and its folder
     for stream, ended in zip(streams, futures, strict=True):
         expected = by_loop(path, [{spec.name: frame, **constants} for frame in stream], states)
         results = np.array([next(iter(future.outputs().values())) for future in ended])
-        # Gates amplify the rounding of a step, and forget it again.
-        np.testing.assert_allclose(results, expected, atol=5e-5)
+        np.testing.assert_allclose(results, expected, atol=ROUNDING if constants or len(states) > 1 else 2e-6)
 
 
 @pytest.mark.parametrize("steps", [200, LONG])
