@@ -102,6 +102,9 @@ def _show(bundle: Bundle, tuning: Path | None, path: str) -> None:
         out.print(f"{subject}: largest error {error:.3g}, largest output {value:.3g}{of_frame}")
     if tuning is not None:
         out.print(f"Tuned kernels: {tuned_kernels(bundle)}, of {tuning}", soft_wrap=True)
+    if errors := winograd_errors(bundle):
+        count = f"{len(errors)} convolution{'s' if len(errors) > 1 else ''}"
+        out.print(f"By Winograd's transforms: {count}, rounding errors up to {max(errors.values()):.2g}")
     for stage in bundle.general:
         if stage.kernels:
             out.print(without_rule(stage), soft_wrap=True)
@@ -112,6 +115,12 @@ def tuned_kernels(bundle: Bundle) -> int:
     """Count a new bundle's tuned kernel calls."""
     # Calls of a bundle that was loaded are not known, and count as none.
     return sum(call.rule.startswith("tuned") for code in bundle.codes if code for call in code.calls or ())
+
+
+def winograd_errors(bundle: Bundle) -> dict[str, float]:
+    """Bounds on the errors of a new bundle's convolutions by Winograd's transforms, by their first tensor."""
+    calls = [call for code in bundle.codes if code for call in code.calls or ()]
+    return {call.results[0]: call.error for call in calls if call.error and call.results}
 
 
 def without_rule(stage: StageGeneral) -> str:
@@ -144,6 +153,7 @@ def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
         "verification": bundle.verification,
         "unverified": bundle.unverified,
         "tuned_kernels": tuned_kernels(bundle),
+        "winograd": winograd_errors(bundle),
         "without_rule": [
             {"stage": general.stage, "share": general.share, "kernels": general.kernels} for general in bundle.general
         ],

@@ -121,8 +121,13 @@ def _kernel_calls(module: Any) -> list[KernelCall] | None:
     from pipeline.executor.kernels import provenance
 
     rules = kernels.kernels(module)
-    calls = provenance.calls(module)
-    return None if calls is None else [KernelCall(name, _rule(rules, name), results) for name, results in calls]
+    calls, errors = provenance.calls(module), provenance.errors(module)
+    if calls is None:
+        return None
+    return [
+        KernelCall(name, _rule(rules, name), results, max((errors.get(result, 0.0) for result in results), default=0.0))
+        for name, results in calls
+    ]
 
 
 def _rule(rules: Mapping[str, Sequence[Any]], function: str) -> str:

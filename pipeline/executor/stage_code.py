@@ -32,11 +32,14 @@ class KernelCall(NamedTuple):
         Rule that wrote it; ``"general"`` if none did, `EXTERNAL` if a library computes it.
     results : tuple of str
         The model's tensors that it makes, those inside the kernel too; none if it only changes a layout.
+    error : float
+        Bound on its rounding errors, as a share of the largest value, where it rewrites sums; else 0.
     """
 
     function: str
     rule: str
     results: tuple[str, ...]
+    error: float = 0.0
 
 
 class StoredParameters(NamedTuple):

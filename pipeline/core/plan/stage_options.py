@@ -13,7 +13,7 @@ from pipeline.errors import PlanError, near
 PRECISIONS = ("float32", "float32-exact", "bfloat16", "float16", "auto")
 """Number formats of products; see `pipeline.core.numerics.Numerics`."""
 
-DEFAULT_PRECISION = "float32-exact"
+DEFAULT_PRECISION = "float32"
 """Precision of a build without the option."""
 
 WEIGHTS = ("float32", "float16", "bfloat16")

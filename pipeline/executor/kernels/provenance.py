@@ -13,6 +13,9 @@ from tvm.ir import Call, SourceName, Span
 _RESULTS = "soc.names"
 """Attribute of ``main``: the model's results per binding."""
 
+_ERRORS = "soc.errors"
+"""Attribute of ``main``: bounds on the errors of results, as JSON."""
+
 _KERNEL = "soc.kernel"
 """Attribute of functions ready for TVM's code generator: the kernel, and its operations."""
 
@@ -90,6 +93,17 @@ def calls(module: Any) -> list[tuple[str, tuple[str, ...]]] | None:
         for binding, call_results in zip(bindings, results, strict=True)
         if _is_kernel_call(binding.value)
     ]
+
+
+def with_errors(function: Any, bounds: Mapping[str, float]) -> Any:
+    """Return a function with bounds on the errors of some results."""
+    return function.with_attr(_ERRORS, msgspec.json.encode(bounds).decode())
+
+
+def errors(module: Any) -> dict[str, float]:
+    """Return the bounds of `with_errors`."""
+    attributes = module["main"].attrs or {}
+    return msgspec.json.decode(str(attributes[_ERRORS]), type=dict[str, float]) if _ERRORS in attributes else {}
 
 
 def result_names(module: Any) -> dict[str, str]:

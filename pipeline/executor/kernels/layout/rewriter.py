@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from tvm import relax
 from tvm.ir import GenericConst
 
-from pipeline.core.numerics import Numerics
+from pipeline.core.numerics import EXACT, Numerics
+from pipeline.executor.kernels import provenance
 from pipeline.executor.kernels.layout.expressions import (
     FIRST,
     TO_FIRST,
@@ -78,6 +79,8 @@ class Rewriter:
     builder : relax.BlockBuilder
     name : str
         Tensor of the present call, as `Numerics.arithmetic_of` takes it.
+    errors : dict of str to float
+        Bounds on the errors of tensors whose sums are rewritten, as shares of their largest values.
     intermediates : dict
         Intermediate values of a call's rewrite, for a later rewrite that continues from there.
     """
@@ -94,6 +97,7 @@ class Rewriter:
         self._rewrites = rewrites
         self._channels_last_names = channels_last
         self.numerics, self.name = numerics, ""
+        self.errors: dict[str, float] = {}
         self._cpu = cpu
         self.builder = relax.BlockBuilder()
         self.intermediates: dict[Any, Any] = {}
@@ -131,7 +135,9 @@ class Rewriter:
                 outputs = body.body.fields if isinstance(body.body, relax.Tuple) else [body.body]
                 results = [self.builder.emit_output(self._output(output)) for output in outputs]
             self.builder.emit_func_output(results if isinstance(body.body, relax.Tuple) else results[0])
-        return self.builder.get()
+        module = self.builder.get()
+        module["main"] = provenance.with_errors(module["main"], self.errors)
+        return module
 
     def _param(self, param: Any) -> Any:
         last = is_image(param.ty) and str(param.name) in (self._channels_last_names or ())
@@ -237,6 +243,14 @@ class Rewriter:
             if name in rewrite.operators and (value := rewrite.match(self, call)) is not None:
                 return value
         return None
+
+    def match_exactly(self, call: Any, previous: Rewrite) -> Any:
+        """Return the result of a rewrite behind `previous` with exact float32."""
+        numerics, self.numerics = self.numerics, EXACT
+        try:
+            return self.match(call, previous)
+        finally:
+            self.numerics = numerics
 
     def _bind(self, binding: Any) -> None:
         name = self.name = str(binding.var.name)

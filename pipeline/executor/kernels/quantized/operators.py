@@ -63,7 +63,7 @@ class QuantizedOperators(Rewrite):
         sum_operands = _sum_line if name_of(call) == "nn.conv1d" else _sum_bytes
         if (sums := sum_operands(rewriter, call, operands)) is not None:
             return sums
-        return whole_sums.sum_products(rewriter, call, operands, lambda value: rewriter.match(value, previous=self))
+        return whole_sums.sum_products(rewriter, call, operands, lambda value: rewriter.match_exactly(value, self))
 
 
 def _sum_line(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:

@@ -58,8 +58,7 @@ def sum_products(
         Function from a product of float32 to a rewrite's result.
     """
     scale, axes = scale_of(operands[0]), _axes(call)
-    is_exact = rewriter.numerics.arithmetic_of(rewriter.name) == "float32"
-    if scale is None or axes is None or not is_exact or not is_static(call, *call.args):
+    if scale is None or axes is None or not is_static(call, *call.args):
         return None
     scales, bounds = _scales(call, operands[1], axes), _bounds(call, operands, axes)
     if scales is None or bounds is None:

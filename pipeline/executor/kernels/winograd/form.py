@@ -9,15 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import packing, tiling
+from pipeline.executor.kernels.tiles import half_products, packing, tiling
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import FLOAT
+from pipeline.executor.kernels.winograd import error
 from pipeline.executor.kernels.winograd import transforms as winograd_transforms
 
-# Cycles to transform a vector of one position, there or back; bytes per cycle from beyond the second-level cache, of
-# weights, and of what was written there just before.
-_TRANSFORM, _WEIGHTS, _SPILLED = 3.0, 4.0, 6.0
+# Cycles to transform a vector of one position, there or back; bytes per cycle of what was written just before to beyond
+# the second-level cache.
+_TRANSFORM, _SPILLED = 3.0, 6.0
+
+_BOARD_WEIGHTS, _SERVER_WEIGHTS = 4.0, 8.0
+"""Bytes of weights per cycle from beyond the second-level cache: a board's memory, and a third-level cache."""
+
+_EXPOSED = 0.25
+"""Share of the shorter of products and loads of weights that does not hide behind the longer."""
 
 _FEWEST = 8
 """Tiles of a chunk, at least; fewer leave the weights little used."""
@@ -90,12 +97,20 @@ class WinogradForm:
         return FLOAT * self.positions * self.conv.channels * self.padded_outputs
 
 
-def choose_form(conv: ConvShape, cpu: Microarchitecture) -> WinogradForm | None:
-    """Return the fastest form, or None without a clear gain."""
+def choose_form(conv: ConvShape, cpu: Microarchitecture, weights: NDArray[np.float32]) -> WinogradForm | None:
+    """Return the fastest form with small errors, or None without a clear gain."""
     if not is_possible(conv, cpu):
         return None
-    form = min(_candidates(conv, cpu), key=lambda candidate: _cycles(candidate, cpu))
-    return form if _cycles(form, cpu) < _WORTH * _direct(conv, cpu) else None
+    limit = _WORTH * _direct(conv, cpu)
+    forms = {_cycles(form, cpu): form for outputs in winograd_transforms.OUTPUTS for form in [best(conv, cpu, outputs)]}
+    # The fastest first, and the bound last: it takes as long as packing.
+    fast = (form for cycles, form in sorted(forms.items()) if cycles < limit)
+    return next((form for form in fast if error.bound(weights, form.outputs) <= error.LIMIT), None)
+
+
+def best(conv: ConvShape, cpu: Microarchitecture, outputs: int) -> WinogradForm:
+    """Return the fastest form with tiles of `outputs`."""
+    return min(_candidates(conv, cpu, outputs), key=lambda form: _cycles(form, cpu))
 
 
 def is_possible(conv: ConvShape, cpu: Microarchitecture) -> bool:
@@ -146,15 +161,13 @@ def _product(conv: ConvShape, chunk: int) -> ConvShape:
     )  # fmt: skip
 
 
-def _candidates(conv: ConvShape, cpu: Microarchitecture) -> Iterator[WinogradForm]:
-    # Tiles of six have still fewer products, but rounding errors that grow by far more.
-    for outputs in (2, 4):
-        form, chunks = with_chunks(conv, cpu, outputs, 1), 1
-        while form.chunk >= _FEWEST or chunks == 1:
-            yield form
-            # By half: the estimates of neighbouring counts hardly differ.
-            chunks += max(1, chunks // 2)
-            form = with_chunks(conv, cpu, outputs, chunks)
+def _candidates(conv: ConvShape, cpu: Microarchitecture, outputs: int) -> Iterator[WinogradForm]:
+    form, chunks = with_chunks(conv, cpu, outputs, 1), 1
+    while form.chunk >= _FEWEST or chunks == 1:
+        yield form
+        # By half: the estimates of neighbouring counts hardly differ.
+        chunks += max(1, chunks // 2)
+        form = with_chunks(conv, cpu, outputs, chunks)
 
 
 def _cycles(form: WinogradForm, cpu: Microarchitecture) -> float:
@@ -167,21 +180,22 @@ def _cycles(form: WinogradForm, cpu: Microarchitecture) -> float:
     vectors = -(-conv.channels // cpu.lanes) + layout.vectors
     # Data on the way there, and results on the way back.
     transforms = _TRANSFORM * chunks * form.chunk * form.positions * vectors
-    return _overlap_cycles(products, weight_traffic) + transforms + spill_traffic / _SPILLED
+    return _overlap_cycles(products, weight_traffic, cpu) + transforms + spill_traffic / _SPILLED
 
 
 def _direct(conv: ConvShape, cpu: Microarchitecture) -> float:
+    cpu = half_products.for_tiles(cpu) if cpu.arithmetic == half_products.WAY else cpu
     tile = tiling.best(conv, cpu)
     chunks = -(-conv.out_height // tiling.chunk_rows(conv, tile, cpu, 1))
     reads = 1 if tiling.weights_stay(conv, cpu) else conv.batch * chunks
     weights = FLOAT * conv.terms * conv.out_channels
-    return _overlap_cycles(conv.batch * tiling.cycles(tile, conv, cpu), reads * weights)
+    return _overlap_cycles(conv.batch * tiling.cycles(tile, conv, cpu), reads * weights, cpu)
 
 
-def _overlap_cycles(products: float, weight_traffic: float) -> float:
-    """Return product cycles during weight loading, half the shorter hidden."""
-    phases = products, weight_traffic / _WEIGHTS
-    return max(phases) + min(phases) / 2
+def _overlap_cycles(products: float, weight_traffic: float, cpu: Microarchitecture) -> float:
+    """Return the cycles of products during loads of weights."""
+    phases = products, weight_traffic / (_BOARD_WEIGHTS if cpu.lane_products else _SERVER_WEIGHTS)
+    return max(phases) + _EXPOSED * min(phases)
 
 
 def _room(cpu: Microarchitecture) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.executor.kernels.anchor import FusedGroup
 from pipeline.executor.kernels.conv import read_conv
 from pipeline.executor.kernels.kernel import Kernel, epilogue_store
@@ -13,6 +16,7 @@ from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import packing
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+from pipeline.executor.kernels.winograd import error
 from pipeline.executor.kernels.winograd import form as forms
 from pipeline.executor.kernels.winograd.form import WinogradForm
 from pipeline.executor.kernels.winograd.loops import WinogradLoops
@@ -24,7 +28,7 @@ class WinogradConvolution(Kernel[WinogradForm]):
     Parameters
     ----------
     choose : callable
-        Function from a convolution's shape to its form, or None where the direct computation takes hardly more cycles.
+        Function from a convolution's shape, processor and weights to its form, or None for the direct computation.
     """
 
     name = "winograd"
@@ -32,18 +36,20 @@ class WinogradConvolution(Kernel[WinogradForm]):
     form = WinogradForm
 
     def __init__(
-        self, choose: Callable[[ConvShape, Microarchitecture], WinogradForm | None] = forms.choose_form
+        self,
+        choose: Callable[[ConvShape, Microarchitecture, NDArray[np.float32]], WinogradForm | None] = forms.choose_form,
     ) -> None:
         self._choose = choose
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Match a convolution with fewer cycles by Winograd."""
-        # Direct products of 16 bits are as fast.
-        is_float = rewriter.numerics.transforms and rewriter.cpu.arithmetic == "float32"
-        conv = read_conv(call) if is_float else None
-        form = None if conv is None else self._choose(conv.shape, rewriter.cpu)
+        # What is quantised again would be another number for another rounding.
+        is_real = rewriter.numerics.transforms and rewriter.producer(call.args[0], "dequantize") is None
+        conv = read_conv(call) if is_real else None
+        form = None if conv is None else self._choose(conv.shape, rewriter.cpu, conv.weights)
         if conv is None or form is None:
             return None
+        rewriter.errors[rewriter.name] = error.bound(conv.weights, form.outputs)
         source = conv.layout.source(rewriter, call.args[0])
         weights = constant(packing.store_weights(forms.pack(conv.weights, form), rewriter.cpu))
         return conv.layout.result(self.placeholder(rewriter.builder, form, [source, weights], conv.shape.result))

@@ -68,7 +68,7 @@ TILES = pytest.mark.parametrize(("outputs", "chunks"), [(2, 1), (2, 3), (4, 1), 
 def by_tiles(outputs: int, chunks: int) -> list[Rewrite]:
     """Return the kernels for every convolution that can be by tiles of a size, in so many chunks."""
 
-    def choose(conv: ConvShape, cpu: Microarchitecture) -> WinogradForm | None:
+    def choose(conv: ConvShape, cpu: Microarchitecture, _: np.ndarray) -> WinogradForm | None:
         return forms.with_chunks(conv, cpu, outputs, chunks) if forms.is_possible(conv, cpu) else None
 
     kernel = WinogradConvolution(choose)
@@ -192,18 +192,22 @@ def conv_shape(channels: int, size: int, /, **changes: Any) -> ConvShape:
     return ConvShape(**{**shape, **changes})
 
 
+def choose_form(conv: ConvShape, cpu: Microarchitecture) -> WinogradForm | None:
+    return forms.choose_form(conv, cpu, _weights(conv.out_channels, conv.channels))
+
+
 @pytest.mark.parametrize("cpu", [SERVER, BOARD], ids=["server", "board"])
 @pytest.mark.parametrize(("channels", "size"), [(32, 56), (64, 56), (128, 28), (256, 56)])
 def test_fewer_products_win_where_weights_are_used_often(channels: int, size: int, cpu: Microarchitecture) -> None:
-    form = forms.choose_form(conv_shape(channels, size), cpu)
+    form = choose_form(conv_shape(channels, size), cpu)
     assert form is not None
     assert form.outputs == 4
 
 
 def test_many_weights_for_few_pixels_do_not_win() -> None:
     """There are more transformed weights than weights, and they come from memory."""
-    assert forms.choose_form(conv_shape(512, 7), SERVER) is None
-    assert forms.choose_form(conv_shape(512, 7, batch=16), SERVER) is not None
+    assert choose_form(conv_shape(512, 7), SERVER) is None
+    assert choose_form(conv_shape(512, 7, batch=16), SERVER) is not None
 
 
 @pytest.mark.parametrize(
@@ -220,11 +224,11 @@ def test_many_weights_for_few_pixels_do_not_win() -> None:
     ids=lambda changes: next(iter(changes)),
 )
 def test_other_windows_are_left_alone(changes: dict[str, Any]) -> None:
-    assert forms.choose_form(conv_shape(64, 56, **changes), SERVER) is None
+    assert choose_form(conv_shape(64, 56, **changes), SERVER) is None
 
 
 def test_a_chunk_stays_in_the_cache() -> None:
-    form = forms.choose_form(conv_shape(64, 224), SERVER)
+    form = choose_form(conv_shape(64, 224), SERVER)
     assert form is not None
     assert forms.weights_stay(form, SERVER)
     assert form.total == 56 * 56 > form.chunk
