@@ -120,6 +120,7 @@ def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
         ("flops", f"operations{suffix}", _giga(device.flops, "G/s")),
         ("int8_flops", f"int8 operations{suffix}", _giga(device.int8_flops, "G/s")),
         ("float16_flops", f"float16 operations{suffix}", _giga(device.float16_flops, "G/s")),
+        ("bfloat16_flops", f"bfloat16 operations{suffix}", _giga(device.bfloat16_flops, "G/s")),
         ("bytes_per_s", f"bandwidth{suffix}", _giga(device.bytes_per_s, "GB/s")),
         ("memory_bytes_per_s", "bandwidth of the memory", _giga(device.memory_bytes_per_s, "GB/s")),
         ("launch_s", "start of an operator", f"{device.launch_s * 1e6:.1f} us"),

@@ -102,9 +102,13 @@ def _show(bundle: Bundle, tuning: Path | None, path: str) -> None:
         out.print(f"{subject}: largest error {error:.3g}, largest output {value:.3g}{of_frame}")
     if tuning is not None:
         out.print(f"Tuned kernels: {tuned_kernels(bundle)}, of {tuning}", soft_wrap=True)
+    for stage in bundle.plan.stages:
+        if stage.options.float32_layers:
+            out.print(f"{stage.name} has layers in float32: {', '.join(stage.options.float32_layers)}", soft_wrap=True)
     if errors := winograd_errors(bundle):
         count = f"{len(errors)} convolution{'s' if len(errors) > 1 else ''}"
-        out.print(f"By Winograd's transforms: {count}, rounding errors up to {max(errors.values()):.2g}")
+        largest = max(bound for _, bound in errors)
+        out.print(f"By Winograd's transforms: {count}, rounding errors up to {largest:.2g} of a layer's largest value")
     for stage in bundle.general:
         if stage.kernels:
             out.print(without_rule(stage), soft_wrap=True)
@@ -117,10 +121,10 @@ def tuned_kernels(bundle: Bundle) -> int:
     return sum(call.rule.startswith("tuned") for code in bundle.codes if code for call in code.calls or ())
 
 
-def winograd_errors(bundle: Bundle) -> dict[str, float]:
-    """Bounds on the errors of a new bundle's convolutions by Winograd's transforms, by their first tensor."""
+def winograd_errors(bundle: Bundle) -> list[tuple[str, float]]:
+    """Tensors of a new bundle's convolutions by Winograd's transforms, with the bounds on their errors."""
     calls = [call for code in bundle.codes if code for call in code.calls or ()]
-    return {call.results[0]: call.error for call in calls if call.error and call.results}
+    return [(call.results[0], call.error) for call in calls if call.error]
 
 
 def without_rule(stage: StageGeneral) -> str:
@@ -153,6 +157,7 @@ def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
         "verification": bundle.verification,
         "unverified": bundle.unverified,
         "tuned_kernels": tuned_kernels(bundle),
+        "float32_layers": {stage.name: stage.options.float32_layers or () for stage in bundle.plan.stages},
         "winograd": winograd_errors(bundle),
         "without_rule": [
             {"stage": general.stage, "share": general.share, "kernels": general.kernels} for general in bundle.general

@@ -30,7 +30,7 @@ from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import input_quantization, output_quantization
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel
-from pipeline.workflow import padding
+from pipeline.workflow import float32_layers, padding
 from pipeline.workflow.import_check import EVERYTHING, CheckOptions, ImportCheck, check_import
 from pipeline.workflow.reference_check import ReferenceCheck
 
@@ -77,6 +77,7 @@ class BuiltStages(NamedTuple):
     codes: tuple[StageCode | None, ...]
     checked: ImportCheck
     parity: Parity | None
+    plan: Plan
 
 
 def build(graph: Graph, plan: Plan, options: BuildOptions) -> Bundle:
@@ -84,7 +85,8 @@ def build(graph: Graph, plan: Plan, options: BuildOptions) -> Bundle:
     # There are no random values of what has no fixed shape, such as text.
     if any(map(is_packed, plan.inputs)):
         options = replace(options, checks=replace(options.checks, check=False))
-    built = build_stages(graph, plan, options)
+    built = build_stages(graph, float32_layers.with_ends(graph, plan, options.numerics), options)
+    plan = built.plan
     general = _general(plan, built, options)
     # Only the graph knows it, and whoever loads the bundle has no graph.
     plan = replace(plan, quantization=(*input_quantization(graph), *output_quantization(graph)))
@@ -110,6 +112,8 @@ def build_open(
     graph = model.at(first)
     plan = update_plan(plan, graph)
     bundle = build(graph, plan, options)
+    # With the layers in float32 that were chosen.
+    plan = replace(plan, stages=bundle.plan.stages)
     builds = list(_build_further(model, plan, further, other_sizes, options))
     # 2. Most weights are equal, and then in memory once; what was folded from an extent differs.
     by_stage = zip(bundle.codes, *(build.codes for build in builds), strict=True)
@@ -137,15 +141,24 @@ def build_stages(graph: Graph, plan: Plan, options: BuildOptions, *, fixed_graph
         if options.checks.check or options.checks.verify:
             options.progress("running the unsplit model")
         checked = check_import(graph if fixed_graph is None else fixed_graph, plan, options.checks)
-        # 3. Compile.
+        # 3. Compile, and compare.
         compiling = CompileOptions(None, options.tuning_lookup, options.numerics, fixed_graph is not None)
-        codes = tuple(compile_plan(plan, _sources(graph, parts), options.progress, compiling))
+        codes = _compile(graph, plan, parts, options, compiling)
     except BuildError as error:
         if not (cause := _describe_empty_tensor(graph)):
             raise
         raise BuildError(f"{error} ({cause})") from error
-    # 4. Compare.
-    return BuiltStages(parts, codes, checked, _parity(graph, plan, codes, checked, options))
+    while True:
+        try:
+            return BuiltStages(parts, codes, checked, _parity(graph, plan, codes, checked, options), plan)
+        except BuildError:
+            frame = checked.frame.arrays if checked.frame else {}
+            # Products of 16 bits are too coarse for some layers.
+            if (wider_plan := float32_layers.widen(graph, plan, options.numerics, frame)) is None:
+                raise
+            plan = wider_plan
+        options.progress("keeping more layers in float32")
+        codes = _compile(graph, plan, parts, options, compiling)
 
 
 def _build_further(
@@ -177,6 +190,12 @@ def _describe_empty_tensor(graph: Graph) -> str:
         return ""
     shapes = ", ".join(f"{spec.name}={','.join(map(str, spec.shape))}" for spec in graph.inputs)
     return f"with {shapes} {name!r} has no elements; give larger extents, as --shape or shapes= of read"
+
+
+def _compile(
+    graph: Graph, plan: Plan, parts: Sequence[GraphPart], options: BuildOptions, compiling: CompileOptions
+) -> tuple[StageCode | None, ...]:
+    return tuple(compile_plan(plan, _sources(graph, parts), options.progress, compiling))
 
 
 def _sources(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[StageExport]:

@@ -17,8 +17,8 @@ FAMILIES = (
 RATES = ("flops", "bytes_per_s")
 AMOUNTS = (
     "index", "memory_bytes", "memory_bytes_per_s", "at_once", "int8_flops", "float16_flops",
-    "result_flops", "element_bytes", "resident_bytes", "refill_bytes_per_s", "launch_s", "watts_idle", "watts_busy",
-    "slots",
+    "bfloat16_flops", "result_flops", "element_bytes", "resident_bytes", "refill_bytes_per_s", "launch_s",
+    "watts_idle", "watts_busy", "slots",
 )  # fmt: skip
 MEASURABLE = (*RATES, *AMOUNTS, "efficiency")
 

@@ -91,8 +91,8 @@ class Device:
         Number of stages on it at the same time; 0 stands for one on each core, or one without cores.
     flops : float
         Attainable floating-point operations per second of one core, for estimates.
-    int8_flops, float16_flops : float
-        The same for eight-bit integers, and for float16 in stages built with that arithmetic; 0 stands for `flops`.
+    int8_flops, float16_flops, bfloat16_flops : float
+        The same for eight-bit integers, and for products of 16 bits in stages of that precision; 0 stands for `flops`.
     result_flops : float
         Operations in floats that each result costs beside its products: loads, requantising, activation and store.
     efficiency : mapping of str to float, or None
@@ -142,6 +142,7 @@ class Device:
     at_once: int = 0
     int8_flops: float = 0.0
     float16_flops: float = 0.0
+    bfloat16_flops: float = 0.0
     result_flops: float = 0.0
     element_bytes: int = 0
     dataflow: bool = False

@@ -12,7 +12,7 @@ from pipeline.prediction.predict import Prediction
 from pipeline.split import offload
 from pipeline.split.planning.advice.advice import fastest_interval
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem.costs import rates
+from pipeline.split.planning.problem.costs import narrow_rate, rates
 from pipeline.split.planning.problem.group_work import GroupWork, WorkTable, group_works, with_works
 from pipeline.split.planning.problem.problem import Problem
 
@@ -72,14 +72,10 @@ def _other_builds(planner: Planner) -> Iterator[tuple[str, Problem]]:
     """Yield options of the build that the board's processors and the model's operators have a use for."""
     processors = [device for device in planner.board.devices if device.capabilities.is_processor]
     works = [work for work in group_works(planner.graph) if not work.reads_bytes]
-    if works and planner.options.precision is None and any(device.float16_flops for device in processors):
-        yield "--precision float16", _with_precision(planner, "float16")
-    if processors and planner.options.precision is None and any(work.winograd_flops for work in works):
-        yield "--precision float32", _with_precision(planner, "float32")
-
-
-def _with_precision(planner: Planner, precision: str) -> Problem:
-    return replace(planner, options=replace(planner.options, precision=precision)).problem()
+    for precision in ("bfloat16", "float16") if works and planner.options.precision is None else ():
+        if any(narrow_rate(device, precision) for device in processors):
+            options = replace(planner.options, precision=precision)
+            yield f"--precision {precision}", replace(planner, options=options).problem()
 
 
 def _other_works(planner: Planner) -> Iterator[tuple[str, Problem]]:

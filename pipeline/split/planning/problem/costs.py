@@ -82,25 +82,33 @@ def fallback_share(graph: Graph, seconds: Sequence[float]) -> float:
 def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = NO_OPTIONS) -> tuple[Array, Array]:
     """Return arithmetic and traffic seconds of one core at attainable rates."""
     precision = options.precision or DEFAULT_PRECISION
-    is_half = precision in {"float16", "auto"} and device.float16_flops > 0
-    floats = device.float16_flops if is_half else device.flops
+    narrow_flops = narrow_rate(device, precision)
+    # Layers at the graph's ends stay float32.
+    is_half = np.where(work.is_end, 0, bool(narrow_flops))
+    floats = np.where(is_half, narrow_flops, device.flops)
     flops = np.where(work.reads_bytes, device.int8_flops or device.flops, floats)
     operations: Any = work.flops
     traffic: Any = work.traffic
     # Accelerators multiply directly, or their published times have it in.
-    if precision != "float32-exact" and device.capabilities.is_processor:
+    if precision != "float32-exact" and not narrow_flops and device.capabilities.is_processor:
         fewer, more = work.winograd_flops * (1 - 1 / WINOGRAD_GAIN), work.winograd_bytes * (_WINOGRAD_WEIGHTS - 1)
         # A build transforms only where that is faster.
         share = device.family_efficiency.get("convolution", 1.0)
         is_faster = ~np.asarray(work.reads_bytes) & (fewer / flops / share > more / device.bytes_per_s)
         operations, traffic = operations - is_faster * fewer, traffic + is_faster * more
-    width = device.element_bytes or (2 if is_half else _FLOAT_BYTES)
+    width = device.element_bytes or np.where(is_half, 2, _FLOAT_BYTES)
     narrow = 1 - work.float_share * (1 - width / _FLOAT_BYTES)
     traffic_s = np.asarray(traffic * narrow / device.bytes_per_s) + _refill_s(
         np.asarray(work.parameters * narrow), device
     )
     # Results of integers are scaled and stored by the same vectors as floats.
     return operations / flops + device.result_flops * work.results / floats, traffic_s
+
+
+def narrow_rate(device: Device, precision: str) -> float:
+    """Return a core's operations per second in products of 16 bits; 0 if a precision or device has none."""
+    rates = {"bfloat16": device.bfloat16_flops, "float16": device.float16_flops}
+    return rates.get(precision, 0.0) if precision != "auto" else next(filter(None, rates.values()), 0.0)
 
 
 def _refill_s(parameters: Array, device: Device) -> Array | float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from weakref import WeakKeyDictionary
@@ -16,6 +16,7 @@ from pipeline.model.operators import operator_family, operator_kind, suits_winog
 from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
 from pipeline.split.planning.problem.arrays import Array
+from pipeline.split.products import end_products
 
 # Whatever else is in a group takes longer, and is what its family says.
 _LIGHTEST = ("elementwise", "movement")
@@ -49,6 +50,8 @@ class GroupWork:
         Part of the traffic in float32, which devices may keep in fewer bytes.
     winograd_flops, winograd_bytes : int
         Operations, and bytes of weights, of convolutions that Winograd's transforms suit.
+    is_end : bool
+        True if it has one of the graph's first or last products, see `pipeline.split.products.end_products`.
     """
 
     flops: int
@@ -63,9 +66,10 @@ class GroupWork:
     float_share: float = 0.0
     winograd_flops: int = 0
     winograd_bytes: int = 0
+    is_end: bool = False
 
     @staticmethod
-    def of(graph: Graph, group: Sequence[Operator]) -> GroupWork:
+    def of(graph: Graph, group: Sequence[Operator], ends: Collection[str] = ()) -> GroupWork:
         """Return the work of some operators of a graph."""
         results = {name for operator in group for name in operator.outputs}
         reads = {name for operator in group for name in operator.inputs}
@@ -90,6 +94,7 @@ class GroupWork:
             float_share=(floats + (0 if reads_bytes else parameter_bytes)) / max(1, traffic),
             winograd_flops=sum(operator.flops for operator in suited),
             winograd_bytes=sum(operator.parameter_bytes for operator in suited),
+            is_end=any(name in ends for operator in group for call in operator.calls for name in call.outputs),
         )
 
 
@@ -105,6 +110,7 @@ class WorkTable:
     float_share: Array
     winograd_flops: Array
     winograd_bytes: Array
+    is_end: Array
 
     @staticmethod
     def of(works: Sequence[GroupWork]) -> WorkTable:
@@ -126,7 +132,8 @@ def group_works(graph: Graph) -> tuple[GroupWork, ...]:
     """Return the work of each fused group of a graph."""
     # All devices of a board ask for it, and it takes a moment in a graph of thousands of operators.
     if graph not in _works:
-        _works[graph] = tuple(GroupWork.of(graph, group) for group in groups(graph))
+        ends = set(end_products(graph))
+        _works[graph] = tuple(GroupWork.of(graph, group, ends) for group in groups(graph))
     return _works[graph]
 
 

@@ -25,8 +25,8 @@ from pipeline.executor.kernels.microarchitecture import KIB, Microarchitecture
 from pipeline.executor.kernels.registry import REWRITES
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
+from pipeline.executor.kernels.winograd import error, transforms
 from pipeline.executor.kernels.winograd import form as forms
-from pipeline.executor.kernels.winograd import transforms
 from pipeline.executor.kernels.winograd.form import WinogradForm
 from pipeline.executor.kernels.winograd.winograd import WinogradConvolution
 from pipeline.split import extract
@@ -206,8 +206,11 @@ def test_fewer_products_win_where_weights_are_used_often(channels: int, size: in
 
 def test_many_weights_for_few_pixels_do_not_win() -> None:
     """There are more transformed weights than weights, and they come from memory."""
-    assert choose_form(conv_shape(512, 7), SERVER) is None
-    assert choose_form(conv_shape(512, 7, batch=16), SERVER) is not None
+    assert choose_form(conv_shape(512, 4), SERVER) is None
+    assert choose_form(conv_shape(512, 4, batch=16), SERVER) is not None
+    server = choose_form(conv_shape(512, 7), SERVER)
+    assert server is not None
+    assert server.outputs == 2
 
 
 @pytest.mark.parametrize(
@@ -241,3 +244,60 @@ def test_each_core_gets_a_chunk() -> None:
     assert -(-three_chunks.total // three_chunks.chunk) == 3
     assert three_chunks.layout.tile.vectors == form.layout.tile.vectors
     assert isinstance(three_chunks.layout.tile, RegisterTile)
+
+
+CORNER = np.zeros((3, 3), np.float32)
+CORNER[2, 2] = 1
+KERNELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "random": lambda w: w,
+    "positive": np.abs,
+    "corner": lambda w: w * CORNER,
+    "edges": lambda w: w[..., :1, :1] * np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]], np.float32),
+    "alternating": lambda w: w[..., :1, :1] * np.array([[1, -1, 1], [-1, 1, -1], [1, -1, 1]], np.float32),
+    "first channels": lambda w: w * np.exp(-np.arange(w.shape[1], dtype=np.float32) / 4)[:, None, None],
+    "sizes apart": lambda w: w * np.float32(10) ** np.linspace(-4, 4, len(w), dtype=np.float32)[:, None, None, None],
+}
+DATA: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "both signs": lambda x: x,
+    "rectified": lambda x: np.maximum(x, 0),
+    "far from zero": lambda x: np.abs(x) + 2,
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("outputs", "channels"), [(2, 160), (4, 96)])
+def test_errors_stay_within_the_bound(outputs: int, channels: int, kernel: str, data: str, tmp_path: Path) -> None:
+    """Also of weights whose transforms grow the most; ONNX Runtime's own errors are much smaller."""
+    w = KERNELS[kernel](weights(24, channels, 3, 3))
+    path = save(
+        tmp_path / "m.onnx",
+        [node("Conv", "x w", "y")],
+        {"x": (1, channels, 14, 14)},
+        ["y"],
+        {"w": w.astype(np.float32)},
+    )
+    values = {"x": DATA[data](weights(1, channels, 14, 14, seed=2))}
+    result, _ = run(pipeline.read(path), values, numerics=WINOGRAD, rewrites=by_tiles(outputs, 1))
+    expected = _exact(values["x"][0], w.astype(np.float32))
+    difference = np.abs(result["y"][0] - expected).max() / np.abs(expected).max()
+    assert 0.02 * error.bound(w, outputs) < difference < error.bound(w, outputs)
+
+
+def _exact(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return a convolution without padding in float64."""
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (1, 2))
+    result: np.ndarray = np.einsum("chwij,ocij->ohw", windows, w.astype(np.float64), optimize=True)
+    return result
+
+
+def test_weights_beyond_the_bound_are_computed_otherwise() -> None:
+    """By smaller tiles, whose errors grow less; directly where neither is exact enough."""
+    shape = conv_shape(256, 56)
+    corner = _weights(256, 256) * CORNER
+    form = forms.choose_form(shape, SERVER, corner)
+    assert form is not None
+    assert form.outputs == 2
+    assert error.bound(corner, 4) > error.LIMIT > error.bound(corner, 2)
+    # Transformed weights overflow.
+    assert forms.choose_form(shape, SERVER, np.full((256, 256, 3, 3), 3e38, np.float32)) is None
