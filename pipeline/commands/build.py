@@ -102,9 +102,8 @@ def _show(bundle: Bundle, tuning: Path | None, path: str) -> None:
         out.print(f"{subject}: largest error {error:.3g}, largest output {value:.3g}{of_frame}")
     if tuning is not None:
         out.print(f"Tuned kernels: {tuned_kernels(bundle)}, of {tuning}", soft_wrap=True)
-    for stage in bundle.plan.stages:
-        if stage.options.float32_layers:
-            out.print(f"{stage.name} has layers in float32: {', '.join(stage.options.float32_layers)}", soft_wrap=True)
+    if layers := float32_layers(bundle):
+        out.print(f"Layers that stay in float32: {', '.join(layers)}", soft_wrap=True)
     if errors := winograd_errors(bundle):
         count = f"{len(errors)} convolution{'s' if len(errors) > 1 else ''}"
         largest = max(bound for _, bound in errors)
@@ -119,6 +118,11 @@ def tuned_kernels(bundle: Bundle) -> int:
     """Count a new bundle's tuned kernel calls."""
     # Calls of a bundle that was loaded are not known, and count as none.
     return sum(call.rule.startswith("tuned") for code in bundle.codes if code for call in code.calls or ())
+
+
+def float32_layers(bundle: Bundle) -> list[str]:
+    """Tensors whose products stay float32 in stages of another precision."""
+    return list(dict.fromkeys(name for stage in bundle.plan.stages for name in stage.options.float32_layers or ()))
 
 
 def winograd_errors(bundle: Bundle) -> list[tuple[str, float]]:
@@ -157,7 +161,7 @@ def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
         "verification": bundle.verification,
         "unverified": bundle.unverified,
         "tuned_kernels": tuned_kernels(bundle),
-        "float32_layers": {stage.name: stage.options.float32_layers or () for stage in bundle.plan.stages},
+        "float32_layers": float32_layers(bundle),
         "winograd": winograd_errors(bundle),
         "without_rule": [
             {"stage": general.stage, "share": general.share, "kernels": general.kernels} for general in bundle.general

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from tvm.ir import GenericConst
 
 from pipeline.core.numerics import Numerics
-from pipeline.core.plan.plan import Plan
+from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
 from pipeline.split.products import end_products, products
@@ -24,21 +24,21 @@ def with_ends(graph: Graph, plan: Plan, numerics: Numerics) -> Plan:
     show the most. Stages with layers of their own keep them.
     """
     ends = end_products(graph)
-    return _extend(plan, graph, numerics, ends, {stage.name for stage in plan.stages if _layers_of(stage) is None})
+    return _extend(plan, numerics, ends, {stage.name for stage in plan.stages if stage.options.float32_layers is None})
 
 
 def widen(graph: Graph, plan: Plan, numerics: Numerics, frame: Mapping[str, np.ndarray]) -> Plan | None:
     """Return the plan with twice as many layers in float32, by their errors; None if there are no more."""
     names = {stage.name for stage in plan.stages}
     layers = [call.outputs[0] for call in products(graph)]
-    everything = _extend(plan, graph, numerics, layers, names)
+    everything = _extend(plan, numerics, layers, names)
     if everything == plan:
         return None
-    present = {name for stage in plan.stages for name in _layers_of(stage) or ()}
+    present = {name for stage in plan.stages for name in stage.options.float32_layers or ()}
     errors = own_errors(graph, plan, frame)
     # What has no constant weights is measured by nothing, and goes first.
     ranked = sorted((name for name in layers if name not in present), key=lambda name: -errors.get(name, np.inf))
-    wider = _extend(plan, graph, numerics, ranked[: max(1, len(present))], names)
+    wider = _extend(plan, numerics, ranked[: max(1, len(present))], names)
     # The first ones may be in stages that are not narrow.
     return wider if wider != plan else everything
 
@@ -78,26 +78,19 @@ def _weights(call: Operator) -> Any:
     """Return a product's constant weights; None where both operands are data or weights have more axes than two."""
     value = call.lines[0].value if call.lines else None
     weights = value.args[1] if value is not None and len(value.args) > 1 else None
-    if not isinstance(weights, GenericConst) or str(call.kind) not in {"nn.conv2d", "nn.conv1d", "matmul"}:
+    if not isinstance(weights, GenericConst) or str(call.kind) not in {"conv2d", "conv1d", "matmul"}:
         return None
     return weights.value.numpy() if call.kind != "matmul" or weights.ty.ndim == 2 else None
 
 
-def _layers_of(stage: Any) -> tuple[str, ...] | None:
-    layers: tuple[str, ...] | None = stage.options.float32_layers
-    return layers
+def _extend(plan: Plan, numerics: Numerics, layers: Sequence[str], names: Collection[str]) -> Plan:
+    """Return the plan with more layers in float32 in some stages, where these are narrow."""
 
-
-def _extend(plan: Plan, graph: Graph, numerics: Numerics, layers: list[str], names: set[str]) -> Plan:
-    """Return the plan with more layers of some stages in float32, where these are narrow."""
-    makers = {name: operator.name for operator in graph.operators for call in operator.calls for name in call.outputs}
-
-    def extend(stage: Any) -> Any:
+    def extend(stage: StagePlan) -> StagePlan:
         if stage.name not in names or numerics.of_stage(stage.options).precision.startswith("float32"):
             return stage
-        operators = {*stage.operators, *(name for step in stage.steps for name in step.operators)}
-        present = _layers_of(stage) or ()
-        more = [name for name in layers if name not in present and makers.get(name) in operators]
+        present = stage.options.float32_layers or ()
+        more = [name for name in layers if name not in present]
         return replace(stage, options=replace(stage.options, float32_layers=(*present, *more)))
 
     return replace(plan, stages=tuple(map(extend, plan.stages)))

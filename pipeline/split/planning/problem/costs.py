@@ -84,17 +84,17 @@ def rates(work: GroupWork | WorkTable, device: Device, options: StageOptions = N
     precision = options.precision or DEFAULT_PRECISION
     narrow_flops = narrow_rate(device, precision)
     # Layers at the graph's ends stay float32.
-    is_half = np.where(work.is_end, 0, bool(narrow_flops))
+    is_half = np.logical_and(narrow_flops > 0, np.logical_not(work.is_end))
     floats = np.where(is_half, narrow_flops, device.flops)
     flops = np.where(work.reads_bytes, device.int8_flops or device.flops, floats)
     operations: Any = work.flops
     traffic: Any = work.traffic
     # Accelerators multiply directly, or their published times have it in.
-    if precision != "float32-exact" and not narrow_flops and device.capabilities.is_processor:
+    if precision != "float32-exact" and device.capabilities.is_processor:
         fewer, more = work.winograd_flops * (1 - 1 / WINOGRAD_GAIN), work.winograd_bytes * (_WINOGRAD_WEIGHTS - 1)
         # A build transforms only where that is faster.
         share = device.family_efficiency.get("convolution", 1.0)
-        is_faster = ~np.asarray(work.reads_bytes) & (fewer / flops / share > more / device.bytes_per_s)
+        is_faster = ~np.asarray(work.reads_bytes) & ~is_half & (fewer / flops / share > more / device.bytes_per_s)
         operations, traffic = operations - is_faster * fewer, traffic + is_faster * more
     width = device.element_bytes or np.where(is_half, 2, _FLOAT_BYTES)
     narrow = 1 - work.float_share * (1 - width / _FLOAT_BYTES)

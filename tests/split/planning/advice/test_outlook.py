@@ -34,12 +34,13 @@ def gains(graph: Graph, device: Device, options: StageOptions = NO_OPTIONS) -> d
 
 
 def test_gains_are_those_of_the_board_s_own_rates(graph: Graph) -> None:
-    device = replace(SLOW, int8_flops=4e9, float16_flops=2e9)
+    device = replace(SLOW, int8_flops=4e9, float16_flops=8e9)
     found = gains(graph, device)
     # A quarter of the results take a quarter of the time, and rates are as the board has them.
     assert found["half the input's size"] == pytest.approx(4, rel=0.05)
-    assert found["int8"] == pytest.approx(4, rel=0.1)
-    assert found["--precision float16"] > 1.9
+    # Of convolutions by Winograd's transforms, which take 1.8 times less, and are in float32 at both ends.
+    assert found["int8"] == pytest.approx(4 / 1.8, rel=0.1)
+    assert found["--precision float16"] == pytest.approx(1 / 1.8 / (0.5 / 1.8 + 0.5 / 8), rel=0.1)
     assert list(found) == sorted(found, key=lambda name: -found[name])
 
 
