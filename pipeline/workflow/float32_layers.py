@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from tvm.ir import GenericConst
 
 from pipeline.core.numerics import Numerics
 from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
-from pipeline.split.products import end_products, products
+from pipeline.split.products import constant_weights, end_products, products
 from pipeline.workflow.unsplit import UnsplitModel
 
 
@@ -49,14 +47,14 @@ def own_errors(graph: Graph, plan: Plan, frame: Mapping[str, np.ndarray]) -> dic
     Rounding errors of products are independent, so that their variances add up: the sum over channels of the mean
     square of the data times the sum of the squares of the weights.
     """
-    calls = {call.outputs[0]: call for call in products(graph) if _weights(call) is not None}
+    calls = {call.outputs[0]: call for call in products(graph) if constant_weights(call) is not None}
     names = {name for call in calls.values() for name in (call.inputs[0], call.outputs[0])}
     tensors = UnsplitModel(graph, plan, [graph.tensors[name] for name in sorted(names)]).outputs(frame)
     return {name: _own_error(call, tensors[call.inputs[0]], tensors[name]) for name, call in calls.items()}
 
 
 def _own_error(call: Operator, data: np.ndarray, result: np.ndarray) -> float:
-    weights = np.square(np.asarray(_weights(call), np.float64))
+    weights = np.square(np.asarray(constant_weights(call), np.float64))
     attributes = call.lines[0].value.attrs
     layout = str(getattr(attributes, "data_layout", ""))
     axis = layout.index("C") if layout else data.ndim - 1
@@ -72,15 +70,6 @@ def _own_error(call: Operator, data: np.ndarray, result: np.ndarray) -> float:
         variances = squares @ weights
     largest = float(np.abs(result).max(initial=0.0))
     return float(np.sqrt(variances.max())) / largest if largest else 0.0
-
-
-def _weights(call: Operator) -> Any:
-    """Return a product's constant weights; None where both operands are data or weights have more axes than two."""
-    value = call.lines[0].value if call.lines else None
-    weights = value.args[1] if value is not None and len(value.args) > 1 else None
-    if not isinstance(weights, GenericConst) or str(call.kind) not in {"conv2d", "conv1d", "matmul"}:
-        return None
-    return weights.value.numpy() if call.kind != "matmul" or weights.ty.ndim == 2 else None
 
 
 def _extend(plan: Plan, numerics: Numerics, layers: Sequence[str], names: Collection[str]) -> Plan:
