@@ -13,7 +13,7 @@ from tvm.ir import GenericConst
 
 from pipeline.executor.kernels.conv import DirectConvolution, read_conv
 from pipeline.executor.kernels.depthwise import is_depthwise
-from pipeline.executor.kernels.layout.expressions import constant, extents, name_of
+from pipeline.executor.kernels.layout.expressions import AXIS, constant, extents, is_image, name_of
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.matmul import Matmul, is_float_matmul, matmul_shape
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
@@ -23,19 +23,25 @@ from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.pair_products import PAIR
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
 
-# Fewest products per pixel and group in a matrix tile: in a nearly empty one, vectors are faster.
+# Fewest products per pixel, group and line of the kernel in a matrix tile: in a nearly empty one, vectors are faster.
 _FEWEST = 128
+
+
+# What passes an image on to a product.
+_PASSING = {"add", "concat", "multiply", "nn.avg_pool2d", "nn.max_pool2d", "nn.relu", "nn.silu", "sigmoid"}
 
 
 class PairOperators(Rewrite):
     """Products by constant weights, rounded to bfloat16 like their data."""
 
-    operators = frozenset({"nn.conv2d", "matmul"})
+    operators = frozenset({"nn.conv2d", "matmul", "concat"})
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return the placeholder of sums of float32."""
+        """Return the placeholder of sums of float32, or images joined as bfloat16."""
         if rewriter.cpu.arithmetic != pair_products.ARITHMETIC:
             return None
+        if name_of(call) == "concat":
+            return _concatenate(rewriter, call)
         return _convolve(rewriter, call) if name_of(call) == "nn.conv2d" else _multiply(rewriter, call)
 
 
@@ -64,13 +70,37 @@ def _multiply(rewriter: Rewriter, call: Any) -> Any:
     return ModelLayout(Matmul.placeholder(rewriter.builder, form, operands, (*outer_shape, columns)))
 
 
+def _concatenate(rewriter: Rewriter, call: Any) -> Any:
+    """Join images as bfloat16, if only products of bfloat16 read them."""
+    fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
+    if not all(isinstance(field, relax.Var) and is_image(field.ty) and rewriter.is_last(field) for field in fields):
+        return None
+    if str(call.ty.dtype) != "float32" or not _ends_in_products(rewriter, rewriter.name):
+        return None
+    images = [rewriter.narrow(field, is_last=True) for field in fields]
+    return rewriter.adopt_narrow(rewriter.builder.emit(relax.op.concat(images, AXIS[int(call.attrs.axis) % 4])))
+
+
+def _ends_in_products(rewriter: Rewriter, name: str) -> bool:
+    """Test if all that reads a tensor, also through elementwise operators, multiplies bfloat16."""
+
+    def ends(reader: str, call: Any) -> bool:
+        kind = name_of(call)
+        if kind == "nn.conv2d":
+            return rewriter.numerics.arithmetic_of(reader) == pair_products.ARITHMETIC
+        return kind in _PASSING and _ends_in_products(rewriter, reader)
+
+    readers = rewriter.readers(name)
+    return bool(readers) and all(ends(*reader) for reader in readers)
+
+
 def _applies(conv: ConvShape, cpu: Microarchitecture) -> bool:
     """Test if pairs are faster than float32."""
     pixels = conv.out_height * conv.out_width * (conv.batch if conv.pointwise else 1)
     # One pixel reads all weights for one product each; memory sets the pace, whatever multiplies.
     if conv.depth == 1 or is_depthwise(conv, cpu) or pixels == 1:
         return False
-    return cpu.pairs != amx_loops.WAY or conv.depth * conv.group_outputs >= _FEWEST
+    return cpu.pairs != amx_loops.WAY or conv.depth * conv.kernel[1] * conv.group_outputs >= _FEWEST
 
 
 def _pack(weights: np.ndarray, conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout, np.ndarray]:
@@ -81,10 +111,9 @@ def _pack(weights: np.ndarray, conv: ConvShape, cpu: Microarchitecture) -> tuple
     conv = replace(conv, channels=pairs.shape[1] * conv.groups)
     if cpu.pairs == amx_loops.WAY:
         tile = RegisterTile(1, amx_loops.ROWS, min(2, -(-conv.group_outputs // cpu.lanes)))
-        form = PackedLayout(conv, tile, amx_loops.step_pairs(conv.depth), cpu.lanes, PAIR, way=cpu.pairs)
-        padded_form = amx_loops.pad_depth(form)
-        zeros = padded_form.conv.depth - conv.depth
-        return form, packing.pack(np.pad(pairs, ((0, 0), (0, zeros), (0, 0), (0, 0))), padded_form)
+        summed, step = amx_loops.summed_shape(conv)
+        form = PackedLayout(conv, tile, step, cpu.lanes, PAIR, way=cpu.pairs)
+        return form, packing.pack(amx_loops.order_weights(pairs, conv), structs.replace(form, conv=summed))
     tiles_cpu = byte_products.for_tiles(cpu)
     form = packing.estimate_layout(conv.flatten() if conv.pointwise else conv, tiles_cpu)
     # Rows of matrices have two pairs.

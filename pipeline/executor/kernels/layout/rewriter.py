@@ -195,6 +195,25 @@ class Rewriter:
             self._narrow[stored] = self.builder.emit(relax.op.astype(wide, "bfloat16"))
         return self._narrow[stored]
 
+    def adopt_narrow(self, narrow: Any) -> Any:
+        """Return a value of float32 whose readers get it from bfloat16."""
+        wide = self.builder.emit(relax.op.astype(narrow, "float32"))
+        self._narrow[wide] = narrow
+        return wide
+
+    def readers(self, name: str) -> list[tuple[str, Any]]:
+        """Return the names and calls of a tensor's readers; with what is no call where the function returns it."""
+        return self._readers.get(name, [])
+
+    @cached_property
+    def _readers(self) -> dict[str, list[tuple[str, Any]]]:
+        readers: dict[str, list[tuple[str, Any]]] = {}
+        results = [("", self._function.body.body)]
+        for name, value in [*((str(var.name), value) for var, value in self._calls.items()), *results]:
+            for var in relax.analysis.free_vars(value):
+                readers.setdefault(str(var.name), []).append((name, value))
+        return readers
+
     def _widen(self, stored: Any) -> Any:
         # For each reader anew, so that it is fused into it.
         return self.builder.emit(relax.op.astype(self._narrow[stored], "float32")) if stored in self._narrow else stored

@@ -15,6 +15,7 @@ from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import channel_blocks, tiling
 from pipeline.executor.kernels.tiles.channel_blocks import TileOrigin
 from pipeline.executor.kernels.tiles.conv_loops import TileEpilogue
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.padded_copy import copy_run
 from pipeline.tvm import statements as tir
@@ -38,21 +39,41 @@ def step_pairs(depth: int) -> int:
     """Return the pairs of channels per tile, which may need a few zeros more."""
     steps = -(-depth // ROWS)
     # Without zeros nothing has to be copied, at the price of a few more steps.
-    even = next(pairs for pairs in range(ROWS, 0, -1) if depth % pairs == 0)
+    even = _divisor(depth)
     return even if depth // even * 3 <= steps * 4 else -(-depth // steps)
 
 
-def pad_depth(form: PackedLayout) -> PackedLayout:
-    """Return the layout with whole steps of channels."""
-    conv = form.conv
-    return structs.replace(form, conv=replace(conv, channels=-(-conv.depth // form.depth) * form.depth * conv.groups))
+def _divisor(terms: int) -> int:
+    return next(pairs for pairs in range(ROWS, 0, -1) if terms % pairs == 0)
+
+
+def joins_columns(conv: ConvShape) -> bool:
+    """Test if a line of the kernel is one run of terms: of few channels, tiles would be nearly empty."""
+    return conv.depth < ROWS and conv.kernel[1] > 1 and conv.dilation[1] == 1
+
+
+def summed_shape(conv: ConvShape) -> tuple[ConvShape, int]:
+    """Return the convolution in whole steps, as weights are packed for it, and the pairs of a step."""
+    if joins_columns(conv):
+        run = conv.depth * conv.kernel[1]
+        return replace(conv, channels=run * conv.groups, kernel=(conv.kernel[0], 1)), _divisor(run)
+    pairs = step_pairs(conv.depth)
+    return replace(conv, channels=-(-conv.depth // pairs) * pairs * conv.groups), pairs
+
+
+def order_weights(pairs: np.ndarray, conv: ConvShape) -> np.ndarray:
+    """Return weights (out, in, height, width) of the convolution in whole steps."""
+    if joins_columns(conv):
+        run = conv.depth * conv.kernel[1]
+        return pairs.transpose(0, 3, 1, 2).reshape(len(pairs), run, conv.kernel[0], 1)
+    return np.pad(pairs, ((0, 0), (0, summed_shape(conv)[0].depth - conv.depth), (0, 0), (0, 0)))
 
 
 class AmxLoops:
     """Writes the loops of one convolution, on pairs of bfloat16 as channels.
 
-    A copy of the data, if needed, has rows and columns apart by their remainders of the strides. Results are then
-    neighbours wherever their data are, also beyond the ends of lines, whose few sums nobody stores.
+    A copy of the data, if needed, has rows apart by their remainders of the stride. Steps between the data of results
+    are then the same beyond the ends of lines, where nobody stores the few sums.
 
     Parameters
     ----------
@@ -75,15 +96,18 @@ class AmxLoops:
         tasks: int = 1,
         first: Any = 0,
     ) -> None:
-        self._form, self._conv, self._padded_form = form, form.conv, pad_depth(form)
+        self._form, self._conv = form, form.conv
+        self._summed = structs.replace(form, conv=summed_shape(form.conv)[0])
         self._weights, self._epilogue, self._tasks, self._first = weights, epilogue, tasks, first
-        conv, self._depth = form.conv, self._padded_form.conv.depth
+        conv = form.conv
+        # Pairs of a pixel, of which a few zeros may be the last.
+        self._depth = conv.depth if joins_columns(conv) else self._summed.conv.depth
         self._copies = not (conv.pointwise and self._depth == conv.depth)
         self._reach = [(conv.kernel[axis] - 1) * conv.dilation[axis] // conv.strides[axis] for axis in range(2)]
         # Results in a line, with those beyond its end.
         self._line = conv.out_width + self._reach[1]
-        phases = conv.strides[0] * conv.strides[1]
-        row_bytes = self._line * _PAIR_BYTES * (phases * self._depth if self._copies else conv.channels)
+        pixel_bytes = (conv.strides[0] * conv.strides[1] * self._depth if self._copies else conv.channels) * _PAIR_BYTES
+        row_bytes = self._line * pixel_bytes
         fit = max(
             1, min(cpu.l2_bytes // 4 // row_bytes, -(-conv.out_height // -(-tasks // (conv.batch * conv.groups))))
         )
@@ -94,7 +118,7 @@ class AmxLoops:
         size = conv.batch * conv.height * conv.width * conv.channels
         self._data, self._declare = tir.flat(data, "data", size, "int32")
         self._source, self._pixel = self._data, conv.channels
-        self._stay = tiling.weights_stay(self._padded_form.conv, cpu)
+        self._stay = tiling.weights_stay(self._summed.conv, cpu)
 
     @property
     def exact(self) -> bool:
@@ -135,7 +159,7 @@ class AmxLoops:
         def blocks(body: Callable[[TileOrigin, int, bool], Any]) -> Any:
             return tir.sequence([
                 tir.loop("block", count, lambda index, block=block: body(*block(index)))  # type: ignore[misc]
-                for count, block in channel_blocks.divide(self._padded_form, origin, self._first)
+                for count, block in channel_blocks.divide(self._summed, origin, self._first)
             ])  # fmt: skip
 
         def bands(body: Callable[[Any, Any, int], Any]) -> Any:
@@ -215,8 +239,8 @@ class AmxLoops:
 
     def _tiles(self, start: Any, weights: Any, firsts: Sequence[Any], vectors: int, sums: Any) -> Any:
         """Sum one or two tiles of pixels by one or two of channels."""
-        conv, depth, width = self._conv, self._form.depth, vectors * self._form.lanes
-        height, across = conv.kernel
+        depth, width = self._form.depth, vectors * self._form.lanes
+        height, across = self._summed.conv.kernel
         tiles = list(product(range(len(firsts)), range(vectors)))
 
         def terms(step: Any, dy: Any, dx: Any) -> Any:
@@ -236,7 +260,7 @@ class AmxLoops:
 
         return tir.sequence([
             *(_instruction("tilezero", _tile(2 * index + part)) for index, part in tiles),
-            tir.loop("step", self._depth // depth, step),
+            tir.loop("step", self._summed.conv.depth // depth, step),
             *(_instruction(
                 "tilestored64", _tile(2 * index + part),
                 _address(sums, firsts[index] * width + part * self._form.lanes), tir.number(width * _PAIR_BYTES),
@@ -248,61 +272,50 @@ class AmxLoops:
         conv = self._conv
         if not self._copies:
             return tir.number(0)
-        down, right = dy * conv.dilation[0], dx * conv.dilation[1]
-        phase = down % conv.strides[0] * conv.strides[1] + right % conv.strides[1]
-        line = down // conv.strides[0] + phase * self._copied_rows
-        return (line * self._line + right // conv.strides[1]) * self._depth
+        down = dy * conv.dilation[0]
+        line = down // conv.strides[0] + down % conv.strides[0] * self._copied_rows
+        return (line * (self._line * conv.strides[1]) + dx * conv.dilation[1]) * self._depth
 
     @property
     def _copied_rows(self) -> int:
         return self._rows + self._reach[0]
 
     def _copy(self, image: Any, group: Any, row: Any) -> list[Any]:
-        """Copy a chunk's data, one part for each remainder of the strides."""
-        conv = self._conv
-        size = conv.strides[0] * conv.strides[1] * self._copied_rows * self._line * self._depth
-        scratch = tir.buffer("padded", [size], "int32")
-        self._source, self._pixel = scratch, self._depth
-        phases = product(*(
-            sorted({tap * conv.dilation[axis] % conv.strides[axis] for tap in range(conv.kernel[axis])})
-            for axis in range(2)
-        ))  # fmt: skip
-        return [tirx.AllocBuffer(scratch), *(self._copy_phase(scratch, image, group, row, *phase) for phase in phases)]
+        """Copy a chunk's data, one part for each remainder of the rows by their stride."""
+        conv, line = self._conv, self._line * self._conv.strides[1]
+        scratch = tir.buffer("padded", [conv.strides[0] * self._copied_rows * line * self._depth], "int32")
+        self._source, self._pixel = scratch, conv.strides[1] * self._depth
+        phases = sorted({tap * conv.dilation[0] % conv.strides[0] for tap in range(conv.kernel[0])})
+        return [
+            tirx.AllocBuffer(scratch),
+            *(tir.loop("row", self._copied_rows, lambda index, phase=phase: self._copy_row(  # type: ignore[misc]
+                scratch, image, group, (row + index) * conv.strides[0] + (phase - conv.pads[0]),
+                (index + phase * self._copied_rows) * (line * self._depth), line,
+            )) for phase in phases),
+        ]  # fmt: skip
 
-    def _copy_phase(self, scratch: Any, image: Any, group: Any, row: Any, down: int, right: int) -> Any:  # noqa: PLR0913, PLR0917
-        conv, line, depth = self._conv, self._line, self._depth
-        part = (down * conv.strides[1] + right) * self._copied_rows
-        step, shift = conv.strides[1], right - conv.pads[1]
-        # Columns with data: those before and behind them are padding.
-        left = min(line, max(0, -(shift // step)))
-        end = max(left, min(line, (conv.width - 1 - shift) // step + 1))
+    def _copy_row(self, scratch: Any, image: Any, group: Any, source: Any, target: Any, line: int) -> Any:  # noqa: PLR0913, PLR0917
+        """Copy a row of data between its margins, or zeros outside of all rows."""
+        conv, depth = self._conv, self._depth
+        left = min(line, max(0, conv.pads[1]))
+        end = max(left, min(line, conv.width + conv.pads[1]))
+        first = ((image * conv.height + source) * conv.width - conv.pads[1]) * conv.channels + group * conv.depth
 
-        def copy_row(index: Any) -> Any:
-            source = (row + index) * conv.strides[0] + (down - conv.pads[0])
-            target = (index + part) * (line * depth)
-            first = ((image * conv.height + source) * conv.width + shift) * conv.channels + group * conv.depth
+        def pixels(count: int, run: int) -> Any:
+            def pixel(number: Any) -> Any:
+                place = target + (number + left) * depth
+                copy = copy_run(self._data, first + (number + left) * conv.channels, scratch, place, run, ROWS)
+                return tir.sequence([copy, *_fill(scratch, place + run, depth - run)] if depth > run else [copy])
 
-            def pixels(start: int, count: int, run: int) -> list[Any]:
-                def pixel(number: Any) -> Any:
-                    place = target + (number + start) * depth
-                    copy = copy_run(
-                        self._data, first + (number + start) * (step * conv.channels), scratch, place, run, ROWS
-                    )
-                    return tir.sequence([copy, *_fill(scratch, place + run, depth - run)] if depth > run else [copy])
+            return tir.loop("pixel", count, pixel)
 
-                return [tir.loop("pixel", count, pixel)] if count else []
-
-            # All channels are wanted, so that neighbouring pixels are one run.
-            is_run = conv.groups == step == 1 and depth == conv.depth and end > left
-            copies = [
-                *_fill(scratch, target, left * depth),
-                *(pixels(left, 1, (end - left) * depth) if is_run else pixels(left, end - left, conv.depth)),
-                *_fill(scratch, target + end * depth, (line - end) * depth),
-            ]
-            is_outside = tirx.Or(source < tir.number(0), source >= tir.number(conv.height))
-            return tirx.IfThenElse(is_outside, tir.sequence(_fill(scratch, target, line * depth)), tir.sequence(copies))
-
-        return tir.loop("row", self._copied_rows, copy_row)
+        # All channels are wanted, so that neighbouring pixels are one run.
+        is_run = conv.groups == 1 and depth == conv.depth
+        copy = pixels(1, (end - left) * depth) if is_run else pixels(end - left, conv.depth)
+        margins = [*_fill(scratch, target, left * depth), *_fill(scratch, target + end * depth, (line - end) * depth)]
+        is_outside = tirx.Or(source < tir.number(0), source >= tir.number(conv.height))
+        zeros = tir.sequence(_fill(scratch, target, line * depth))
+        return tirx.IfThenElse(is_outside, zeros, tir.sequence([copy, *margins] if end > left else margins))
 
 
 def _fill(scratch: Any, start: Any, count: int) -> list[Any]:
