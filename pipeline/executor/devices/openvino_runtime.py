@@ -93,7 +93,9 @@ class OpenVinoRuntime(ModelRuntime):
         """Compile the model."""
         core = _core()
         compiled_model = core.compile_model(
-            core.read_model(model), _device_name(self.device), _properties(self.device, len(cores) or 1)
+            core.read_model(model),
+            _device_name(self.device),
+            _properties(self.device, len(cores) or 1, is_narrow=stage.options.precision in {"bfloat16", "auto"}),
         )
         check_order("inputs", [port.get_any_name() for port in compiled_model.inputs], stage.inputs)
         check_order("outputs", [port.get_any_name() for port in compiled_model.outputs], stage.outputs)
@@ -115,18 +117,14 @@ def _device_name(device: Device) -> Any:
     return (device.target or {}).get("device", "CPU")
 
 
-def _properties(device: Device, threads: int) -> dict[str, Any]:
+def _properties(device: Device, threads: int, *, is_narrow: bool = False) -> dict[str, Any]:
     options = table_of_options(device, "OpenVINO's properties")
     properties: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
     if _device_name(device) == "CPU":
-        # Threads of its own choice of cores would be on those of other stages; bfloat16 is its default where the
-        # processor has it.
-        properties |= {
-            "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-            "ENABLE_CPU_PINNING": False,
-            "INFERENCE_PRECISION_HINT": "f32",
-        }
+        # Threads of its own choice of cores would be on those of other stages.
+        properties |= {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
+        # bfloat16 is its default where the processor has it.
+        properties |= {} if is_narrow else {"INFERENCE_PRECISION_HINT": "f32"}
     return {**properties, **options}
 
 
