@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import pipeline
 from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan.stage_options import StageOptions
 from pipeline.errors import BoardError, BuildError, MissingExtra
 from pipeline.executor import devices, targets
 from pipeline.executor.stage_code import StageCode
@@ -62,13 +63,15 @@ def compile_source(source: OnnxSource, device: Device) -> StageCode:
     return compiler.compile_stage(source, device)
 
 
-def run(device: Device, code: StageCode, frames: Sequence[np.ndarray], cores: Sequence[int] = ()) -> list[Any]:
+def run(
+    device: Device, code: StageCode, frames: Sequence[np.ndarray], cores: Sequence[int] = (), stage: StagePlan = STAGE
+) -> list[Any]:
     """Return the output of each frame; all of them are made before the first one is looked at."""
 
     def work() -> list[Any]:
         runtime = devices.create(device)
         runtime.open(cores)
-        program = runtime.load(STAGE, code)
+        program = runtime.load(stage, code)
         outputs = [runtime.run(program, [runtime.copy_in(frame)])[0] for frame in frames]
         runtime.close()
         return outputs
@@ -87,6 +90,20 @@ def test_it_computes_each_frame_into_memory_of_its_own(device: Device) -> None:
     frames = [weights(*SHAPE, seed=seed) for seed in range(3)]
     for frame, output in zip(frames, run(device, code, frames), strict=True):
         np.testing.assert_array_equal(output, np.maximum(frame, 0))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "auto"])
+def test_openvino_has_its_own_precision_where_the_stage_may_be_narrow(precision: str) -> None:
+    openvino = pytest.importorskip("openvino")
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("OpenVINO has no bfloat16 on this processor")
+    cpu, frame = Device("device", "openvino"), weights(*SHAPE)
+    code = compile_source(OnnxSource(node("Conv", "x w", "y", pads=[1] * 4), w=weights(SHAPE[1], SHAPE[1], 3, 3)), cpu)
+    exact, result = (
+        run(cpu, code, [frame], stage=replace(STAGE, options=StageOptions(each)))[0] for each in (None, precision)
+    )
+    error = np.abs(result - exact).max() / np.abs(exact).max()
+    assert error == 0 if precision == "float32" else 1e-4 < error < 2e-2
 
 
 def test_it_takes_arrays_that_are_not_contiguous(device: Device) -> None:

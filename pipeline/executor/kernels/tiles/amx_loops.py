@@ -228,8 +228,7 @@ class AmxLoops:
         pairs, single = divmod(-(-pixels // rows), 2)
 
         def pair(index: Any) -> Any:
-            turn = None if self._stay or self._band_rows < self._rows or single else (index, pairs)
-            return self._tiles(start, weights, [first(index * 2), first(index * 2 + 1)], vectors, sums, turn)
+            return self._tiles(start, weights, [first(index * 2), first(index * 2 + 1)], vectors, sums)
 
         def first(index: Any) -> Any:
             return tir.piece_start(index, rows, pixels)
@@ -238,31 +237,16 @@ class AmxLoops:
         last = [tir.number(pixels - rows)]
         return [*loops, *([self._tiles(start, weights, last, vectors, sums)] if single else [])]
 
-    def _tiles(  # noqa: PLR0913, PLR0917
-        self,
-        start: Any,
-        weights: Any,
-        firsts: Sequence[Any],
-        vectors: int,
-        sums: Any,
-        turn: tuple[Any, int] | None = None,
-    ) -> Any:
-        """Sum one or two tiles of pixels by one or two of channels.
-
-        `turn` is the number of this pair and of all that read these weights: each fetches a part of the next ones.
-        """
+    def _tiles(self, start: Any, weights: Any, firsts: Sequence[Any], vectors: int, sums: Any) -> Any:
+        """Sum one or two tiles of pixels by one or two of channels."""
         depth, width = self._form.depth, vectors * self._form.lanes
         height, across = self._summed.conv.kernel
         tiles = list(product(range(len(firsts)), range(vectors)))
-        ahead = self._summed.conv.terms * width
 
         def terms(step: Any, dy: Any, dx: Any) -> Any:
             data = start + self._tap(dy, dx) + step * depth
             block = weights + ((step * height + dy) * across + dx) * (depth * width)
-            lines = [] if turn is None else range(-(-depth * width // (ROWS * turn[1])))
             return tir.sequence([
-                *(tir.fetch(self._weights, block + (turn[0] * len(lines) + line) * ROWS + ahead, to_l1=False)
-                  for line in lines if turn is not None),
                 *(_load(4 + index, self._source, data + first * self._pixel, self._pixel * _PAIR_BYTES)
                   for index, first in enumerate(firsts)),
                 *(_load(6 + part, self._weights, block + part * self._form.lanes, width * _PAIR_BYTES)
