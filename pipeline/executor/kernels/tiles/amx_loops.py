@@ -65,7 +65,8 @@ def order_weights(pairs: np.ndarray, conv: ConvShape) -> np.ndarray:
     """Return weights (out, in, height, width) of the convolution in whole steps."""
     if joins_columns(conv):
         run = conv.depth * conv.kernel[1]
-        return pairs.transpose(0, 3, 1, 2).reshape(len(pairs), run, conv.kernel[0], 1)
+        joined: np.ndarray = pairs.transpose(0, 3, 1, 2).reshape(len(pairs), run, conv.kernel[0], 1)
+        return joined
     return np.pad(pairs, ((0, 0), (0, summed_shape(conv)[0].depth - conv.depth), (0, 0), (0, 0)))
 
 
