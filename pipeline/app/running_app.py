@@ -208,7 +208,8 @@ class RunningApp(Closable):
             step,
             # A trigger's condition says when it fires, and not which frames it sees.
             None if isinstance(node, Trigger) else Condition.of(self.app, node.when),
-            lambda frame: all(read in frame.results for read in reads),
+            # A trigger lets through the frames on which it fires.
+            lambda frame: all(frame.results.get(read, False) is not False for read in reads),
             self._finish,
             feedback=partial(self._feedback.take, name),
         )

@@ -64,9 +64,10 @@ class RowScope:
 
     @property
     def feet(self) -> np.ndarray:
-        """Middle of the lower edge of each box: where a thing stands, [N, 2]."""
+        """Middle of the lowest row of pixels of each box: where a thing stands, [N, 2]."""
         boxes = self.boxes.boxes
-        return np.stack([(boxes[:, 0] + boxes[:, 2]) / 2, boxes[:, 3]], axis=1)
+        # Half a pixel above the edge, so that a box at the picture's lower edge stands in a zone that ends there.
+        return np.stack([(boxes[:, 0] + boxes[:, 2]) / 2, boxes[:, 3] - 0.5], axis=1)
 
 
 class Evaluation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.app.clips import ClipRecorder
@@ -38,7 +39,8 @@ class TriggerStep(Step):
         self._was_true: dict[str, bool] = {}
         self._fired_s: dict[str, float] = {}
         self._clips: dict[str, ClipRecorder] = {}
-        self._count = 0
+        if node.clip and ":" not in node.clip.to:
+            Path(node.clip.to).parent.mkdir(parents=True, exist_ok=True)
 
     def compute(self, frame: AppFrame) -> bool:
         """Test the rule for a frame; publish and record if it fires."""
@@ -46,7 +48,6 @@ class TriggerStep(Step):
         clip = self._node.clip
         text = self._clip_text(clip, frame) if fires and clip else ""
         if fires:
-            self._count += 1
             event = self._event(frame, text)
             for publisher in self._publishers:
                 publisher.put(event)
