@@ -5,7 +5,8 @@
 The process stays on one core.  Our stage, our pipeline of that one stage, the format's own runtime (ONNX Runtime,
 LiteRT with XNNPACK, PyTorch) and OpenVINO, if it is installed, with one thread take turns.  All have their default
 options, but ours has the precision of the command line, and OpenVINO is measured in float32 and as it is by default.
-bench/current_models.py writes networks to measure.  All times are the shortest of the processor's time that the
+Denormals are zeros for ONNX Runtime as well, whose frames this thread computes.  bench/current_models.py writes
+networks to measure.  All times are the shortest of the processor's time that the
 process takes, which is a frame's duration where nobody else uses the core.  Models that need their own runtime for some
 of their operators are left out.
 
