@@ -11,7 +11,8 @@ pipelined_ratio  the plan over ONNX Runtime; the time to fill its stages counts,
 best_ratio       the faster of our two ways over the fastest of theirs in float32
 slowest          our operators that take the most time, their GFLOP/s and share of the core's measured FMA limit
 relative_error   of our answer to ONNX Runtime's, as a share of its largest value
-library_mb       size of our code, its weights apart; resident_mb is what loading ours took, beside ONNX Runtime's
+library_mb       size of our code, its weights apart
+resident_mb      of a process that loads our bundle and runs a frame, beside one of ONNX Runtime
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from typing import Any
 import fma
 import models
 import numpy as np
-import psutil
 from report import Row, installed_version, median, parser, report, usable_cores
 
 import pipeline
@@ -44,6 +44,7 @@ from pipeline.core.plan.stage_options import PRECISIONS
 from pipeline.executor import host_target
 from pipeline.executor import kernels as schedules
 from pipeline.executor.build import compile_stage
+from pipeline.executor.bundle import export
 from pipeline.executor.devices.cpu import CpuRuntime, VmStage
 from pipeline.executor.executable import CompileOptions
 from pipeline.executor.tuning.kernel_times import by_function, call_seconds
@@ -92,20 +93,16 @@ def row(name: str, threads: int, folder: Path, options: argparse.Namespace) -> R
     graph = pipeline.read(file)
     part = extract.parts(graph, [])[0]
     module, device = extract.module(part), Device("cpu")
-    # Resident memory before anything is built, behind our build, and behind ONNX Runtime's: the differences are theirs.
-    memory = [resident()]
     begin = perf_counter()
     code = compile_stage(module, device, threads, CompileOptions(numerics=Numerics(options.precision)))
     build_seconds = perf_counter() - begin
     runtime = CpuRuntime(device)
     runtime.open(usable_cores()[:threads])
     program = runtime.load(StagePlan("whole", "cpu", part.inputs, part.outputs), code)
-    memory.append(resident())
     frame = np.random.default_rng(0).standard_normal(graph.inputs[0].shape).astype(np.float32)
     tensor = runtime.copy_in(frame)
     sides: dict[str, Run] = {"ours": lambda _: runtime.run(program, [tensor])}
     sides["onnxruntime"] = by_onnxruntime(file, threads)
-    memory.append(resident())
     if installed_version("openvino"):
         sides["openvino"] = by_openvino(file, threads, "f32")
         sides["openvino_default"] = by_openvino(file, threads)
@@ -136,14 +133,16 @@ def row(name: str, threads: int, folder: Path, options: argparse.Namespace) -> R
         "relative_error": float(np.abs(output - expected).max() / np.abs(expected).max()),
         "build_s": build_seconds,
         "library_mb": library_bytes(code) / 1e6,
-        "resident_mb": (memory[1] - memory[0]) / 1e6,
-        "onnxruntime_resident_mb": (memory[2] - memory[1]) / 1e6,
+        "resident_mb": resident_bytes(save_bundle(graph, folder / f"{name}.bundle")) / 1e6,
+        "onnxruntime_resident_mb": resident_bytes(file) / 1e6,
         "slowest": slowest(module, code, program, tensor) if threads == 1 else None,
     }
 
 
-def resident() -> int:
-    return int(psutil.Process().memory_info().rss)
+def save_bundle(graph: Graph, path: Path) -> Path:
+    """Build and save a network as one stage."""
+    pipeline.build(graph, pipeline.plan(graph, stages=1), check=False).save(path)
+    return path
 
 
 def library_bytes(code: Any) -> int:
@@ -152,7 +151,7 @@ def library_bytes(code: Any) -> int:
         return int(code.library.array.nbytes)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "stage.so"
-        code.executable.export_library(str(file))
+        export(code, file)
         return file.stat().st_size
 
 
