@@ -35,6 +35,7 @@ import fma
 import models
 import numpy as np
 from report import Row, installed_version, median, parser, report, usable_cores
+from resident import resident_bytes
 
 import pipeline
 from pipeline.core.board.board import Device
