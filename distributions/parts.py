@@ -38,6 +38,7 @@ BUILDING = (
 
 RUNNING = {
     "pipeline/commands": (
+        "app.py",
         "bench.py",
         "devices.py",
         "inspect.py",
