@@ -14,6 +14,8 @@ from pipeline.system.affinity import process_cores
 if TYPE_CHECKING:
     from pipeline.executor.devices.accelerator import Accelerator
 
+# Products of bfloat16 for one of float32, as convolutions reach them: matrix tiles, and vectors of pairs.
+_BFLOAT16_GAINS = {"amx_bf16": 6.0, "avx512_bf16": 2.0}
 # Elements of float32 that one instruction works on, by the widest extension.
 _LANES = {"avx512f": 16, "avx2": 8, "sse2": 4, "asimd": 4, "neon": 4}
 _GUESSED_MHZ = 2000.0
@@ -27,14 +29,15 @@ _PER_PROCESSOR_AND_CYCLE = 128 * 2 * 0.4
 
 def board() -> Board:
     """Describe this machine: usable CPU cores and other usable devices."""
-    cores = process_cores()
+    cores, flops, extensions = process_cores(), attainable_flops(), flags()
     cpu = Device(
         "cpu",
         kind="cpu",
         cores=cores,
         clusters=core_kinds.with_targets(topology.clusters(cores)),
         memory_bytes=psutil.virtual_memory().total,
-        flops=attainable_flops(),
+        flops=flops,
+        bfloat16_flops=flops * next((gain for flag, gain in _BFLOAT16_GAINS.items() if flag in extensions), 0.0),
         bytes_per_s=_BYTES_PER_S,
     )
     accelerators = _accelerators()

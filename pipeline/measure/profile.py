@@ -103,7 +103,11 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     # Not at the top, since it needs TVM: the results of a profile can be read without.
     from pipeline.measure.cost_cache import CostCache
     from pipeline.split.planning.problem.costs import estimate
+    from pipeline.split.products import end_products
 
+    # As a build has them.
+    if stage_options.is_narrow and stage_options.float32_layers is None:
+        stage_options = replace(stage_options, float32_layers=tuple(end_products(graph)))
     if isinstance(board, str):
         import boards
 

@@ -62,6 +62,11 @@ class StageOptions:
             raise PlanError(f"target is {self.target!r}; it must be keys of the device's target with their values")
 
     @property
+    def is_narrow(self) -> bool:
+        """True if products may be of 16 bits."""
+        return self.precision is not None and not self.precision.startswith("float32")
+
+    @property
     def speed(self) -> tuple[object, ...]:
         """Options that change the time of kernels."""
         return self.precision, self.weights, self.float32_layers
