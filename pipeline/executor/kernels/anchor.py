@@ -7,7 +7,7 @@ writes the whole function that the placeholder ended up in.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -284,3 +284,6 @@ class Choices(Protocol):
 
     def kernel(self, name: str, function: Any, group: FusedGroup | None) -> Any | None:
         """Return a scheduled function, None for the general schedule."""
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Take the names that functions have in the stage."""

@@ -78,10 +78,10 @@ def write_kernels(module: Any, cpu: Microarchitecture, cores: int, choices: Choi
     functions = {
         variable: writer.kernel(str(variable.name_hint), function) for variable, function in module.functions.items()
     }
-    return _name_by_content(bounds.guard_module(module, tvm.IRModule(functions), cpu))
+    return _name_by_content(bounds.guard_module(module, tvm.IRModule(functions), cpu), choices)
 
 
-def _name_by_content(module: Any) -> Any:
+def _name_by_content(module: Any, choices: Choices | None) -> Any:
     """Return a stage whose kernels have names that follow from their code, so that equal ones are compiled once."""
     variables: dict[Any, Any] = {}
     builder = relax.BlockBuilder(tvm.IRModule({}, attrs=module.attrs))
@@ -92,6 +92,9 @@ def _name_by_content(module: Any) -> Any:
             kernel = function.without_attr("global_symbol")
             name = f"{operators}_{tvm_ffi.structural_hash(kernel) & _HASH:016x}"
             variables[variable] = builder.add_func(kernel, name)
+
+    if choices is not None:
+        choices.rename({str(old.name_hint): str(new.name_hint) for old, new in variables.items()})
 
     def rename(variable: Any, _: Any) -> Any:
         return variables.get(variable, variable)

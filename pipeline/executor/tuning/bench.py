@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from pipeline.core.numerics import Numerics
 from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.executable import CompileOptions
@@ -86,10 +87,12 @@ class ProcessBench(Closable):
         stage, module, device = subject = tasks[0].subject
         if stage not in self._rule_codes:
             # Of one stage only: checks come stage by stage, and code holds all its stage's parameters.
-            self._rule_codes = {stage: compile_stage(module, device, subject.cores)}
+            options = CompileOptions(numerics=Numerics())
+            self._rule_codes = {stage: compile_stage(module, device, subject.cores, options)}
         keys = frozenset(task.key for task in tasks)
         # All tasks of the stage at once: each has its own calls in it, and building takes seconds.
-        tuned_code = compile_stage(module, device, subject.cores, CompileOptions(tuning=TuningLookup(database, keys)))
+        options = CompileOptions(tuning=TuningLookup(database, keys), numerics=Numerics())
+        tuned_code = compile_stage(module, device, subject.cores, options)
         turns = [
             [of_calls(stage, code, device) for code in (self._rule_codes[stage], tuned_code)] for _ in range(TURNS)
         ]

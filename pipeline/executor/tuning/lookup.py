@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +63,6 @@ class TunedChoices:
             return None
         text = self._lookup.text(workload.key_of(function, self._target, self._cores))
         return None if text is None else workload.apply_schedule(function, text)
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Keep nothing by name."""

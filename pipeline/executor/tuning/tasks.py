@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pipeline.core.board.board import Device
+from pipeline.core.numerics import Numerics
 from pipeline.core.plan.plan import StagePlan
 from pipeline.executor.build import compile_stage, runs_here
 from pipeline.executor.executable import CompileOptions
@@ -95,6 +96,9 @@ class _TunableFunctions:
         if group is None or form is not None:
             self.functions[name] = function, group, form
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        self.functions = {names[name]: entry for name, entry in self.functions.items()}
+
 
 def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
     """Return a stage's tasks on this machine, slowest first.
@@ -109,7 +113,9 @@ def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
         return []
     tunable = _TunableFunctions()
     # As it is built without tuning: `tunable` only notes what it is asked for.
-    code = compile_stage(subject.module, subject.device, subject.cores, CompileOptions(tuning=tunable))
+    code = compile_stage(
+        subject.module, subject.device, subject.cores, CompileOptions(tuning=tunable, numerics=Numerics())
+    )
     # Calls are unknown where TVM alone has made the code.
     if not tunable.functions or code.calls is None:
         return []
