@@ -109,6 +109,18 @@ NETWORKS: Mapping[str, Network] = {
 """Networks by the names that published figures have."""
 
 
+def build(model: str, size: int | None = None, precision: str = "float32") -> Any:
+    """Return a network in ONNX; see `graph`."""
+    network = NETWORKS[model]
+    first, second = network.shape
+    is_text = model.startswith(("bert", "mobilebert"))
+    extents = (first, second) if size is None else (size, second if is_text else size)
+    net = Layers(extents if is_text else (3, *extents), int8=precision == "int8")
+    outputs = network.build(net)
+    # A value itself is a tuple.
+    return net.model(model, *(outputs if isinstance(outputs, list) else [outputs]))
+
+
 @lru_cache(maxsize=4)
 def graph(model: str, size: int | None = None, precision: str = "float32") -> Graph:
     """Return a network's graph.
@@ -122,14 +134,7 @@ def graph(model: str, size: int | None = None, precision: str = "float32") -> Gr
     precision : str
         ``"int8"`` for a quantised network; all else is the network in float32.
     """
-    network = NETWORKS[model]
-    first, second = network.shape
-    is_text = model.startswith(("bert", "mobilebert"))
-    extents = (first, second) if size is None else (size, second if is_text else size)
-    net = Layers(extents if is_text else (3, *extents), int8=precision == "int8")
-    outputs = network.build(net)
-    # A value itself is a tuple.
-    onnx_model = net.model(model, *(outputs if isinstance(outputs, list) else [outputs]))
+    onnx_model = build(model, size, precision)
     # A file is read several times faster than a model in memory, whose parts are checked one by one.
     with TemporaryDirectory() as folder:
         file = Path(folder) / f"{model}.onnx"
