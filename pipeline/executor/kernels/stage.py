@@ -22,6 +22,9 @@ from pipeline.executor.kernels.tir import bounds, elementary, nan
 _HASH = (1 << 64) - 1
 """Mask of a structural hash, which is a signed number."""
 
+_LONGEST = 80
+"""Characters of operators in a kernel's name, which is also a file's: systems take 255."""
+
 SCHEDULED = "tirx.is_scheduled"
 """Attribute of TVM for functions with final loops, such as a frontend's."""
 
@@ -88,10 +91,10 @@ def _name_by_content(module: Any, choices: Choices | None) -> Any:
     for variable, function in module.functions.items():
         if isinstance(function, tirx.PrimFunc):
             # TVM numbers operators in the order of the stage.
-            operators = re.sub(r"\d+(?=_|$)", "", str(variable.name_hint))
+            operators = re.sub(r"\d+(?=_|$)", "", str(variable.name_hint))[:_LONGEST]
             kernel = function.without_attr("global_symbol")
             name = f"{operators}_{tvm_ffi.structural_hash(kernel) & _HASH:016x}"
-            variables[variable] = builder.add_func(kernel, name)
+            variables[variable] = builder.add_func(kernel.with_attr("global_symbol", name), name)
 
     if choices is not None:
         choices.rename({str(old.name_hint): str(new.name_hint) for old, new in variables.items()})

@@ -13,8 +13,8 @@ from pipeline.io.sources.reconnect import ReconnectingSource
 from pipeline.io.uri import Uri, check_allowed, parse_uri
 
 MODULES = (
-    "pipeline.io.sources.audio",
     "pipeline.io.sources.camera",
+    "pipeline.io.sources.audio",
     "pipeline.io.sources.command",
     "pipeline.io.sources.gstreamer",
     "pipeline.io.sources.video",

@@ -102,7 +102,9 @@ def test_layers_stay_float32_by_name(way: str, tmp_path: Path) -> None:
     frame = np.random.default_rng(0).standard_normal(LAYERS["square"][1]).astype(np.float32)
     exempt = replace(BFLOAT16, float32_layers=("y",))
     result = by_cores(part, {"x": frame}, 1, eager_microarchitecture(pairs=way), exempt)
-    np.testing.assert_allclose(result, by_onnxruntime(file, {"x": frame})["y"], rtol=1e-4, atol=1e-5)
+    expected = by_onnxruntime(file, {"x": frame})["y"]
+    # By Winograd's transforms.
+    assert np.abs(result - expected).max() < 1e-5 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(
