@@ -5,7 +5,7 @@ boxes are drawn: from none to eight, four in the mean, the same for both sides. 
 other: prepare, detect, cut, prepare each crop, classify it; ONNX Runtime has two threads.  Both sides prepare by the
 same kernel.  Rounds take turns.
 
-app_frames_per_s     our application, each model in as many stages or replicas as `plan` chooses for the cores
+app_frames_per_s     our application, each model as the fastest plan has it on the cores
 loop_frames_per_s    the loop
 ratio                ours over the loop, of the medians
 """
@@ -70,7 +70,7 @@ def draw_boxes(frame: AppFrame, _: Any) -> Detections:
     return boxes_of(int(frame.frame.name))
 
 
-def make_application(detector: Path, classifier: Path, cores: int) -> tuple[App, dict[str, Bundle]]:
+def make_application(detector: Path, classifier: Path) -> tuple[App, dict[str, Bundle]]:
     """Return the application, and its models' bundles."""
     app = App(
         {"camera": Stream(source="-")},
@@ -83,7 +83,7 @@ def make_application(detector: Path, classifier: Path, cores: int) -> tuple[App,
     bundles = {}
     for name, path in (("detector", detector), ("classifier", classifier)):
         graph = pipeline.read(path)
-        bundles[name] = pipeline.build(graph, pipeline.plan(graph, board="host", stages=1, replicas=cores))
+        bundles[name] = pipeline.build(graph, pipeline.plan(graph, board="host", objective="throughput"))
     return app, bundles
 
 
@@ -140,7 +140,7 @@ def main() -> None:
         detector, classifier = Path(folder) / "detector.onnx", Path(folder) / "classifier.onnx"
         onnx.save(published_models.build("yolox_nano"), detector)
         onnx.save(mobilenet(), classifier)
-        app, bundles = make_application(detector, classifier, THREADS)
+        app, bundles = make_application(detector, classifier)
         loop = make_loop(detector, classifier)
         ours, theirs = [], []
         for number in range(rounds + 1):
