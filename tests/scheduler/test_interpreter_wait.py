@@ -56,13 +56,12 @@ def _stage(plan: Plan, create: Any, frames: int = 3 * EVERY) -> Any:
     return running.statistics().stages[0]
 
 
-@pytest.mark.parametrize(("runtime", "low", "high"), [(AwayRuntime, 0.5, 1.0), (BusyRuntime, 0.0, 0.5)])
-def test_a_run_without_a_core_waits_for_the_interpreter(
-    chain: Callable[..., Plan], runtime: type[NullRuntime], low: float, high: float
-) -> None:
-    stage = _stage(chain(1, cores={"a": (0,)}), runtime)
-    assert low <= stage.interpreter_share <= high
-    assert 0.0 <= stage.interpreter_s <= stage.busy_s
+def test_a_run_without_a_core_waits_for_the_interpreter(chain: Callable[..., Plan]) -> None:
+    away, busy = (_stage(chain(1, cores={"a": (0,)}), runtime) for runtime in (AwayRuntime, BusyRuntime))
+    # How much of either is left to a thread depends on what else the machine does.
+    assert busy.interpreter_share < away.interpreter_share <= 1.0
+    assert 0.0 <= busy.interpreter_s <= busy.busy_s
+    assert 0.0 < away.interpreter_s <= away.busy_s
 
 
 def test_devices_that_may_sleep_are_not_counted(chain: Callable[..., Plan]) -> None:
