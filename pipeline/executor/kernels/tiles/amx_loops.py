@@ -128,16 +128,8 @@ class AmxLoops:
 
     def statement(self) -> Any:
         """Return the whole computation."""
-        conv = self._conv
-
-        def task(index: Any) -> Any:
-            chunk, outer_index = index % self._chunks, index // self._chunks
-            first = tir.piece_start(chunk, self._rows, conv.out_height)
-            image, group = outer_index // conv.groups, outer_index % conv.groups
-            return tir.sequence(tir.bound("row", first, lambda row: self._chunk(image, group, row)))
-
-        total = conv.batch * conv.groups * self._chunks
-        return tir.sequence([self._declare, tir.loop("task", total, task, tir.parallel(self._tasks))])
+        tasks = channel_blocks.chunk_tasks(self._conv, self._rows, self._chunks, self._tasks, self._chunk)
+        return tir.sequence([self._declare, tasks])
 
     def _row_cost(self, rows: int) -> tuple[bool, float]:
         tiles = -(-self._pixels(rows) // ROWS)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.executor.kernels.tiles import tiling
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
+from pipeline.tvm import statements as tir
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,28 @@ class TileOrigin:
     base: Any
     weights: Any
     channel: Any
+
+
+def chunk_tasks(conv: ConvShape, rows: int, chunks: int, tasks: int, body: Callable[[Any, Any, Any], list[Any]]) -> Any:
+    """Return the loop over images, groups and chunks of rows, shared out to the cores.
+
+    Parameters
+    ----------
+    rows, chunks : int
+        Rows of a chunk, and chunks of an image; the last one may overlap.
+    tasks : int
+        Pieces of work wanted for the cores.
+    body : callable
+        Function from image, group and first row to a chunk's statements.
+    """
+
+    def task(index: Any) -> Any:
+        chunk, outer_index = index % chunks, index // chunks
+        first = tir.piece_start(chunk, rows, conv.out_height)
+        group, image = outer_index % conv.groups, outer_index // conv.groups
+        return tir.sequence(tir.bound("row", first, lambda row: body(image, group, row)))
+
+    return tir.loop("task", conv.batch * conv.groups * chunks, task, tir.parallel(tasks))
 
 
 ChannelBlock = Callable[[Any], tuple[TileOrigin, int, bool]]

@@ -108,16 +108,8 @@ class ConvLoops:
 
     def statement(self) -> Any:
         """Return the whole computation."""
-        conv = self._conv
-        total = conv.batch * conv.groups * self._chunks
-
-        def task(index: Any) -> Any:
-            chunk, outer_index = index % self._chunks, index // self._chunks
-            first = tir.piece_start(chunk, self._rows, conv.out_height)
-            group, image = outer_index % conv.groups, outer_index // conv.groups
-            return tir.sequence(tir.bound("row", first, lambda row: self._chunk(image, group, row)))
-
-        statement = tir.sequence([self._declare, tir.loop("task", total, task, tir.parallel(self._tasks))])
+        tasks = channel_blocks.chunk_tasks(self._conv, self._rows, self._chunks, self._tasks, self._chunk)
+        statement = tir.sequence([self._declare, tasks])
         return pair_products.define(self._form.way, statement) if self._form.way in pair_products.WAYS else statement
 
     def _chunk(self, image: Any, group: Any, row: Any) -> list[Any]:
