@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.app.expressions import Expression
 from pipeline.app.nodes import FOR_EACH, TRACKERS, Model, Node, SinkNode, Track, Trigger
 from pipeline.errors import AppError, near
 
@@ -29,7 +28,8 @@ def check(app: Any) -> None:
         if not app.stream_names[name]:
             raise AppError(f"{name!r} reads nodes of different streams; no frame comes to all of them")
         _check_kind(app, name, node)
-        _check_expressions(app, name, node)
+        for key in ("when", "where"):
+            _check_order(app, name, key)
 
 
 def _check_reads(app: Any, name: str, node: Node) -> None:
@@ -81,24 +81,17 @@ def _check_track(app: Any, name: str, node: Track) -> None:
         raise AppError(f"{name!r}: there is no node {node.feedback!r}{near(node.feedback, tuple(app.nodes))}")
 
 
-def _check_expressions(app: Any, name: str, node: Node) -> None:
-    for key in ("when", "where"):
-        text = getattr(node, key, "")
-        if text:
-            try:
-                parsed = Expression.parse(
-                    text, zones=app.zones, lines=app.lines, names=tuple(app.nodes), rows=key == "where"
-                )
-                _check_order(app, name, parsed)
-            except AppError as error:
-                raise AppError(f"{name}.{key}: {error}") from None
-
-
-def _check_order(app: Any, name: str, expression: Expression) -> None:
-    """Raise `AppError` if a condition names a node whose result is not there yet."""
+def _check_order(app: Any, name: str, key: str) -> None:
+    """Raise `AppError` if a condition is wrong, or names a node whose result is not there yet."""
+    condition = app.condition(name, key)
+    if condition is None:
+        return
     before = set(app.reads(name))
     while new := {read for node in before if node in app.nodes for read in app.reads(node)} - before:
         before |= new
-    for node in sorted(expression.reads - expression.previous):
+    for node in sorted(condition.reads - condition.previous):
         if node not in before:
-            raise AppError(f"it names {node!r}, which {name!r} does not read; add it to reads, or ask previous({node})")
+            raise AppError(
+                f"{name}.{key}: it names {node!r}, which {name!r} does not read; add it to reads, or ask "
+                f"previous({node})"
+            )

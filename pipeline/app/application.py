@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from pipeline.app.app_checks import check
+from pipeline.app.expressions import Expression
 from pipeline.app.nodes import Node, SinkNode, Stream
+from pipeline.errors import AppError
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,22 @@ class App:
             done.update(dict.fromkeys(ready))
             remaining = [name for name in remaining if name not in done]
         return tuple(done)
+
+    @cached_property
+    def _parsed(self) -> dict[tuple[str, str], Expression]:
+        return {}
+
+    def condition(self, name: str, key: str) -> Expression | None:
+        """Return a node's condition, ``"when"`` or ``"where"``; None without one, `AppError` if it is wrong."""
+        text = getattr(self.nodes[name], key, "")
+        if text and (name, key) not in self._parsed:
+            try:
+                self._parsed[name, key] = Expression.parse(
+                    text, zones=self.zones, lines=self.lines, names=tuple(self.nodes), rows=key == "where"
+                )
+            except AppError as error:
+                raise AppError(f"{name}.{key}: {error}") from None
+        return self._parsed.get((name, key))
 
     @cached_property
     def stream_names(self) -> Mapping[str, frozenset[str]]:

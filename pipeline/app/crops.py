@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from pipeline.app.tracks.regions import upright_angle
+from pipeline.app.boxes import concatenate, upright_angle
 from pipeline.errors import InputError
 from pipeline.io.decoders.suppression import suppress
-from pipeline.io.results import Detections, Result
+from pipeline.io.results import Detections, Result, upright_boxes
 
 LARGEST = 512
 """Pixels per side of a turned crop, at most: models take hardly more, and sampling costs by the pixel."""
@@ -156,10 +155,7 @@ def lift(result: Detections, crop: Crop) -> Detections:
     if not crop.angle and result.angles is None:
         boxes = np.concatenate([corners[:, 0], corners[:, 2]], axis=-1)
         return replace(result, boxes=boxes, points=points, masks=None)
-    centres, across, down = corners.mean(1), corners[:, 1] - corners[:, 0], corners[:, 3] - corners[:, 0]
-    halves = np.stack([np.linalg.norm(side, axis=-1) for side in (across, down)], axis=-1) / 2
-    boxes = np.concatenate([centres - halves, centres + halves], axis=-1).astype(np.float32)
-    angles = np.arctan2(across[:, 1], across[:, 0]).astype(np.float32)
+    boxes, angles = upright_boxes(corners)
     return replace(result, boxes=boxes, points=points, masks=None, angles=angles)
 
 
@@ -196,17 +192,3 @@ def merge_tiles(crops: Sequence[Crop], results: Sequence[Result], threshold: flo
     found = concatenate([lift(result, crop) for result, crop in zip(results, crops, strict=True)])  # type: ignore[arg-type]
     merged: Detections = found[suppress(found.boxes, found.scores, threshold, len(found), found.classes)]
     return merged
-
-
-def concatenate(parts: Sequence[Detections]) -> Detections:
-    """Return the detections of several results as one."""
-    first = parts[0]
-    names = ("boxes", "scores", "classes", "points", "angles", "tracks")
-    columns: dict[str, Any] = {name: [getattr(part, name) for part in parts] for name in names}
-    if first.angles is None and any(part.angles is not None for part in parts):
-        columns["angles"] = [np.zeros(len(part), np.float32) if part.angles is None else part.angles for part in parts]
-    joined: dict[str, Any] = {
-        name: np.concatenate(values) if all(value is not None for value in values) else None
-        for name, values in columns.items()
-    }
-    return replace(first, masks=None, attributes={}, **joined)

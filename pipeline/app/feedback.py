@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.app.expressions import Expression
 from pipeline.app.nodes import Track
 
 if TYPE_CHECKING:
@@ -49,6 +48,5 @@ class Feedback:
 def _asked_nodes(app: App, name: str) -> Iterable[str]:
     node = app.nodes[name]
     asked: set[str] = {node.feedback} if isinstance(node, Track) and node.feedback else set()
-    if node.when:
-        asked |= Expression.parse(node.when, zones=app.zones, lines=app.lines, names=tuple(app.nodes)).previous
-    return sorted(asked)
+    condition = app.condition(name, "when")
+    return sorted(asked if condition is None else asked | condition.previous)

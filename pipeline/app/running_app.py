@@ -17,7 +17,7 @@ from pipeline.app.step_makers import StepMaker
 from pipeline.app.steps import Condition, Step
 from pipeline.app.stream_reader import StreamReader
 from pipeline.errors import PipelineClosed
-from pipeline.system.closable import Closable
+from pipeline.system.closable import Closable, call_all
 
 if TYPE_CHECKING:
     from pipeline.io.source_frame import SourceFrame
@@ -207,7 +207,7 @@ class RunningApp(Closable):
             name,
             step,
             # A trigger's condition says when it fires, and not which frames it sees.
-            None if isinstance(node, Trigger) else Condition.of(self.app, node.when),
+            None if isinstance(node, Trigger) else Condition.of(self.app, name, "when"),
             # A trigger lets through the frames on which it fires.
             lambda frame: all(frame.results.get(read, False) is not False for read in reads),
             self._finish,
@@ -228,14 +228,10 @@ class RunningApp(Closable):
 
     def _close_workers(self) -> None:
         # In order: each has handed on all that it had when the next one ends.
-        errors: list[BaseException] = []
-        for worker in self._workers.values():
-            try:
-                worker.close()
-            except BaseException as error:  # noqa: BLE001, PERF203 - the others have to be closed, too
-                errors.append(error)
-        if errors:
-            self._error = self._error or errors[0]
+        try:
+            call_all(worker.close for worker in self._workers.values())
+        except BaseException as error:  # noqa: BLE001 - raised by `run`, behind that of a frame
+            self._error = self._error or error
 
 
 class _Ending(Step):

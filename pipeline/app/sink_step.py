@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.app.steps import Step
 from pipeline.app.stream_frames import stream_frame
-from pipeline.io.sinks.base import Sink
+from pipeline.io.sinks.base import Sink, SinkGroup
 
 if TYPE_CHECKING:
     from pipeline.app.app_frame import AppFrame
@@ -47,7 +47,4 @@ class SinkStep(Step):
 
     def close(self) -> None:
         """Complete the sinks."""
-        sinks = dict.fromkeys(self._sinks.values())
-        for sink in sinks:
-            with sink:
-                pass
+        SinkGroup(list(dict.fromkeys(self._sinks.values()))).finish()

@@ -67,11 +67,11 @@ class StepMaker:
             case Model():
                 program = ModelProgram(name, node, self._bundles.get(name), self._folder)
                 self.programs[name] = program
-                return ModelStep(name, node, program, Condition.of(self._app, node.where, rows=True), self.books)
+                return ModelStep(name, node, program, Condition.of(self._app, name, "where"), self.books)
             case Function():
                 return FunctionStep(node, self._functions)
             case Track():
-                return TrackStep(name, node, Condition.of(self._app, node.where, rows=True))
+                return TrackStep(name, node, Condition.of(self._app, name, "where"))
             case Trigger():
                 return TriggerStep(name, node, self._app, self._permissions)
             case SinkNode():

@@ -54,14 +54,10 @@ class Condition:
         self._memories: dict[str, dict[Any, dict[Any, Any]]] = {}
 
     @staticmethod
-    def of(app: App, text: str, *, rows: bool = False) -> Condition | None:
-        """Return the condition of a text; None for an empty one."""
-        from pipeline.app.expressions import Expression
-
-        if not text:
-            return None
-        names = tuple(app.nodes)
-        return Condition(Expression.parse(text, zones=app.zones, lines=app.lines, names=names, rows=rows))
+    def of(app: App, name: str, key: str) -> Condition | None:
+        """Return a condition of a node, see `App.condition`; None without one."""
+        expression = app.condition(name, key)
+        return None if expression is None else Condition(expression)
 
     def holds(self, frame: AppFrame) -> bool:
         """Test the condition for a frame."""

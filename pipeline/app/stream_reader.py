@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.errors import PipelineClosed
 from pipeline.scheduler.channel import Permits
+from pipeline.system.memory import snapshot
 
 if TYPE_CHECKING:
     from pipeline.app.app_frame import AppFrame
@@ -127,8 +128,6 @@ class StreamReader:
 
 def _copy(inputs: Any) -> Any:
     """Return a frame's arrays in memory of its own: the source uses its own again."""
-    return (
-        np.array(inputs)
-        if isinstance(inputs, np.ndarray)
-        else {name: np.array(array) for name, array in inputs.items()}
-    )
+    if isinstance(inputs, np.ndarray):
+        return snapshot(inputs)
+    return {name: snapshot(array) for name, array in inputs.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,8 +12,8 @@ from pipeline.app.steps import Condition, Step
 from pipeline.app.tracks.byte_track import ByteTrack, ByteTrackOptions
 from pipeline.app.tracks.iou_track import IouTrack, IouTrackOptions
 from pipeline.app.tracks.regions import RegionOptions, Regions
-from pipeline.core.card_file import describe_mistake
-from pipeline.errors import AppError, InputError, near
+from pipeline.core.card_file import convert_table
+from pipeline.errors import AppError, InputError
 from pipeline.io.results import Detections
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 class Tracker(Protocol):
     """Follows the boxes of one stream."""
 
-    def update(self, detections: Detections) -> Detections:
-        """Return the boxes of the next frame with their tracks."""
+    def update(self, found: Any, previous: Any, /) -> Detections:
+        """Return the boxes of the next frame with their tracks; `previous` is what the frame before fed back."""
 
 
-METHODS: Mapping[str, tuple[Callable[[Any], Tracker | Regions], type]] = {
+METHODS: Mapping[str, tuple[Callable[[Any], Tracker], type[msgspec.Struct]]] = {
     "bytetrack": (ByteTrack, ByteTrackOptions),
     "iou": (IouTrack, IouTrackOptions),
     "regions": (Regions, RegionOptions),
@@ -52,40 +51,28 @@ class TrackStep(Step):
     def __init__(self, name: str, node: Track, where: Condition | None) -> None:
         self._node, self._where = node, where
         make, options_type = METHODS[node.method]
-        options = _options(name, node.options, options_type)
-        self._make: Callable[[], Tracker | Regions] = partial(make, options)
-        self._trackers: dict[str, Tracker | Regions] = {}
+        try:
+            options = convert_table(node.options, options_type, f"track.{name}.options.")
+        except InputError as error:
+            raise AppError(str(error)) from None
+        self._make: Callable[[], Tracker] = partial(make, options)
+        self._trackers: dict[str, Tracker] = {}
 
     def compute(self, frame: AppFrame) -> Detections:
         """Return the boxes of a frame with their tracks."""
         boxes = frame.results.get(self._node.reads[0])
+        # Regions need no detector where something is followed.
+        if boxes is not None and not isinstance(boxes, Detections):
+            raise InputError(f"{self._node.reads[0]!r} gives no boxes that could be followed")
+        if boxes is not None and self._where is not None:
+            boxes = self._where.choose(frame, boxes)
         tracker = self._trackers.get(frame.stream)
         if tracker is None:
             tracker = self._trackers[frame.stream] = self._make()
-        if boxes is None and isinstance(tracker, Regions):
-            return tracker.update(None, frame.previous.get(self._node.feedback))
-        if not isinstance(boxes, Detections):
-            raise InputError(f"{self._node.reads[0]!r} gives no boxes that could be followed")
-        if self._where is not None:
-            boxes = self._where.choose(frame, boxes)
-        if isinstance(tracker, Regions):
-            return tracker.update(boxes, frame.previous.get(self._node.feedback))
-        return tracker.update(boxes)
+        return tracker.update(boxes, frame.previous.get(self._node.feedback))
 
     def forget(self, stream: str) -> None:
         """Begin a stream anew."""
         self._trackers.pop(stream, None)
         if self._where is not None:
             self._where.forget(stream)
-
-
-def _options(name: str, table: Mapping[str, Any], kind: type) -> Any:
-    """Return the options of a method, or raise `AppError`."""
-    known = [field.name for field in fields(kind)]
-    for key in table:
-        if key not in known:
-            raise AppError(f"track.{name}.options: unknown key {key!r}; there are {', '.join(known)}{near(key, known)}")
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        raise AppError(f"track.{name}.options.{describe_mistake(error)}") from None

@@ -34,7 +34,7 @@ class TriggerStep(Step):
 
     def __init__(self, name: str, node: Trigger, app: App, permissions: Permissions) -> None:
         self._name, self._node, self._permissions = name, node, permissions
-        self._condition = Condition.of(app, node.when)
+        self._condition = Condition.of(app, name, "when")
         self._publishers: list[EventPublisher] = [open_publisher(text, permissions) for text in node.to]
         self._was_true: dict[str, bool] = {}
         self._fired_s: dict[str, float] = {}

@@ -156,7 +156,7 @@ class Detections:
             # Beyond the picture there is nothing to be seen; turned boxes have their corners elsewhere.
             boxes = np.clip(geometry.back_points(self.boxes.reshape(-1, 2, 2)), 0, np.array(size, np.float32))
         else:
-            boxes, angles = _upright(geometry.back_points(self.corners()))
+            boxes, angles = upright_boxes(geometry.back_points(self.corners()))
         if points is not None:
             points = np.concatenate([geometry.back_points(points[..., :2]), points[..., 2:]], axis=-1)
         if masks is not None:
@@ -207,7 +207,7 @@ class Detections:
         return ", ".join(texts) or "nothing"
 
 
-def _upright(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def upright_boxes(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return boxes and angles of corners, of which a stretched picture leaves no right angles."""
     centres, across, down = corners.mean(1), corners[:, 1] - corners[:, 0], corners[:, 3] - corners[:, 0]
     halves = np.stack([np.linalg.norm(side, axis=-1) for side in (across, down)], axis=-1) / 2

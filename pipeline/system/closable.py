@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,3 +21,16 @@ class Closable:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def call_all(functions: Iterable[Callable[[], None]]) -> None:
+    """Call all functions, then raise the first error."""
+    errors: list[BaseException] = []
+    for function in functions:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001, PERF203 - it is raised below
+            # Not raised at once, since the others have to be closed.
+            errors.append(error)
+    if errors:
+        raise errors[0]

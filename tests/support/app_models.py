@@ -84,10 +84,6 @@ def function_bundle(
 ) -> Bundle:
     """Return a bundle of a Python function of pictures."""
     bundle = identity((size, size, 3)).with_stage(function, inputs=["y"], outputs=[output], fresh=True, **options)
-    return bundle.with_card(card) if hasattr(bundle, "with_card") else _with_card(bundle, card)
-
-
-def _with_card(bundle: Bundle, card: ModelCard) -> Bundle:
     bundle.card = card
     return bundle
 

@@ -7,8 +7,9 @@ what is half hidden has a low score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from pipeline.app.tracks.assignment import assign, overlaps
@@ -18,8 +19,7 @@ MEASUREMENT_NOISE, PROCESS_NOISE = 0.1, 0.01
 """Variances of the Kalman filter, in squared pixels and per frame."""
 
 
-@dataclass(frozen=True)
-class ByteTrackOptions:
+class ByteTrackOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of ByteTrack.
 
     Attributes
@@ -105,10 +105,10 @@ class ByteTrack:
     options : ByteTrackOptions
     """
 
-    def __init__(self, options: ByteTrackOptions = ByteTrackOptions()) -> None:
+    def __init__(self, options: ByteTrackOptions = ByteTrackOptions()) -> None:  # noqa: B008 - it is immutable
         self._options, self._tracks, self._next = options, _Tracks(), 0
 
-    def update(self, detections: Detections) -> Detections:
+    def update(self, detections: Detections, _: object = None) -> Detections:
         """Return the boxes of the next frame with their tracks; -1 for those without a number yet."""
         options, tracks = self._options, self._tracks
         is_finite = np.isfinite(detections.boxes).all(1)

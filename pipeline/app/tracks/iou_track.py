@@ -5,16 +5,16 @@ E. Bochinski, V. Eiselein and T. Sikora, "High-Speed Tracking-by-Detection Witho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from pipeline.app.tracks.assignment import overlaps
 from pipeline.io.results import Detections
 
 
-@dataclass(frozen=True)
-class IouTrackOptions:
+class IouTrackOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of an overlap tracker.
 
     Attributes
@@ -32,11 +32,11 @@ class IouTrackOptions:
 class IouTrack:
     """Tracker of one stream."""
 
-    def __init__(self, options: IouTrackOptions = IouTrackOptions()) -> None:
+    def __init__(self, options: IouTrackOptions = IouTrackOptions()) -> None:  # noqa: B008 - it is immutable
         self._options, self._next = options, 0
         self._boxes, self._numbers, self._missed = np.empty((0, 4)), np.empty(0, np.int64), np.empty(0, np.int64)
 
-    def update(self, detections: Detections) -> Detections:
+    def update(self, detections: Detections, _: object = None) -> Detections:
         """Return the boxes of the next frame with their tracks."""
         boxes = detections.boxes.astype(np.float64)
         numbers = np.full(len(boxes), -1, np.int64)

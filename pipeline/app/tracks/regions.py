@@ -7,18 +7,17 @@ Hands", 2020): the detector is needed only where nothing is followed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 
+from pipeline.app.boxes import concatenate, upright_angle
 from pipeline.app.tracks.assignment import overlaps
-from pipeline.errors import InputError
 from pipeline.io.results import Detections
 
 
-@dataclass(frozen=True)
-class RegionOptions:
+class RegionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of regions.
 
     Attributes
@@ -52,7 +51,7 @@ class RegionOptions:
 class Regions:
     """Regions of one stream; numbers stay with what is followed."""
 
-    def __init__(self, options: RegionOptions = RegionOptions()) -> None:
+    def __init__(self, options: RegionOptions = RegionOptions()) -> None:  # noqa: B008 - it is immutable
         self._options, self._next = options, 0
 
     def update(self, found: Detections | None, previous: Detections | None) -> Detections:
@@ -77,7 +76,7 @@ class Regions:
             self._next += len(new)
         if not parts:
             return _empty()
-        regions: Detections = _join(parts)[: options.most]
+        regions: Detections = concatenate(parts)[: options.most]
         return regions
 
 
@@ -92,23 +91,6 @@ def _regions(boxes: Detections, upright: str, scale: float, shift: float) -> Det
     table = np.array(rows, np.float32).reshape(-1, 5)
     tracks = np.full(len(boxes), -1) if boxes.tracks is None else boxes.tracks
     return Detections(table[:, :4], boxes.scores, boxes.classes, boxes.labels, angles=table[:, 4], tracks=tracks)
-
-
-def upright_angle(points: np.ndarray, upright: str) -> float:
-    """Return the turn after which the second of two points is above the first."""
-    try:
-        below, above = (points[int(number), :2] for number in upright.split("-"))
-    except (ValueError, IndexError):
-        raise InputError(f"upright is {upright!r}; it must be two of {len(points)} key points, such as '0-9'") from None
-    step = above - below
-    # Up is against the y axis.
-    return float(math.atan2(step[0], -step[1]))
-
-
-def _join(parts: list[Detections]) -> Detections:
-    names = ("boxes", "scores", "classes", "angles", "tracks")
-    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return replace(parts[0], **columns)
 
 
 def _empty() -> Detections:

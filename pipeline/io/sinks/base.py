@@ -13,6 +13,7 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.io.source_frame import StreamFrame
 from pipeline.io.uri import Uri
 from pipeline.picture.geometry import Geometry
+from pipeline.system.closable import call_all
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,11 +89,11 @@ class SinkGroup(Sink):
 
     def finish(self) -> None:
         """Complete all sinks, then raise the first error."""
-        _call_all([sink.finish for sink in self._sinks])
+        call_all([sink.finish for sink in self._sinks])
 
     def finish_early(self) -> None:
         """Complete the non-empty sinks."""
-        _call_all([sink.finish_early for sink in self._sinks])
+        call_all([sink.finish_early for sink in self._sinks])
 
 
 class UniqueNames:
@@ -107,19 +108,6 @@ class UniqueNames:
         unique = next(candidate for candidate in chain([name], candidates) if candidate not in self._names_in_use)
         self._names_in_use.add(unique)
         return unique
-
-
-def _call_all(functions: Sequence[Callable[[], None]]) -> None:
-    """Call all functions, then raise the first error."""
-    errors: list[BaseException] = []
-    for function in functions:
-        try:
-            function()
-        except BaseException as error:  # noqa: BLE001, PERF203 - it is raised below
-            # Not raised at once, since the other sinks have to be completed.
-            errors.append(error)
-    if errors:
-        raise errors[0]
 
 
 @dataclass(frozen=True)
