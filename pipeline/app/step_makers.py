@@ -69,7 +69,7 @@ class StepMaker:
                 self.programs[name] = program
                 return ModelStep(name, node, program, Condition.of(self._app, name, "where"), self.books)
             case Function():
-                return FunctionStep(node, self._functions)
+                return FunctionStep(node, self._functions, self._permissions)
             case Track():
                 return TrackStep(name, node, Condition.of(self._app, name, "where"))
             case Trigger():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.app.application import App
     from pipeline.app.expressions import Expression
     from pipeline.app.nodes import Function
+    from pipeline.app.permissions import Permissions
     from pipeline.io.results import Detections
 
 Finish = Callable[["AppFrame", Any], None]
@@ -88,10 +89,11 @@ class FunctionStep(Step):
     node : Function
     functions : mapping of str to callable
         Functions of a program, by the text that the application has for them.
+    permissions : Permissions
     """
 
-    def __init__(self, node: Function, functions: Mapping[str, Callable[..., Any]]) -> None:
-        self._function = functions.get(node.call) or _import_function(node.call)
+    def __init__(self, node: Function, functions: Mapping[str, Callable[..., Any]], permissions: Permissions) -> None:
+        self._function = functions.get(node.call) or _import_function(node.call, permissions)
         self._reads: Sequence[str] = node.reads
 
     def compute(self, frame: AppFrame) -> Any:
@@ -99,7 +101,9 @@ class FunctionStep(Step):
         return self._function(frame, *(frame.results[name] for name in self._reads if name in frame.results))
 
 
-def _import_function(text: str) -> Callable[..., Any]:
+def _import_function(text: str, permissions: Permissions) -> Callable[..., Any]:
+    if not permissions.commands:
+        raise AppError(f"{text!r} is code; allow that by --allow-commands (allow_commands=True)")
     module, _, name = text.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)

@@ -17,7 +17,7 @@ HELP = "Run an application: streams, models on their crops, trackers, triggers a
 EXAMPLE = "soc-pipeline app run people.toml"
 
 _ACTIONS = {
-    "check": "Check an application's file, with its models' inputs and outputs if they are there.",
+    "check": "Check an application's file: names, circles and conditions.",
     "draw": "Print what reads what.",
     "run": "Run the application until its streams end.",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pipeline
 from pipeline.app.app_frame import AppFrame
 from pipeline.app.application import App
 from pipeline.app.nodes import Model, SinkNode, Stream, Track
+from pipeline.errors import AppError
 from pipeline.io.results import Detections
 from pipeline.io.sinks.base import Callback
 from tests.support import app_models
@@ -149,3 +151,13 @@ def test_a_frame_that_a_model_is_not_run_on_overtakes_none_that_it_is() -> None:
         running.run()
     assert [frame.index for frame in ended] == list(range(60))
     assert ["squares" in frame.results for frame in ended] == [number % 3 == 0 for number in range(60)]
+
+
+def test_functions_of_a_file_have_to_be_allowed_and_those_of_a_program_need_not(tmp_path: Path) -> None:
+    file = tmp_path / "app.toml"
+    file.write_text('[stream.a]\nsource = "-"\n[function.joined]\ncall = "posixpath:join"\nreads = "a"\n')
+    with pytest.raises(AppError, match=r"'posixpath:join' is code; allow that by --allow-commands"):
+        pipeline.load_app(file, sources={"a": None}, allow_commands=False)
+    functions = {"posixpath:join": lambda frame: frame.index}
+    for options in ({"functions": functions, "allow_commands": False}, {}):
+        pipeline.load_app(file, sources={"a": None}, **options).close()  # type: ignore[arg-type]
