@@ -26,18 +26,12 @@ MOST_BUNDLES = 16
 
 @dataclass(frozen=True)
 class BundleParts:
-    """The files of a bundle.
-
-    Attributes
-    ----------
-    digest : str
-        SHA-256 of the manifest, which has those of all other files.
-    files : mapping of str to array
-        Contents by name.
-    """
+    """The files of a bundle."""
 
     digest: str
+    """SHA-256 of the manifest, which has those of all other files."""
     files: Mapping[str, np.ndarray]
+    """Contents by name."""
 
 
 def read_parts(bundle: Bundle | Path, require_signature: Path | None = None) -> BundleParts:

@@ -18,13 +18,7 @@ DEVICE = "cluster"
 
 @dataclass(frozen=True)
 class ClusterBundle:
-    """Bundle with remote stages, for `Pipeline.swap`.
-
-    Attributes
-    ----------
-    builds : tuple of Build
-    shapes : OpenShapes or None
-    """
+    """Bundle with remote stages, for `Pipeline.swap`."""
 
     builds: tuple[Build, ...]
     shapes: OpenShapes | None

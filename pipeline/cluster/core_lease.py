@@ -15,17 +15,11 @@ from pipeline.system import affinity
 
 @dataclass
 class CoreLease:
-    """Cores of this process, during its life.
-
-    Attributes
-    ----------
-    cores : tuple of int
-    descriptors : list of int
-        Descriptors of the locked files.
-    """
+    """Cores of this process, during its life."""
 
     cores: tuple[int, ...] = ()
     descriptors: list[int] = field(default_factory=list)
+    """Descriptors of the locked files."""
 
     def close(self) -> None:
         """Give them back."""

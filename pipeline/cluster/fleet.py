@@ -29,25 +29,17 @@ from pipeline.remote.pool_members import Member
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """How frames are handed to replicas.
-
-    Attributes
-    ----------
-    retry : int
-        Further attempts for a frame whose replica was lost; it may then be computed twice.
-    in_flight : int
-        Frames that a replica may have at once, rounded up to an even number; 0 for twice as many as its stages work on,
-        so that others are on their way.
-    timeout : float
-        Seconds without a sign of life after which a replica counts as lost.
-    patience : float
-        Seconds that frames wait while there is no replica; also for the first one.
-    """
+    """How frames are handed to replicas."""
 
     retry: int = 0
+    """Further attempts for a frame whose replica was lost; it may then be computed twice."""
     in_flight: int = 0
+    """Frames that a replica may have at once, rounded up to an even number; 0 for twice as many as its stages work on,
+    so that others are on their way."""
     timeout: float = 5.0
+    """Seconds without a sign of life after which a replica counts as lost."""
     patience: float = 120.0
+    """Seconds that frames wait while there is no replica; also for the first one."""
 
 
 @dataclass(frozen=True)

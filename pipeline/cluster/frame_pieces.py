@@ -34,17 +34,11 @@ LARGEST_NEAR, LARGEST_FAR = 1 << 20, 4 << 20
 
 
 class CutTensors(NamedTuple):
-    """Tensors in pieces.
-
-    Attributes
-    ----------
-    heads : list of (dtype, tuple of int)
-    pieces : list of bytes
-        Bytes of all tensors, one after the other.
-    """
+    """Tensors in pieces."""
 
     heads: list[tuple[np.dtype, tuple[int, ...]]]
     pieces: list[bytes]
+    """Bytes of all tensors, one after the other."""
 
 
 def count_pieces(specs: Sequence[TensorSpec]) -> int:

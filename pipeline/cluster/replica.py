@@ -27,24 +27,16 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class ReplicaOrder:
-    """Order for a replica's work.
-
-    Attributes
-    ----------
-    digest : str
-        Digest of the bundle.
-    devices : mapping
-        Devices in place of some of its plan's.
-    options : mapping of str to object
-        Options of its pipeline, such as ``supervision``.
-    version : str
-        Version of this project, the same on both sides.
-    """
+    """Order for a replica's work."""
 
     digest: str
+    """Digest of the bundle."""
     devices: DeviceMap = field(default_factory=dict)
+    """Devices in place of some of its plan's."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of its pipeline, such as ``supervision``."""
     version: str = VERSION
+    """Version of this project, the same on both sides."""
 
 
 class ReplicaReady(NamedTuple):

@@ -25,55 +25,37 @@ NOBODY = ReplicaReady(0, "", "")
 
 @dataclass(frozen=True)
 class ReplicaTerms:
-    """Settings common to a bundle's replicas.
-
-    Attributes
-    ----------
-    order : ReplicaOrder
-    requirement : Requirement
-        Requirement of the node.
-    slots : int
-        Frames that a replica computes at once, each in another stage.
-    places : int
-        Frames that it may have.
-    timeout : float
-        Seconds without a sign of life after which it counts as lost.
-    outputs : sequence of TensorSpec
-        Outputs of a frame.
-    references : callable
-        Returns the bundle's files in the object store, put there when the first node asks for them.
-    """
+    """Settings common to a bundle's replicas."""
 
     order: ReplicaOrder
     requirement: Requirement
+    """Requirement of the node."""
     slots: int
+    """Frames that a replica computes at once, each in another stage."""
     places: int
+    """Frames that it may have."""
     timeout: float
+    """Seconds without a sign of life after which it counts as lost."""
     outputs: Sequence[TensorSpec]
+    """Outputs of a frame."""
     references: Callable[[], Mapping[str, Any]]
+    """Returns the bundle's files in the object store, put there when the first node asks for them."""
 
 
 @dataclass
 class ReplicaState:
-    """Known state of a replica.
-
-    Attributes
-    ----------
-    number : int
-    ready : ReplicaReady
-        Message in which it said that it is ready.
-    frames, losses : int
-        Frames that it has answered, and how often it was lost.
-    offset_s, shortest_s : float
-        Difference of this process's clock from that of the replica, and the time of the shortest answer, which gave it.
-    """
+    """Known state of a replica."""
 
     number: int
     ready: ReplicaReady = NOBODY
+    """Message in which it said that it is ready."""
     frames: int = 0
     losses: int = 0
+    """Frames that it has answered, and how often it was lost."""
     offset_s: float = 0.0
     shortest_s: float = float("inf")
+    """Difference of this process's clock from that of the replica, and the time of the shortest answer, which gave
+    it."""
 
     def renew(self, ready: ReplicaReady) -> None:
         """Update the state from a replica, possibly restarted."""

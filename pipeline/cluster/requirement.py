@@ -22,19 +22,12 @@ MOST_REPLICAS = 256
 
 @dataclass(frozen=True)
 class Requirement:
-    """Resources of one replica.
-
-    Attributes
-    ----------
-    cpus : float
-    gpus : float
-    resources : mapping of str to float
-        Ray's custom resources, such as ``{"board:ultra96": 0.01, "device:vta": 1}``.
-    """
+    """Resources of one replica."""
 
     cpus: float
     gpus: float = 0.0
     resources: Mapping[str, float] = field(default_factory=dict)
+    """Ray's custom resources, such as ``{"board:ultra96": 0.01, "device:vta": 1}``."""
 
     @property
     def actor_options(self) -> dict[str, Any]:

@@ -14,22 +14,15 @@ from pipeline.core import packed_value
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """Distance of one output from the reference's.
-
-    Attributes
-    ----------
-    largest_error : float
-        Largest absolute difference of the elements that are finite; infinite if there is a `mismatch`.
-    largest_value : float
-        Largest absolute value of the reference, where that is finite.
-    mismatch : str
-        Reason that elements cannot be compared, such as ``"is float32[2], but float32[3] by the reference"``; empty if
-        they can.
-    """
+    """Distance of one output from the reference's."""
 
     largest_error: float
+    """Largest absolute difference of the elements that are finite; infinite if there is a `mismatch`."""
     largest_value: float
+    """Largest absolute value of the reference, where that is finite."""
     mismatch: str = ""
+    """Reason that elements cannot be compared, such as ``"is float32[2], but float32[3] by the reference"``; empty if
+    they can."""
 
     @property
     def relative(self) -> float:

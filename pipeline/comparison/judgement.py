@@ -32,24 +32,16 @@ _SLACK = 1e-3
 
 @dataclass(frozen=True)
 class Bounds:
-    """Allowed errors of an output.
-
-    Attributes
-    ----------
-    share : float
-        Largest error of floats, as a share of the largest value.
-    steps : float
-        Largest error of quantised numbers, in steps.
-    remote : float
-        Share of quantised elements that may be further away than one step.
-    any_share : bool
-        True if `share` is enough for integers, too, since a user said so.
-    """
+    """Allowed errors of an output."""
 
     share: float = SHARE
+    """Largest error of floats, as a share of the largest value."""
     steps: float = STEPS
+    """Largest error of quantised numbers, in steps."""
     remote: float = REMOTE
+    """Share of quantised elements that may be further away than one step."""
     any_share: bool = False
+    """True if `share` is enough for integers, too, since a user said so."""
 
     @staticmethod
     def of(tolerance: Tolerance, share: float = SHARE) -> Bounds:
@@ -63,46 +55,31 @@ class Bounds:
 
 @dataclass(frozen=True)
 class ReferenceOutput:
-    """Expected output and its quantisation.
-
-    Attributes
-    ----------
-    step : float, optional
-        The distance of two neighbouring numbers of a quantised output: 1 for integers, the scale for floats.
-    reference : str
-        The name of what made it.
-    opinions : sequence of array
-        Other results of the reference: by other kernels, or of an input that is rounded differently. Their scatter is
-        no error.
-    real : array, optional
-        The output of a quantised model in real numbers.  Two results that are equally near to it differ by rounding.
-    """
+    """Expected output and its quantisation."""
 
     array: Array
     step: float | None = None
+    """The distance of two neighbouring numbers of a quantised output: 1 for integers, the scale for floats."""
     reference: str = "the reference"
+    """The name of what made it."""
     opinions: Sequence[Array] = ()
+    """Other results of the reference: by other kernels, or of an input that is rounded differently. Their scatter is no
+    error."""
     real: Array | None = None
+    """The output of a quantised model in real numbers. Two results that are equally near to it differ by rounding."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """One output beside the reference's.
-
-    Attributes
-    ----------
-    steps : float, optional
-        Largest error of a quantised output, in steps.
-    problem : str
-        Error above the allowed one, such as ``"by 7 steps; allowed are 2"``; empty without any.
-    allowed : float
-        The largest error that was accepted: in steps where there are `steps`, else as a share of the largest value.
-    """
+    """One output beside the reference's."""
 
     difference: OutputDifference
     steps: float | None = None
+    """Largest error of a quantised output, in steps."""
     problem: str = ""
+    """Error above the allowed one, such as ``"by 7 steps; allowed are 2"``; empty without any."""
     allowed: float = 0.0
+    """The largest error that was accepted: in steps where there are `steps`, else as a share of the largest value."""
 
 
 def judge(output: Array, expected: ReferenceOutput, bounds: Bounds) -> Judgement:

@@ -16,18 +16,12 @@ _STEPS = re.compile(r"(\d{1,4}) ?steps?", re.ASCII)
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed difference of an output; the model decides None.
-
-    Attributes
-    ----------
-    share : float, optional
-        Allowed error of floats, as a share of the output's largest value.
-    steps : int, optional
-        Allowed error of quantised integers, in steps of their scale.
-    """
+    """Allowed difference of an output; the model decides None."""
 
     share: float | None = None
+    """Allowed error of floats, as a share of the output's largest value."""
     steps: int | None = None
+    """Allowed error of quantised integers, in steps of their scale."""
 
     @staticmethod
     def of(value: float | str | Tolerance | None) -> Tolerance:

@@ -19,16 +19,11 @@ _LARGEST = 1e18
 
 @dataclass(frozen=True)
 class TrialFrame:
-    """Inputs to try a model with.
-
-    Attributes
-    ----------
-    description : str
-        Difference from the usual random frame; empty for that one.
-    """
+    """Inputs to try a model with."""
 
     arrays: Mapping[str, np.ndarray]
     description: str = ""
+    """Difference from the usual random frame; empty for that one."""
 
 
 def candidates(specs: Sequence[TensorSpec], seed: int) -> Iterator[TrialFrame]:

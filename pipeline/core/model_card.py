@@ -44,31 +44,6 @@ class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     Quantised inputs take these values on their own scale.  Where `scale`, `mean` and `std` say nothing, inputs of
     bytes take the picture's bytes.
 
-    Attributes
-    ----------
-    resize : str
-        ``"stretch"``, ``"letterbox"`` or ``"crop"``; see `pipeline.picture.geometry.fit`.
-    mean, std : sequence of float
-        Mean and deviation for each channel, or one for all, of values from 0 to `scale`.
-    channels : str
-        Their order in the model: ``"rgb"`` or ``"bgr"``; `mean` and `std` have the same.
-    scale : float, optional
-        Value of white before mean and deviation: 1 (default) or 255.
-    margin : str
-        Position of a letterbox: ``"centre"``, or ``"corner"`` for a picture at the left top.
-    fill : int
-        Grey of margins, 0 to 255.
-    rounding : str
-        Rule for the size of a resized picture: ``"nearest"``, as Ultralytics', or ``"down"``, as YOLOX, torchvision
-        and timm have it.
-    sampling : str
-        Rule of resizing: ``"average"`` over all pixels that a new one covers, the fastest way; ``"opencv"``, two by two
-        as `cv2.resize`; ``"bilinear"`` or ``"bicubic"``, averages as Pillow's, torchvision's and timm's.
-    fraction : float
-        Part of a cropped picture's shorter side that is used, such as 0.875 (224 of 256).
-    layout : str
-        ``"nchw"`` or ``"nhwc"`` where the shape leaves it open; else empty.
-
     Raises
     ------
     InputError
@@ -76,16 +51,28 @@ class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """
 
     resize: str = "stretch"
+    """``"stretch"``, ``"letterbox"`` or ``"crop"``; see `pipeline.picture.geometry.fit`."""
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
+    """Mean and deviation for each channel, or one for all, of values from 0 to `scale`."""
     channels: str = "rgb"
+    """Their order in the model: ``"rgb"`` or ``"bgr"``; `mean` and `std` have the same."""
     scale: float | None = None
+    """Value of white before mean and deviation: 1 (default) or 255."""
     margin: str = "centre"
+    """Position of a letterbox: ``"centre"``, or ``"corner"`` for a picture at the left top."""
     fill: int = FILL
+    """Grey of margins, 0 to 255."""
     rounding: str = "nearest"
+    """Rule for the size of a resized picture: ``"nearest"``, as Ultralytics', or ``"down"``, as YOLOX, torchvision and
+    timm have it."""
     sampling: str = "average"
+    """Rule of resizing: ``"average"`` over all pixels that a new one covers, the fastest way; ``"opencv"``, two by two
+    as `cv2.resize`; ``"bilinear"`` or ``"bicubic"``, averages as Pillow's, torchvision's and timm's."""
     fraction: float = 1.0
+    """Part of a cropped picture's shorter side that is used, such as 0.875 (224 of 256)."""
     layout: str = ""
+    """``"nchw"`` or ``"nhwc"`` where the shape leaves it open; else empty."""
 
     def __post_init__(self) -> None:
         choices = {"resize": RESIZE, "channels": CHANNELS, "margin": MARGIN, "rounding": ROUNDING}

@@ -16,19 +16,13 @@ _DTYPES = ("int8", "uint8", "float16", "float32")
 
 @dataclass(frozen=True)
 class PictureLayout:
-    """Channels, rows and columns of a model's input, in order.
-
-    Attributes
-    ----------
-    channels, height, width : int
-    last : bool
-        True if channels are the last axis.
-    """
+    """Channels, rows and columns of a model's input, in order."""
 
     channels: int
     height: int
     width: int
     last: bool
+    """True if channels are the last axis."""
 
     def planes(self, array: np.ndarray) -> np.ndarray:
         """Return the array as [channels, height, width], in place."""

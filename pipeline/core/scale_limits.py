@@ -16,21 +16,14 @@ _LARGEST = 128
 
 @dataclass(frozen=True)
 class ScaleLimits:
-    """Limits of an accelerator with power-of-two scales (default: VTA's).
-
-    Attributes
-    ----------
-    shift : int
-        Bits that the sums of a channel can be shifted right by on their way to bytes.
-    factor : int
-        Bits that a tensor can be shifted left by where it is added to another one.
-    sum_bits : int
-        Bits of a sum of products, sign included.
-    """
+    """Limits of an accelerator with power-of-two scales (default: VTA's)."""
 
     shift: int = 15
+    """Bits that the sums of a channel can be shifted right by on their way to bytes."""
     factor: int = 6
+    """Bits that a tensor can be shifted left by where it is added to another one."""
     sum_bits: int = 32
+    """Bits of a sum of products, sign included."""
 
     def weight_exponents(
         self, natural: Exponents, source: float, result: float | None, bias: Exponents | None, terms: int

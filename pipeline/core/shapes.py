@@ -30,23 +30,15 @@ MOST_SIZES = 256
 
 @dataclass(frozen=True)
 class Build:
-    """A plan's stages, built for the shapes in the plan.
-
-    Attributes
-    ----------
-    plan : Plan
-    codes : tuple
-        Code of each of the plan's units for its device, in order.
-    symbolic : bool
-        True if the code takes any extents where the model's shapes vary; the plan has those of one example.
-    checksum : str
-        Checksum of its bundle's manifest, which tells versions apart; empty if it was never saved.
-    """
+    """A plan's stages, built for the shapes in the plan."""
 
     plan: Plan
     codes: tuple[Any, ...] = field(repr=False)
+    """Code of each of the plan's units for its device, in order."""
     symbolic: bool = False
+    """True if the code takes any extents where the model's shapes vary; the plan has those of one example."""
     checksum: str = ""
+    """Checksum of its bundle's manifest, which tells versions apart; empty if it was never saved."""
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
@@ -56,19 +48,13 @@ class Build:
 
 @dataclass(frozen=True)
 class OpenShapes:
-    """Varying extents of a model's inputs.
-
-    Attributes
-    ----------
-    inputs : mapping of str to tuple of (int or str)
-        The shape of each input; equal names are equal extents.
-    padded : mapping of str to tuple of (tuple or None)
-        If frames may be padded to a larger size: for each output and axis, the name and the factor that its extent is
-        the product of; None for an axis that does not vary.  Empty if frames must not be padded.
-    """
+    """Varying extents of a model's inputs."""
 
     inputs: Mapping[str, tuple[int | str, ...]]
+    """The shape of each input; equal names are equal extents."""
     padded: Mapping[str, tuple[Multiple | None, ...]] = field(default_factory=dict)
+    """If frames may be padded to a larger size: for each output and axis, the name and the factor that its extent is
+    the product of; None for an axis that does not vary. Empty if frames must not be padded."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -16,15 +16,6 @@ from pipeline.errors import PlanError
 class Quantization:
     """Real numbers of integers: ``(integer - zero_point) * scale``.
 
-    Attributes
-    ----------
-    tensor : str
-    scale : tuple of float
-        Scale for all, or one for each position along `axis`.
-    zero_point : tuple of int
-        Zero points, as many as scales.
-    axis : int
-
     Raises
     ------
     PlanError
@@ -33,7 +24,9 @@ class Quantization:
 
     tensor: str
     scale: tuple[float, ...]
+    """Scale for all, or one for each position along `axis`."""
     zero_point: tuple[int, ...]
+    """Zero points, as many as scales."""
     axis: int = 0
 
     def __post_init__(self) -> None:

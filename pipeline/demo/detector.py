@@ -74,19 +74,13 @@ class SceneSource(FrameSource):
 
 @dataclass(frozen=True)
 class Recognition:
-    """Boxes against the digits in the scenes.
-
-    Attributes
-    ----------
-    digits, recognised : int
-        Digits, and those with a box of their class.
-    wrong : int
-        Boxes of no digit, or of another class.
-    """
+    """Boxes against the digits in the scenes."""
 
     digits: int
     recognised: int
+    """Digits, and those with a box of their class."""
     wrong: int
+    """Boxes of no digit, or of another class."""
 
 
 def recognise(bundle: Bundle, path: Path) -> Recognition:

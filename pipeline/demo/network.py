@@ -34,24 +34,16 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class NetworkOperator:
-    """One row of the table.
-
-    Attributes
-    ----------
-    name : str
-        Name of the layer, such as ``"block1.conv1"``.
-    kind : str
-        ONNX's name of the operator.
-    inputs : tuple of str
-        Names of the operators read, or ``"image"``.
-    channels : tuple of two int
-        Going in and coming out.
-    """
+    """One row of the table."""
 
     name: str
+    """Name of the layer, such as ``"block1.conv1"``."""
     kind: str
+    """ONNX's name of the operator."""
     inputs: tuple[str, ...]
+    """Names of the operators read, or ``"image"``."""
     channels: tuple[int, int]
+    """Going in and coming out."""
 
 
 def operators() -> tuple[NetworkOperator, ...]:

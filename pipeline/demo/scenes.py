@@ -31,21 +31,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture and the digits on it.
-
-    Attributes
-    ----------
-    picture : uint8 array, shape (height, width, 3)
-        Red, green and blue.
-    boxes : float32 array, shape (N, 4)
-        Left, top, right and bottom of the digits in pixels.
-    classes : int64 array, shape (N,)
-        The digits.
-    """
+    """A picture and the digits on it."""
 
     picture: NDArray[np.uint8]
+    """Red, green and blue. Shape (height, width, 3)."""
     boxes: NDArray[np.float32]
+    """Left, top, right and bottom of the digits in pixels. Shape (N, 4)."""
     classes: NDArray[np.int64]
+    """The digits. Shape (N,)."""
 
 
 def scenes(seed: int, width: int = 640, height: int = 480, *, training: bool = False) -> Iterator[Scene]:

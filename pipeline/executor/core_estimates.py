@@ -22,22 +22,15 @@ Rates = dict[str, float]
 
 
 class CoreEstimates(msgspec.Struct, frozen=True):
-    """Estimates of LLVM's machine-code analyser, over loops of several networks.
-
-    Attributes
-    ----------
-    command, llvm : str
-        Command and LLVM version that made them.
-    products_per_cycle : dict
-        Core -> multiply-adds in a cycle of the kernels that are built for it.
-    foreign_code : dict
-        Core -> another core -> speed of the other one's kernels on it, as a share of that of its own.
-    """
+    """Estimates of LLVM's machine-code analyser, over loops of several networks."""
 
     command: str
     llvm: str
+    """Command and LLVM version that made them."""
     products_per_cycle: dict[str, Rates]
+    """Core -> multiply-adds in a cycle of the kernels that are built for it."""
     foreign_code: dict[str, dict[str, Rates]]
+    """Core -> another core -> speed of the other one's kernels on it, as a share of that of its own."""
 
 
 @cache

@@ -27,30 +27,20 @@ class Tuning(Protocol):
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options that a module is compiled with.
-
-    Attributes
-    ----------
-    channels_last : set of str, optional
-        Makes the module the inside of a stage: its inputs named here come in the stage's own layout, channels last,
-        and its outputs that are made so are added.
-    tuning : Tuning, optional
-        Kernels that no rule writes, and the layouts of those that one does.
-    numerics : Numerics
-    symbolic : bool
-        True if no extent of the module is known; all kernels are TVM's then.
-    microarchitecture : Microarchitecture, optional
-        Stands in place of that of the CPU's target.
-    count : callable
-        Called with the number of compiled kernels, and of all.
-    """
+    """Options that a module is compiled with."""
 
     channels_last: set[str] | None = None
+    """Makes the module the inside of a stage: its inputs named here come in the stage's own layout, channels last, and
+    its outputs that are made so are added."""
     tuning: Tuning | None = None
+    """Kernels that no rule writes, and the layouts of those that one does."""
     numerics: Numerics = EXACT
     symbolic: bool = False
+    """True if no extent of the module is known; all kernels are TVM's then."""
     microarchitecture: Microarchitecture | None = None
+    """Stands in place of that of the CPU's target."""
     count: Callable[[int, int], None] = lambda _done, _all: None
+    """Called with the number of compiled kernels, and of all."""
 
 
 BY_RULES = CompileOptions()

@@ -27,27 +27,18 @@ BuiltStage = tuple[StagePlan, StageCode]
 
 @dataclass(frozen=True)
 class Parity:
-    """Distance of the chained stages from the unsplit model, on one frame.
-
-    Attributes
-    ----------
-    largest_error : float
-        Largest absolute difference of any output element.
-    largest_value : float
-        Largest absolute value of the unsplit model's outputs.
-    tolerance : float
-        Allowed error, as a share of `largest_value`.
-    seed : int
-        Seed of the random frame.
-    frame : str
-        Description of the frame, such as ``"floats between 0 and 1"``; empty for the usual random one.
-    """
+    """Distance of the chained stages from the unsplit model, on one frame."""
 
     largest_error: float
+    """Largest absolute difference of any output element."""
     largest_value: float
+    """Largest absolute value of the unsplit model's outputs."""
     tolerance: float
+    """Allowed error, as a share of `largest_value`."""
     seed: int
+    """Seed of the random frame."""
     frame: str = ""
+    """Description of the frame, such as ``"floats between 0 and 1"``; empty for the usual random one."""
 
     @property
     def relative(self) -> float:

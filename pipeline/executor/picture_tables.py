@@ -14,21 +14,14 @@ NARROWEST = 16
 
 
 class PixelPlane(NamedTuple):
-    """Bytes of a picture that share positions.
-
-    Attributes
-    ----------
-    step : int
-        Bytes from one pixel to the next.
-    channels : tuple of int
-        Position of each channel in a pixel.
-    shared : tuple of int
-        Columns and rows of the picture for one of the plane's.
-    """
+    """Bytes of a picture that share positions."""
 
     step: int
+    """Bytes from one pixel to the next."""
     channels: tuple[int, ...]
+    """Position of each channel in a pixel."""
     shared: tuple[int, int] = (1, 1)
+    """Columns and rows of the picture for one of the plane's."""
 
 
 _CHROMA = PixelPlane(1, (0,), (2, 2))
@@ -73,19 +66,12 @@ def mixes(format_name: str, channels: int) -> bool:
 
 
 class PictureForm(NamedTuple):
-    """Form of a model's input, of any size.
-
-    Attributes
-    ----------
-    channels : int
-    dtype : str
-    last : bool
-        True if channels are the last axis.
-    """
+    """Form of a model's input, of any size."""
 
     channels: int
     dtype: str
     last: bool
+    """True if channels are the last axis."""
 
     @classmethod
     def of(cls, layout: PictureLayout, dtype: str) -> PictureForm:

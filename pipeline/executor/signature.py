@@ -30,12 +30,7 @@ _LIMIT_S = 60.0
 
 
 class SignedManifest(NamedTuple):
-    """A manifest as it was written, and its signature.
-
-    Attributes
-    ----------
-    manifest, signature : bytes
-    """
+    """A manifest as it was written, and its signature."""
 
     manifest: bytes
     signature: bytes

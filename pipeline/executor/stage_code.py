@@ -23,37 +23,23 @@ EXTERNAL = "external"
 
 
 class KernelCall(NamedTuple):
-    """One kernel call of a newly compiled stage.
-
-    Attributes
-    ----------
-    function : str
-    rule : str
-        Rule that wrote it; ``"general"`` if none did, `EXTERNAL` if a library computes it.
-    results : tuple of str
-        The model's tensors that it makes, those inside the kernel too; none if it only changes a layout.
-    error : float
-        Bound on its rounding errors, as a share of the largest value, where it rewrites sums; else 0.
-    """
+    """One kernel call of a newly compiled stage."""
 
     function: str
     rule: str
+    """Rule that wrote it; ``"general"`` if none did, `EXTERNAL` if a library computes it."""
     results: tuple[str, ...]
+    """The model's tensors that it makes, those inside the kernel too; none if it only changes a layout."""
     error: float = 0.0
+    """Bound on its rounding errors, as a share of the largest value, where it rewrites sums; else 0."""
 
 
 class StoredParameters(NamedTuple):
-    """Parameter file of a bundle, possibly shared with other sizes.
-
-    Attributes
-    ----------
-    content : VerifiedContent
-    entries : tuple of ParameterEntry
-        Position of this stage's parameters in it.
-    """
+    """Parameter file of a bundle, possibly shared with other sizes."""
 
     content: VerifiedContent
     entries: tuple[ParameterEntry, ...]
+    """Position of this stage's parameters in it."""
 
 
 class StageCode:

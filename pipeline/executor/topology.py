@@ -18,19 +18,12 @@ _NAMES = {2: ("big", "little"), 3: ("big", "middle", "little")}
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache of data.
-
-    Attributes
-    ----------
-    level : int
-    nbytes : int
-    cores : tuple of int
-        Cores that share it.
-    """
+    """A cache of data."""
 
     level: int
     nbytes: int
     cores: tuple[int, ...]
+    """Cores that share it."""
 
 
 def clusters(cores: Sequence[int], root: Path = ROOT) -> tuple[Cluster, ...]:

@@ -14,23 +14,16 @@ class NoCounterpart(Exception):
 
 @dataclass(frozen=True)
 class Region:
-    """Part of a model between some of its tensors.
-
-    Attributes
-    ----------
-    inputs, outputs : mapping of str to TensorSpec
-        Specification in the graph of each tensor of the model, in the stage's order.
-    outside : collection of str
-        Tensors of the model that operators of other stages make.
-    open_ends : bool
-        True if values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
-        packed bytes.
-    """
+    """Part of a model between some of its tensors."""
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
+    """Specification in the graph of each tensor of the model, in the stage's order."""
     outside: Collection[str] = field(default=(), repr=False)
+    """Tensors of the model that operators of other stages make."""
     open_ends: bool = False
+    """True if values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
+    packed bytes."""
 
     @property
     def ends(self) -> dict[str, TensorSpec]:

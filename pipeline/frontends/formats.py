@@ -70,42 +70,28 @@ def _is_onnx(head: bytes) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """A readable format with everything it can do.
-
-    Attributes
-    ----------
-    title : str
-        Name with an article.
-    package : str
-        The frontend, imported when it is needed, as each needs libraries of its own.
-    matches : callable
-        Test for the first bytes of a file of the format; at most one format accepts them.
-    holds_archive : callable
-        Test for the path of a ZIP file of the format.
-    types : tuple of str
-        Classes of models in memory.
-    suffix : str
-        Suffix of files that are taken for this format in doubt.
-    external_parameters : bool
-        True if parameters may come from elsewhere.
-    symbolic : bool
-        True if extents may stay open in the imported module.
-    parts : str
-        Suffix of the files of stages that are cut out of a model; empty if none are. The library runs these.
-    library : SourceRuntime, optional
-        Library that runs such models: it is compared with, and computes operators that cannot be imported.
-    """
+    """A readable format with everything it can do."""
 
     title: str
+    """Name with an article."""
     package: str
+    """The frontend, imported when it is needed, as each needs libraries of its own."""
     matches: Callable[[bytes], bool] = lambda _: False
+    """Test for the first bytes of a file of the format; at most one format accepts them."""
     holds_archive: Callable[[Path], bool] = lambda _: False
+    """Test for the path of a ZIP file of the format."""
     types: tuple[str, ...] = ()
+    """Classes of models in memory."""
     suffix: str = ""
+    """Suffix of files that are taken for this format in doubt."""
     external_parameters: bool = False
+    """True if parameters may come from elsewhere."""
     symbolic: bool = False
+    """True if extents may stay open in the imported module."""
     parts: str = ""
+    """Suffix of the files of stages that are cut out of a model; empty if none are. The library runs these."""
     library: SourceRuntime | None = None
+    """Library that runs such models: it is compared with, and computes operators that cannot be imported."""
 
     def __str__(self) -> str:
         """Return the format's name with an article."""

@@ -28,18 +28,12 @@ COLOURS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class InputShapes:
-    """Shapes of all inputs, without open extents.
-
-    Attributes
-    ----------
-    shapes : mapping of str to tuple of (int or str)
-        Shapes by input; names are those that the caller gave to extents that vary.
-    notes : tuple of str
-        Assumptions, one line each.
-    """
+    """Shapes of all inputs, without open extents."""
 
     shapes: Mapping[str, tuple[int | str, ...]]
+    """Shapes by input; names are those that the caller gave to extents that vary."""
     notes: tuple[str, ...] = ()
+    """Assumptions, one line each."""
 
 
 def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) -> InputShapes:

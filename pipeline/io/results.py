@@ -355,15 +355,10 @@ class Text:
 
 @dataclass(frozen=True)
 class FrameResults:
-    """Results of several models on one picture.
-
-    Attributes
-    ----------
-    parts : mapping of str to result
-        By the name of the model.
-    """
+    """Results of several models on one picture."""
 
     parts: Mapping[str, Detections | Classes | Mask | Text]
+    """By the name of the model."""
 
     def facts(self) -> dict[str, Any]:
         """Return plain values for JSON, by the name of the model."""

@@ -24,38 +24,26 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class SourceFrame:
-    """A pipeline input, as yielded by a source.
-
-    Attributes
-    ----------
-    name : str
-        Name of the frame; sinks that write one file per frame use it.
-    inputs : array, or mapping of str to array
-        Inputs of `Pipeline.submit`.
-    stamp : int
-        Time of capture in nanoseconds, which a float of seconds could not tell apart: by `time.time_ns` if it is live,
-        as recorded otherwise (of a video file, from its beginning).
-    ready : float
-        Time at which it could first be had, by `time.time`; latencies and deadlines count from here.  Of a live source
-        this is `timestamp`; of a recording, when it was read, or when its turn was.
-    pixels : Pixels, optional
-        Format of `inputs` as a picture.
-    frame_id : str
-        Coordinates of the frame, if its message of ROS 2 named them.
-    geometry : Geometry, optional
-        Position of its picture in the model's input, of a photo that was prepared where it was read.
-    picture : array, optional
-        uint8 [height, width, 3] of such a photo.
-    """
+    """A pipeline input, as yielded by a source."""
 
     name: str
+    """Name of the frame; sinks that write one file per frame use it."""
     inputs: np.ndarray | Mapping[str, np.ndarray]
+    """Inputs of `Pipeline.submit`."""
     stamp: int
+    """Time of capture in nanoseconds, which a float of seconds could not tell apart: by `time.time_ns` if it is live,
+    as recorded otherwise (of a video file, from its beginning)."""
     ready: float = field(default_factory=time.time)
+    """Time at which it could first be had, by `time.time`; latencies and deadlines count from here. Of a live source
+    this is `timestamp`; of a recording, when it was read, or when its turn was."""
     pixels: Pixels | None = None
+    """Format of `inputs` as a picture."""
     frame_id: str = ""
+    """Coordinates of the frame, if its message of ROS 2 named them."""
     geometry: Geometry | None = None
+    """Position of its picture in the model's input, of a photo that was prepared where it was read."""
     picture: np.ndarray | None = None
+    """uint8 [height, width, 3] of such a photo."""
 
     @property
     def timestamp(self) -> float:

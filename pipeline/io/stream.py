@@ -23,25 +23,17 @@ POLICIES = {True: "latest", False: "block"}
 
 @dataclass(frozen=True)
 class StreamSummary:
-    """Summary of a stream, besides the pipeline's statistics.
-
-    Attributes
-    ----------
-    latency_s : Percentiles
-        Seconds from capture to the result; of a recording, from when a frame was read or its turn was.
-    passed_over : int
-        Frames of a live source that were not submitted, because the sink was behind.
-    interrupted : bool
-        True if the user ended it.
-    nan_inputs, nan_outputs : int
-        Frames with values that are no numbers.
-    """
+    """Summary of a stream, besides the pipeline's statistics."""
 
     latency_s: Percentiles
+    """Seconds from capture to the result; of a recording, from when a frame was read or its turn was."""
     passed_over: int = 0
+    """Frames of a live source that were not submitted, because the sink was behind."""
     interrupted: bool = False
+    """True if the user ended it."""
     nan_inputs: int = 0
     nan_outputs: int = 0
+    """Frames with values that are no numbers."""
 
 
 class FrameStream:

@@ -14,22 +14,14 @@ _OPTIONS = re.compile(r"(.*)\?([a-z]+=[^&?\s]+(?:&[a-z]+=[^&?\s]+)*)", re.DOTALL
 
 @dataclass(frozen=True)
 class Uri:
-    """A text taken apart.
-
-    Attributes
-    ----------
-    text : str
-        Text of the user.
-    kind : str
-        Kind, such as ``"camera"``; empty where the text is a path.
-    location : str
-        Location, such as ``"/dev/video0"``.
-    options : mapping of str to str
-    """
+    """A text taken apart."""
 
     text: str
+    """Text of the user."""
     kind: str
+    """Kind, such as ``"camera"``; empty where the text is a path."""
     location: str
+    """Location, such as ``"/dev/video0"``."""
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property

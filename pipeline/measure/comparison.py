@@ -24,30 +24,20 @@ _DISTINCT = 4
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results of a comparison.
-
-    Attributes
-    ----------
-    model : str
-    variants : tuple of Variant
-        The unsplit model on one core and on all cores of its device (if it has several), then the pipeline; the
-        pipeline alone if there was only a bundle.
-    rounds : int
-        Rounds over which the medians are taken.
-    predicted_frames_per_s : float
-        Rate that the plan predicts for the pipeline; 0 if it predicts nothing.
-    measured : bool
-        True if that prediction rests on measured operators (True) or on estimates (False).
-    decoded : Variant, optional
-        The pipeline once more, with its outputs decoded.
-    """
+    """Results of a comparison."""
 
     model: str
     variants: tuple[Variant, ...]
+    """The unsplit model on one core and on all cores of its device (if it has several), then the pipeline; the pipeline
+    alone if there was only a bundle."""
     rounds: int
+    """Rounds over which the medians are taken."""
     predicted_frames_per_s: float
+    """Rate that the plan predicts for the pipeline; 0 if it predicts nothing."""
     measured: bool
+    """True if that prediction rests on measured operators (True) or on estimates (False)."""
     decoded: Variant | None = None
+    """The pipeline once more, with its outputs decoded."""
 
     @property
     def pipelined(self) -> Variant:

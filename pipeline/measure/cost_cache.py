@@ -29,65 +29,41 @@ COMPILER = Path(build.__file__).parent
 
 
 class OutputLayout(msgspec.Struct, frozen=True):
-    """Shape and memory layout of a group's tensor.
-
-    Attributes
-    ----------
-    inner : bool
-        True if it is in the stage's own layout, and not in the model's.
-    """
+    """Shape and memory layout of a group's tensor."""
 
     shape: tuple[int, ...]
     inner: bool
+    """True if it is in the stage's own layout, and not in the model's."""
 
 
 class TimeRecord(msgspec.Struct, frozen=True):
-    """One measured time.
-
-    Attributes
-    ----------
-    key : str
-        Key in full, for people, and should two keys ever have one hash.
-    seconds : float
-    outputs : tuple of OutputLayout
-        Outputs of a group.
-    contended : float, optional
-        Seconds of a group while the device's other cores work as hard, if it has any.
-    """
+    """One measured time."""
 
     key: str
+    """Key in full, for people, and should two keys ever have one hash."""
     seconds: float
     outputs: tuple[OutputLayout, ...] = ()
+    """Outputs of a group."""
     contended: float | None = None
+    """Seconds of a group while the device's other cores work as hard, if it has any."""
 
 
 class RefusalRecord(msgspec.Struct, frozen=True):
-    """Answer of a runtime about its support of a model.
-
-    Attributes
-    ----------
-    reason : str
-        Reason for a refusal; empty if it runs the group.
-    """
+    """Answer of a runtime about its support of a model."""
 
     key: str
     reason: str
+    """Reason for a refusal; empty if it runs the group."""
 
 
 class ImportRecord(msgspec.Struct, frozen=True):
-    """Times of a model's groups by a vendor's tool.
-
-    Attributes
-    ----------
-    tool : str
-        Tool that measured.
-    seconds : tuple of float or None
-        Seconds of each group; None where the device cannot run it.
-    """
+    """Times of a model's groups by a vendor's tool."""
 
     key: str
     tool: str
+    """Tool that measured."""
     seconds: tuple[float | None, ...]
+    """Seconds of each group; None where the device cannot run it."""
 
 
 Record = TypeVar("Record", TimeRecord, RefusalRecord, ImportRecord)

@@ -31,15 +31,10 @@ Processors that change their clock were seen to run at half of their speed while
 
 @dataclass(frozen=True)
 class Finalist:
-    """Candidate for the fastest plan, with its planner.
-
-    Attributes
-    ----------
-    planner : Planner
-        Planner of the board with one runtime, or with all.
-    """
+    """Candidate for the fastest plan, with its planner."""
 
     planner: Planner
+    """Planner of the board with one runtime, or with all."""
     plan: Plan
 
     def scale_times(self, factor: float) -> Finalist:

@@ -33,19 +33,13 @@ MOST_OTHERS = 7
 
 
 class GroupTimes(NamedTuple):
-    """Seconds of one frame in each group.
-
-    Attributes
-    ----------
-    isolated : list of float
-        Seconds while nothing else runs on the device.
-    contended : list of float
-        Seconds while its other cores are busy with frames of the same model, as in a pipeline or by replicas: they
-        share the memory, and often a cache.  The same as `isolated` if it has none.
-    """
+    """Seconds of one frame in each group."""
 
     isolated: list[float]
+    """Seconds while nothing else runs on the device."""
     contended: list[float]
+    """Seconds while its other cores are busy with frames of the same model, as in a pipeline or by replicas: they share
+    the memory, and often a cache. The same as `isolated` if it has none."""
 
     @staticmethod
     def of(records: Sequence[TimeRecord]) -> GroupTimes:

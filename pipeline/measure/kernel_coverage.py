@@ -24,32 +24,21 @@ class NamedOperator:
 
 @dataclass(frozen=True)
 class GeneralKernel:
-    """A kernel without rule.
-
-    Attributes
-    ----------
-    operators : tuple of NamedOperator
-        Operators that it computes; several if they are fused.
-    share : float or None
-        Share of the stage's time, between 0 and 1; None if it was not measured, or cannot be on this machine.
-    """
+    """A kernel without rule."""
 
     operators: tuple[NamedOperator, ...]
+    """Operators that it computes; several if they are fused."""
     share: float | None
+    """Share of the stage's time, between 0 and 1; None if it was not measured, or cannot be on this machine."""
 
 
 @dataclass(frozen=True)
 class StageGeneral:
-    """Operators of a stage built by general schedules or TVM's.
-
-    Attributes
-    ----------
-    kernels : tuple of GeneralKernel
-        The slowest first.
-    """
+    """Operators of a stage built by general schedules or TVM's."""
 
     stage: str
     kernels: tuple[GeneralKernel, ...]
+    """The slowest first."""
 
     @property
     def operators(self) -> tuple[NamedOperator, ...]:

@@ -24,32 +24,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Profile:
-    """Costs of a model's groups on a board's devices.
-
-    Attributes
-    ----------
-    board : Board
-        Board with the measured rates in place of its own.
-    seconds : mapping of str to tuple of float
-        Seconds of one frame in each fused group, for each device, isolated on one core; infinite where the device
-        cannot run the group.  Of a device that can run them all they add up to what the whole model takes there (on
-        cores of this machine, as it streams); groups of some microseconds, timed one by one, would not.
-    estimated : mapping of str to str
-        The devices whose seconds are estimates, and why they were not measured.
-    contended : mapping of str to tuple of float
-        Seconds while a device's other cores are busy with the same model, for each device that was measured.
-    spans : mapping of str to SpanTimes
-        Times of spans where they are not the sums of those of groups, by the name of a device with its runtime.
-    tools : mapping of str to str
-        The vendors' tools that measured devices which are not here.
-    """
+    """Costs of a model's groups on a board's devices."""
 
     board: Board
+    """Board with the measured rates in place of its own."""
     seconds: Mapping[str, tuple[float, ...]]
+    """Seconds of one frame in each fused group, for each device, isolated on one core; infinite where the device cannot
+    run the group. Of a device that can run them all they add up to what the whole model takes there (on cores of this
+    machine, as it streams); groups of some microseconds, timed one by one, would not."""
     estimated: Mapping[str, str] = field(default_factory=dict)
+    """The devices whose seconds are estimates, and why they were not measured."""
     contended: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Seconds while a device's other cores are busy with the same model, for each device that was measured."""
     spans: Mapping[str, SpanTimes] = field(default_factory=dict)
+    """Times of spans where they are not the sums of those of groups, by the name of a device with its runtime."""
     tools: Mapping[str, str] = field(default_factory=dict)
+    """The vendors' tools that measured devices which are not here."""
 
     @property
     def measured(self) -> dict[str, tuple[float, ...]]:

@@ -15,26 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Numbers of repetitions; fewer are faster and less exact.
-
-    Attributes
-    ----------
-    turns : int
-        Turns in which all groups are timed, alternately isolated and contended.  The median turn counts, since what
-        disturbs a machine may last for a second.
-    rounds : int
-        Least frames through all groups in a turn.  The median of a group's times counts: the fastest ones, added up,
-        are a time that no frame ever takes.
-    turn_s : float
-        A turn also lasts at least for so long.
-    stream_s : float
-        Seconds that an unsplit model streams in one turn.
-    """
+    """Numbers of repetitions; fewer are faster and less exact."""
 
     turns: int = 3
+    """Turns in which all groups are timed, alternately isolated and contended. The median turn counts, since what
+    disturbs a machine may last for a second."""
     rounds: int = 4
+    """Least frames through all groups in a turn. The median of a group's times counts: the fastest ones, added up, are
+    a time that no frame ever takes."""
     turn_s: float = 0.5
+    """A turn also lasts at least for so long."""
     stream_s: float = 1.0
+    """Seconds that an unsplit model streams in one turn."""
 
 
 FULL = Sampling()

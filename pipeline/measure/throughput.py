@@ -55,52 +55,34 @@ def _frames_by_kind(specs: Sequence[TensorSpec], count: int) -> Iterator[Frames]
 
 @dataclass(frozen=True)
 class StageShare:
-    """Load of one stage while a variant streamed.
-
-    Attributes
-    ----------
-    name, device : str
-    cores : tuple of int
-        Host cores that it had.
-    busy : float
-        Share of the time in which it runs or copies while frames stream steadily, 0 to 1.
-    seconds : float
-        Mean time of one frame, transfers included.
-    predicted_s : float
-        The plan's prediction.
-    interpreter : float
-        Share of its busy time in which it waited for Python's interpreter.
-    """
+    """Load of one stage while a variant streamed."""
 
     name: str
     device: str
     cores: tuple[int, ...]
+    """Host cores that it had."""
     busy: float
+    """Share of the time in which it runs or copies while frames stream steadily, 0 to 1."""
     seconds: float
+    """Mean time of one frame, transfers included."""
     predicted_s: float
+    """The plan's prediction."""
     interpreter: float = 0.0
+    """Share of its busy time in which it waited for Python's interpreter."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to run the model; values are medians over rounds.
-
-    Attributes
-    ----------
-    name : str
-        Name of the variant, such as ``"unsplit, 1 core"`` or ``"2 stages, 2 cores"``.
-    frames_per_s : float
-        Rate between the first and the last result of a stream: filling the pipeline belongs to the latency.
-    latency_p50_s, latency_p99_s : float
-        Seconds from submission to result while frames stream as fast as they are taken, so that waiting in the queues
-        counts.
-    stages : tuple of StageShare
-    """
+    """A way to run the model; values are medians over rounds."""
 
     name: str
+    """Name of the variant, such as ``"unsplit, 1 core"`` or ``"2 stages, 2 cores"``."""
     frames_per_s: float
+    """Rate between the first and the last result of a stream: filling the pipeline belongs to the latency."""
     latency_p50_s: float
     latency_p99_s: float
+    """Seconds from submission to result while frames stream as fast as they are taken, so that waiting in the queues
+    counts."""
     stages: tuple[StageShare, ...]
 
 

@@ -17,100 +17,66 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Annotation:
-    """Device of a tensor, named by the model.
-
-    Attributes
-    ----------
-    device : str
-        A kind of device, such as ``"cuda"``, or one of several of that kind, such as ``"cuda:0"``.
-    """
+    """Device of a tensor, named by the model."""
 
     tensor: str
     device: str
+    """A kind of device, such as ``"cuda"``, or one of several of that kind, such as ``"cuda:0"``."""
 
 
 @dataclass(frozen=True)
 class Island:
-    """Operators computed by the model's own runtime, as one operator.
-
-    Attributes
-    ----------
-    tensor : str
-        Tensor that it makes, and others read.
-    operators : tuple of str
-        Kinds of the model's operators, with the names of their nodes or results.
-    reason : str
-        Reason that the compiler does not get them.
-    keeps_state : bool
-        True if the runtime keeps something from one frame for the next.
-    """
+    """Operators computed by the model's own runtime, as one operator."""
 
     tensor: str
+    """Tensor that it makes, and others read."""
     operators: tuple[str, ...]
+    """Kinds of the model's operators, with the names of their nodes or results."""
     reason: str
+    """Reason that the compiler does not get them."""
     keeps_state: bool = False
+    """True if the runtime keeps something from one frame for the next."""
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model as a Relax module, with its original names.
-
-    Attributes
-    ----------
-    name : str
-        Name of the model.
-    module : tvm.IRModule
-        Module whose function ``main`` is one dataflow block; parameters that are not model inputs are constants.  Other
-        functions are kernels that ``main`` calls.
-    outputs : tuple of str
-        The model's names for its outputs, in order.
-    names : mapping
-        Tensor of each variable of the module; a variable without an entry is an intermediate.
-    operators : mapping of str to str
-        Model's name of the operator that makes a tensor.
-    aliases : mapping of str to str
-        Tensor that holds the value of a tensor without a variable of its own.
-    inner_names : frozenset of str
-        Variables that stand inside one of the model's operators, which was taken apart.
-    annotations : tuple of Annotation
-        Devices that the model names for its tensors.
-    islands : tuple of Island
-        Operators that the model's own runtime computes.
-    notes : tuple of str
-        Assumptions made while the model was read, one line each.
-    quantizations : tuple of Quantization
-        The numbers that inputs and outputs stand for, where the model states them.
-    parameters : Parameters, optional
-        The model's files in which constants of the module lie, until the clean-up.
-    constant_file : ConstantFile, optional
-        The temporary file in which large constants lie after it.
-    original : object, optional
-        File or object that was read, if its format has a library that runs it.
-    metadata : mapping of str to object
-        Properties and appended files of the model, in which `pipeline.frontends.cards` looks for its card.
-    card : ModelCard, optional
-        Inputs wanted and outputs given by the model.
-    states : tuple of State
-        Inputs and outputs that the model keeps from one frame to the next.
-    """
+    """A model as a Relax module, with its original names."""
 
     name: str
+    """Name of the model."""
     module: Any
+    """Module whose function ``main`` is one dataflow block; parameters that are not model inputs are constants. Other
+    functions are kernels that ``main`` calls. A `tvm.IRModule`."""
     outputs: tuple[str, ...]
+    """The model's names for its outputs, in order."""
     names: Mapping[Any, str] = field(default_factory=dict)
+    """Tensor of each variable of the module; a variable without an entry is an intermediate."""
     operators: Mapping[str, str] = field(default_factory=dict)
+    """Model's name of the operator that makes a tensor."""
     aliases: Mapping[str, str] = field(default_factory=dict)
+    """Tensor that holds the value of a tensor without a variable of its own."""
     inner_names: frozenset[str] = frozenset()
+    """Variables that stand inside one of the model's operators, which was taken apart."""
     annotations: tuple[Annotation, ...] = ()
+    """Devices that the model names for its tensors."""
     islands: tuple[Island, ...] = ()
+    """Operators that the model's own runtime computes."""
     notes: tuple[str, ...] = ()
+    """Assumptions made while the model was read, one line each."""
     quantizations: tuple[Quantization, ...] = ()
+    """The numbers that inputs and outputs stand for, where the model states them."""
     parameters: Parameters | None = field(default=None, repr=False)
+    """The model's files in which constants of the module lie, until the clean-up."""
     constant_file: ConstantFile | None = field(default=None, repr=False)
+    """The temporary file in which large constants lie after it."""
     original: Any = field(default=None, repr=False)
+    """File or object that was read, if its format has a library that runs it."""
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Properties and appended files of the model, in which `pipeline.frontends.cards` looks for its card."""
     card: ModelCard | None = field(default=None, repr=False)
+    """Inputs wanted and outputs given by the model."""
     states: tuple[State, ...] = ()
+    """Inputs and outputs that the model keeps from one frame to the next."""
 
     def __post_init__(self) -> None:
         # Often a file's name, which need not be UTF-8, as plans and bundles are.

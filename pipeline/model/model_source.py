@@ -12,25 +12,17 @@ from pipeline.core.plan.stage_plan import TensorSpec
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model in its own format, with its tensors' names in the graph.
-
-    Attributes
-    ----------
-    model : str, Path or object
-        Original that was read.
-    inputs, outputs : tuple of str
-        Their names in the model, in its order.
-    names : mapping of str to str
-        Graph's names of the model's tensors, where they differ.
-    written : tuple of int, optional
-        Time and size of the model's file when it was read.
-    """
+    """A model in its own format, with its tensors' names in the graph."""
 
     model: Any = field(repr=False)
+    """Original that was read. Str, Path or object."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    """Their names in the model, in its order."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Graph's names of the model's tensors, where they differ."""
     written: tuple[int, int] | None = None
+    """Time and size of the model's file when it was read."""
 
     @staticmethod
     def of(model: Any, inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec]) -> ModelSource:

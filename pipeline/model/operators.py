@@ -18,23 +18,16 @@ Operations = Callable[[Any, int], int]
 
 @dataclass(frozen=True)
 class OperatorKind:
-    """Properties of all operators of one kind.
-
-    Attributes
-    ----------
-    pattern : str
-        Part in fusion: ``"elementwise"``, ``"broadcast"``, ``"injective"``, ``"reduction"``, ``"anchor"`` (each of its
-        results is computed from many values, and what follows it element by element joins it) or ``"opaque"``.
-    family : str
-        Family of `pipeline.core.board.board_checks.FAMILIES`: operators that reach a similar share of a device's rates,
-        and that devices can run or not.
-    operations : callable
-        Returns the floating-point operations of a call; a multiply and an add count as two.
-    """
+    """Properties of all operators of one kind."""
 
     pattern: str
+    """Part in fusion: ``"elementwise"``, ``"broadcast"``, ``"injective"``, ``"reduction"``, ``"anchor"`` (each of its
+    results is computed from many values, and what follows it element by element joins it) or ``"opaque"``."""
     family: str
+    """Family of `pipeline.core.board.board_checks.FAMILIES`: operators that reach a similar share of a device's rates,
+    and that devices can run or not."""
     operations: Operations
+    """Returns the floating-point operations of a call; a multiply and an add count as two."""
 
 
 def _no_flops(_call: Any, _elements: int) -> int:

@@ -69,37 +69,27 @@ class Multiplier(NamedTuple):
 
 @dataclass(frozen=True)
 class Requantization:
-    """Product of integers with a factor: rounded, offset, clipped.
-
-    Attributes
-    ----------
-    mantissa, left, right : tuple of float
-        Factors ``mantissa * 2**(left - right)``, one, or one for each place along `axis`.  Numbers are shifted to the
-        left before the product, and to the right behind it: by 31 bits more if they are rounded `TWICE`.
-    axis : int
-        Axis of the factors, counted from the end.
-    zero, low, high : int
-        Zero point, and the bounds of the result with it.
-    dtype : str
-        Type of the result.
-    operator : str
-        Operator of ONNX that the numbers are the result of, if they are more than sums or products: ``"AveragePool"``
-        or ``"Softmax"``, which is over the last axis.
-    operand_scale : float
-        Scale of a softmax's operand.
-    """
+    """Product of integers with a factor: rounded, offset, clipped."""
 
     mantissa: tuple[float, ...] = (1,)
     left: tuple[int, ...] = (0,)
     right: tuple[int, ...] = (0,)
+    """Factors ``mantissa * 2**(left - right)``, one, or one for each place along `axis`. Numbers are shifted to the
+    left before the product, and to the right behind it: by 31 bits more if they are rounded `TWICE`."""
     rounding: str = NONE
     axis: int = -1
+    """Axis of the factors, counted from the end."""
     zero: int = 0
     low: int = int(_LIMITS.min)
     high: int = int(_LIMITS.max)
+    """Zero point, and the bounds of the result with it."""
     dtype: str = "int32"
+    """Type of the result."""
     operator: str = ""
+    """Operator of ONNX that the numbers are the result of, if they are more than sums or products: ``"AveragePool"`` or
+    ``"Softmax"``, which is over the last axis."""
     operand_scale: float = 1.0
+    """Scale of a softmax's operand."""
 
     @staticmethod
     def of(call: Any) -> Requantization | None:

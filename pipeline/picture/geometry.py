@@ -13,28 +13,20 @@ from pipeline.picture.resampling import interpolate
 
 @dataclass(frozen=True)
 class Geometry:
-    """A picture's place in the model's input, in pixels.
-
-    Attributes
-    ----------
-    width, height : int
-        Size of the picture after it was resized.
-    left, top : int
-        Position of its corner; below zero if it stands out.
-    scale_x, scale_y : float
-        The model's pixels for one of the picture's.  In a letterbox they are the same number, as in training, although
-        its sides are rounded to pixels.
-    room : (int, int)
-        Width and height of the model's input.
-    """
+    """A picture's place in the model's input, in pixels."""
 
     width: int
     height: int
+    """Size of the picture after it was resized."""
     left: int
     top: int
+    """Position of its corner; below zero if it stands out."""
     scale_x: float
     scale_y: float
+    """The model's pixels for one of the picture's. In a letterbox they are the same number, as in training, although
+    its sides are rounded to pixels."""
     room: tuple[int, int] = (0, 0)
+    """Width and height of the model's input."""
 
     def back(self, x: float, y: float) -> tuple[float, float]:
         """Map a point of the model's input back to the picture."""

@@ -12,18 +12,12 @@ _WEIGHT_ONE = 2048
 
 
 class Taps(NamedTuple):
-    """Windows along an axis.
-
-    Attributes
-    ----------
-    starts : array
-        First source pixel of each new one.
-    weights : array
-        Weights [new pixels, taps] of those from there on.
-    """
+    """Windows along an axis."""
 
     starts: np.ndarray
+    """First source pixel of each new one."""
     weights: np.ndarray
+    """Weights [new pixels, taps] of those from there on."""
 
     @property
     def number(self) -> int:

@@ -19,23 +19,16 @@ def borrowed_devices(board: Board, stage: StagePlan) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class StagePart:
-    """Uninterrupted work of a worker: a stage in one piece, or a step.
-
-    Attributes
-    ----------
-    compute_s : float
-        Seconds without what is copied.
-    share : float
-        Share of the stage's work, 0 to 1.
-    traffic : float
-        Bytes that it moves while it computes.
-    """
+    """Uninterrupted work of a worker: a stage in one piece, or a step."""
 
     device: str
     moves: StageMoves
     compute_s: float
+    """Seconds without what is copied."""
     share: float = 1.0
+    """Share of the stage's work, 0 to 1."""
     traffic: float = 0.0
+    """Bytes that it moves while it computes."""
 
     def at(self, board: Board, name: str) -> StagePart:
         """Return the part on an equal device, with copies over its links."""

@@ -17,47 +17,31 @@ from pipeline.prediction.shared_rate import SharedRate
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a worker's time for one frame.
-
-    Attributes
-    ----------
-    resource : str
-        Resource of which it needs one unit meanwhile, the oldest frame first; empty for unshared ones.
-    waking_s : float
-        Seconds until it goes on that others may not use either, if it had to wait.
-    memory : str
-        Memory that serves all at the same time in equal parts; empty for one that limits nobody.
-    memory_s : float
-        Seconds of it, if nobody else computes; the phase is no shorter than that.
-    units : int
-        Units of the resource.
-    """
+    """A part of a worker's time for one frame."""
 
     seconds: float
     resource: str = ""
+    """Resource of which it needs one unit meanwhile, the oldest frame first; empty for unshared ones."""
     waking_s: float = 0.0
+    """Seconds until it goes on that others may not use either, if it had to wait."""
     memory: str = ""
+    """Memory that serves all at the same time in equal parts; empty for one that limits nobody."""
     memory_s: float = 0.0
+    """Seconds of it, if nobody else computes; the phase is no shorter than that."""
     units: int = 1
+    """Units of the resource."""
 
 
 @dataclass(frozen=True)
 class WorkerGroup:
-    """The workers of a stage.
-
-    Attributes
-    ----------
-    workers : tuple of tuple of Phase
-        Phases of each worker for a frame, in order.
-    queue_depth : int
-        Number of frames that may wait in front of it.
-    predecessors : tuple of int
-        Numbers of the groups that a frame comes from; of none, if it begins here.
-    """
+    """The workers of a stage."""
 
     workers: tuple[tuple[Phase, ...], ...]
+    """Phases of each worker for a frame, in order."""
     queue_depth: int = 2
+    """Number of frames that may wait in front of it."""
     predecessors: tuple[int, ...] = ()
+    """Numbers of the groups that a frame comes from; of none, if it begins here."""
 
 
 class _Worker:

@@ -9,17 +9,12 @@ from pipeline.core.board.board import Board
 
 @dataclass(frozen=True)
 class MemoryPool:
-    """Memories on the same chips.
-
-    Attributes
-    ----------
-    bytes_per_s : float
-        Bytes per second of all readers together; 0 if unknown.
-    """
+    """Memories on the same chips."""
 
     name: str
     memories: frozenset[str]
     bytes_per_s: float
+    """Bytes per second of all readers together; 0 if unknown."""
 
 
 def memory_pools(board: Board) -> list[MemoryPool]:

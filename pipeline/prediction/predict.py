@@ -38,48 +38,32 @@ COUNTING = 2e-3
 
 @dataclass(frozen=True)
 class StagePrediction:
-    """One stage alone.
-
-    Attributes
-    ----------
-    interval_s : float
-        Seconds between two frames, all replicas together.
-    seconds : float
-        Seconds of one frame, in the slowest replica.
-    """
+    """One stage alone."""
 
     name: str
     interval_s: float
+    """Seconds between two frames, all replicas together."""
     seconds: float
+    """Seconds of one frame, in the slowest replica."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted times of a plan.
-
-    Attributes
-    ----------
-    interval_s : float
-        Seconds between two frames.
-    latency_s : float
-        Longest latency of one frame when nothing waits: where replicas differ, in the slowest one.
-    queued_latency_s : float
-        Latency of one frame where more come than are taken, so that as many as may be are inside (Little's law).
-    joules : float or None
-        Energy of one frame above rest; None where a device's power is unknown.
-    loads : mapping of str to float
-        Seconds per frame for which all stages together use what they share, by its name.
-    bottleneck : str
-        Name of the stage or of the resource that sets the pace, or `FRAMES_INSIDE`.
-    """
+    """Predicted times of a plan."""
 
     interval_s: float
+    """Seconds between two frames."""
     latency_s: float
+    """Longest latency of one frame when nothing waits: where replicas differ, in the slowest one."""
     queued_latency_s: float
+    """Latency of one frame where more come than are taken, so that as many as may be are inside (Little's law)."""
     joules: float | None
+    """Energy of one frame above rest; None where a device's power is unknown."""
     stages: tuple[StagePrediction, ...]
     loads: Mapping[str, float]
+    """Seconds per frame for which all stages together use what they share, by its name."""
     bottleneck: str
+    """Name of the stage or of the resource that sets the pace, or `FRAMES_INSIDE`."""
 
     @property
     def frames_per_s(self) -> float:

@@ -36,17 +36,12 @@ Factors = Mapping[str, float]
 
 @dataclass(frozen=True)
 class RateRange:
-    """Range of a plan's rate in frames per second that holds 90 %.
-
-    Attributes
-    ----------
-    figures : int
-        Number of published figures behind it, of all processors.
-    """
+    """Range of a plan's rate in frames per second that holds 90 %."""
 
     low: float
     high: float
     figures: int
+    """Number of published figures behind it, of all processors."""
 
 
 def rate_range(plan: Plan) -> RateRange | None:

@@ -25,28 +25,19 @@ _ROUNDS = 64
 
 @dataclass(frozen=True)
 class Layer:
-    """A product with constant weights, and its quantisation.
-
-    Attributes
-    ----------
-    weights : str
-        The weights' bytes.
-    scale, source : str
-        Names of the scales of the weights and of the input.
-    results : tuple of str
-        Names of the scales that the results get.
-    axis : int
-        Along which the weights' scales differ.
-    bias : str
-        The bias's whole numbers; empty without one.
-    """
+    """A product with constant weights, and its quantisation."""
 
     weights: str
+    """The weights' bytes."""
     scale: str
     source: str
+    """Names of the scales of the weights and of the input."""
     results: tuple[str, ...]
+    """Names of the scales that the results get."""
     axis: int
+    """Along which the weights' scales differ."""
     bias: str
+    """The bias's whole numbers; empty without one."""
 
 
 class Bounds:

@@ -17,25 +17,17 @@ Outputs = list[npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Loss:
-    """The cost of quantising.
-
-    Attributes
-    ----------
-    frames : int
-        Number of compared frames.
-    signal_to_noise_db : float
-        Power of the original's first output over that of the difference.
-    agreement : float
-        Share of frames whose largest value is at the same place.
-    accuracy_before, accuracy_after : float or None
-        Share of frames whose largest value is at the label's place; None without labels.
-    """
+    """The cost of quantising."""
 
     frames: int
+    """Number of compared frames."""
     signal_to_noise_db: float
+    """Power of the original's first output over that of the difference."""
     agreement: float
+    """Share of frames whose largest value is at the same place."""
     accuracy_before: float | None = None
     accuracy_after: float | None = None
+    """Share of frames whose largest value is at the label's place; None without labels."""
 
 
 def measure_loss(

@@ -65,12 +65,7 @@ class Endpoint(ABC):
 
 @dataclass(frozen=True)
 class ServerEndpoint(Endpoint):
-    """A server of this project.
-
-    Attributes
-    ----------
-    address : Address
-    """
+    """A server of this project."""
 
     address: Address
 

@@ -40,27 +40,18 @@ class Cause(Enum):
 
 @dataclass(eq=False)
 class Health:
-    """Results of a member with some stages.
-
-    Attributes
-    ----------
-    error : DeviceLost or None
-        Reason that it is out of the rotation; None while it is in it.
-    cause : Cause
-        Cause of the last error.
-    usual_s : float
-        Seconds that a frame usually takes there, 0 before the first result.
-    is_doubted : bool
-        True if the last frame failed there, be it the frame's fault or the member's.
-    version : str
-        Checksum of the manifest of the bundle that it ran last; empty if it runs none as a whole.
-    """
+    """Results of a member with some stages."""
 
     error: DeviceLost | None = None
+    """Reason that it is out of the rotation; None while it is in it."""
     cause: Cause = Cause.AWAY
+    """Cause of the last error."""
     usual_s: float = 0.0
+    """Seconds that a frame usually takes there, 0 before the first result."""
     is_doubted: bool = False
+    """True if the last frame failed there, be it the frame's fault or the member's."""
     version: str = ""
+    """Checksum of the manifest of the bundle that it ran last; empty if it runs none as a whole."""
     _faults: list[float] = field(default_factory=list)
     _pause_s: float = 0.0
     _back_s: float = float("-inf")

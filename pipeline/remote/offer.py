@@ -22,30 +22,20 @@ class Refusal(PipelineError):
 
 @dataclass(frozen=True)
 class Offer:
-    """Files and devices of a server, for its sessions.
-
-    Attributes
-    ----------
-    store : FileStore
-        The files of stages.
-    computing : ServerDevices
-        The devices.
-    cores : tuple of int
-        Host cores that stages may use.
-    largest_frame : int
-        Bytes that the inputs of a stage may have together, and its outputs.
-    core : str
-        Processor that all these cores are, as LLVM calls it; what Linux says if it is empty.
-    bundle : OfferedBundle or None
-        Bundle that it runs as one program.
-    """
+    """Files and devices of a server, for its sessions."""
 
     store: FileStore
+    """The files of stages."""
     computing: ServerDevices
+    """The devices."""
     cores: tuple[int, ...]
+    """Host cores that stages may use."""
     largest_frame: int = messages.LARGEST_FRAME
+    """Bytes that the inputs of a stage may have together, and its outputs."""
     core: str = ""
+    """Processor that all these cores are, as LLVM calls it; what Linux says if it is empty."""
     bundle: OfferedBundle | None = None
+    """Bundle that it runs as one program."""
 
     def welcome(self) -> messages.Welcome:
         """Return the first message to a client."""

@@ -17,17 +17,11 @@ from pipeline.system.watchdog import TimedRun
 
 @dataclass(eq=False)
 class PoolSession:
-    """Session with a member, and its open stages.
-
-    Attributes
-    ----------
-    connection : RemoteSession
-    programs : list of int
-        Numbers of the stages there.
-    """
+    """Session with a member, and its open stages."""
 
     connection: RemoteSession
     programs: list[int] = field(default_factory=list)
+    """Numbers of the stages there."""
 
     def open_stages(self, loaded: Loaded) -> None:
         """Open the missing stages."""
@@ -37,18 +31,12 @@ class PoolSession:
 
 @dataclass(frozen=True)
 class SampleFrame:
-    """Frame with a verified result, to try out members.
-
-    Attributes
-    ----------
-    program : int
-        Number of the stage.
-    inputs : sequence of ndarray
-        Copies.
-    """
+    """Frame with a verified result, to try out members."""
 
     program: int
+    """Number of the stage."""
     inputs: Sequence[np.ndarray]
+    """Copies."""
 
     def run(self, session: PoolSession, loaded: Loaded) -> None:
         """Run the frame in a session, with its errors."""
@@ -57,56 +45,36 @@ class SampleFrame:
 
 @dataclass(eq=False)
 class SharedStages:
-    """Stages of equal code, shared by workers on a pool.
-
-    Attributes
-    ----------
-    key : hashable
-        Equal for those workers.
-    loaded : sequence
-        The stages with their code.
-    version : str
-        Checksum of the bundle's manifest whose results the stream has; empty as long as nobody has told one.
-    users : int
-        Workers.
-    usual_s : float
-        Seconds that a frame usually takes, with whatever member.
-    wants_sample : bool
-        True if a member is to be tried out, and there is no frame for it.
-    sample : SampleFrame or None
-    """
+    """Stages of equal code, shared by workers on a pool."""
 
     key: Hashable
+    """Equal for those workers."""
     loaded: Loaded
+    """The stages with their code."""
     version: str = ""
+    """Checksum of the bundle's manifest whose results the stream has; empty as long as nobody has told one."""
     users: int = 0
+    """Workers."""
     usual_s: float = 0.0
+    """Seconds that a frame usually takes, with whatever member."""
     wants_sample: bool = False
+    """True if a member is to be tried out, and there is no frame for it."""
     sample: SampleFrame | None = None
 
 
 @dataclass(eq=False)
 class Member:
-    """A server, or another place, of the pool.
-
-    Attributes
-    ----------
-    endpoint : Endpoint
-    slots : int
-        Stages that it runs at once; 0 until it has answered.
-    in_use : int
-        Frames that it has.
-    last_use : int
-        Number of the last frame that it got: of members that are equally busy, the one that waited longest is next.
-    is_removed : bool
-        True if it was taken out of the pool.
-    """
+    """A server, or another place, of the pool."""
 
     endpoint: Endpoint
     slots: int = 0
+    """Stages that it runs at once; 0 until it has answered."""
     in_use: int = 0
+    """Frames that it has."""
     last_use: int = 0
+    """Number of the last frame that it got: of members that are equally busy, the one that waited longest is next."""
     is_removed: bool = False
+    """True if it was taken out of the pool."""
     _greeting: Health = field(default_factory=Health)
     _healths: dict[SharedStages, Health] = field(default_factory=dict)
 
@@ -145,26 +113,17 @@ class Member:
 
 @dataclass(eq=False)
 class Place:
-    """The right to send one frame to a member.
-
-    Attributes
-    ----------
-    member : Member
-    stages : SharedStages
-        Stages to run.
-    session : PoolSession or None
-        Session of it; None as long as there is none yet.
-    run : TimedRun or None
-        Run while the frame's time is limited.
-    hangs : bool
-        True if the frame took too long, and its session was broken off.
-    """
+    """The right to send one frame to a member."""
 
     member: Member
     stages: SharedStages
+    """Stages to run."""
     session: PoolSession | None = None
+    """Session of it; None as long as there is none yet."""
     run: TimedRun | None = None
+    """Run while the frame's time is limited."""
     hangs: bool = False
+    """True if the frame took too long, and its session was broken off."""
 
     def break_off(self) -> None:
         """Abort another thread's call waiting for the server."""
@@ -180,20 +139,13 @@ class Place:
 
 @dataclass(eq=False)
 class Turn:
-    """A frame in line for a place.
-
-    Attributes
-    ----------
-    stages : SharedStages
-    avoid : Member or None
-        Member that has failed with the frame.
-    place : Place or None
-        Place that it was given.
-    """
+    """A frame in line for a place."""
 
     stages: SharedStages
     avoid: Member | None = None
+    """Member that has failed with the frame."""
     place: Place | None = None
+    """Place that it was given."""
     _alarm: SimpleQueue[None] = field(default_factory=SimpleQueue)
 
     def wake(self) -> None:

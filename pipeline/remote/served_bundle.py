@@ -22,34 +22,22 @@ CHANGING = "changing"
 
 @dataclass(frozen=True)
 class BundleVersion:
-    """Client's stand-in for the code of a remote bundle.
-
-    Attributes
-    ----------
-    checksum : str
-        Checksum of its manifest; empty if it was never saved.
-    """
+    """Client's stand-in for the code of a remote bundle."""
 
     checksum: str
+    """Checksum of its manifest; empty if it was never saved."""
 
 
 @dataclass(frozen=True)
 class OfferedBundle:
-    """Bundle on a server.
-
-    Attributes
-    ----------
-    plan : Plan
-        Plan of its first version.
-    compute : callable
-        Returns the outputs for a frame's inputs, both in the plan's order; called by several threads.
-    version : callable
-        Returns the checksum of the manifest of the bundle that runs now; empty if it was never saved.
-    """
+    """Bundle on a server."""
 
     plan: Plan
+    """Plan of its first version."""
     compute: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+    """Returns the outputs for a frame's inputs, both in the plan's order; called by several threads."""
     version: Callable[[], str] = str
+    """Returns the checksum of the manifest of the bundle that runs now; empty if it was never saved."""
 
     @property
     def slots(self) -> int:

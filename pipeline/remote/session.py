@@ -38,21 +38,14 @@ operators."""
 
 
 class SessionLimits(NamedTuple):
-    """Time limits of clients in seconds.
-
-    Attributes
-    ----------
-    greeting_s : float
-        Seconds for a client's first message.
-    progress_s : float
-        Seconds for the next step of a message that a client has begun, or of taking its results.
-    idle_s : float
-        Seconds of silence after which they make room if somebody else comes and there is none.
-    """
+    """Time limits of clients in seconds."""
 
     greeting_s: float = 10.0
+    """Seconds for a client's first message."""
     progress_s: float = 30.0
+    """Seconds for the next step of a message that a client has begun, or of taking its results."""
     idle_s: float = 10.0
+    """Seconds of silence after which they make room if somebody else comes and there is none."""
 
 
 class ServerSession:

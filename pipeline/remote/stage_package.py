@@ -22,21 +22,14 @@ from pipeline.system import memory
 
 @dataclass(frozen=True)
 class StagePackage:
-    """The files of one stage.
-
-    Attributes
-    ----------
-    stage : StageFiles
-        Files in the bundle's manifest.
-    files : mapping of str to sequence of memoryview
-        Contents by SHA-256, in pieces; parameters are the arrays themselves, not a copy.
-    signed : SignedManifest or None
-        The manifest of the bundle that they come from, if that is signed.
-    """
+    """The files of one stage."""
 
     stage: StageFiles
+    """Files in the bundle's manifest."""
     files: Mapping[str, Sequence[memoryview]]
+    """Contents by SHA-256, in pieces; parameters are the arrays themselves, not a copy."""
     signed: SignedManifest | None = None
+    """The manifest of the bundle that they come from, if that is signed."""
 
 
 # Held while a package is made: replicas that connect at once, to a server that is back, say, would each link and hash

@@ -25,20 +25,13 @@ _UPLOADS = r"[0-9a-f]{64}\.(so|parameters)"
 
 
 class StageContents(NamedTuple):
-    """Verified files of a stage with their descriptions, None if missing.
-
-    Attributes
-    ----------
-    library, parameters : VerifiedContent or None
-    stage : StageFiles
-    tvm : str
-        The release that a bundle's stage was built with; empty for an upload.
-    """
+    """Verified files of a stage with their descriptions, None if missing."""
 
     library: VerifiedContent | None
     parameters: VerifiedContent | None
     stage: StageFiles
     tvm: str = ""
+    """The release that a bundle's stage was built with; empty for an upload."""
 
 
 class FileStore:

@@ -23,18 +23,12 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True)
 class TrackerEndpoint(Endpoint):
-    """One of the tracker's free servers, chosen by it anonymously.
-
-    Attributes
-    ----------
-    address : Address
-        The tracker's, with the servers' key.
-    number : int
-        Number, from 0.
-    """
+    """One of the tracker's free servers, chosen by it anonymously."""
 
     address: Address
+    """The tracker's, with the servers' key."""
     number: int
+    """Number, from 0."""
     # Of TVM's servers, each has one session, in which a call takes its turn.
     overlaps = False
 

@@ -19,18 +19,6 @@ DEFAULT_WAITING = {"latest": 1, "drop-oldest": 2, "deadline": 1}
 class Admission:
     """Policy for frames without room, fixed when a pipeline starts.
 
-    Attributes
-    ----------
-    policy : str
-        ``"block"``: whoever submits waits.  With the others nobody waits, and frames that have not started may be
-        dropped.  ``"latest"``: the newest frame waits, and replaces the one that waited.  ``"drop-oldest"``: frames
-        wait in a line, and the oldest leaves it when it is full.  ``"deadline"``: like ``"latest"``, and a frame that
-        would be late, by the times measured in the stages, is not started.
-    waiting : int
-        Frames that may wait, at least 1; 0 chooses 2 for ``"drop-oldest"``, else 1.
-    deadline : float
-        Seconds from a frame's timestamp, a `time.time`, until its result is of no use any more.
-
     Raises
     ------
     ArgumentError
@@ -39,8 +27,14 @@ class Admission:
 
     # Nothing is lost unless somebody asks for it.
     policy: str = "block"
+    """``"block"``: whoever submits waits. With the others nobody waits, and frames that have not started may be
+    dropped. ``"latest"``: the newest frame waits, and replaces the one that waited. ``"drop-oldest"``: frames wait in a
+    line, and the oldest leaves it when it is full. ``"deadline"``: like ``"latest"``, and a frame that would be late,
+    by the times measured in the stages, is not started."""
     waiting: int = 0
+    """Frames that may wait, at least 1; 0 chooses 2 for ``"drop-oldest"``, else 1."""
     deadline: float = math.inf
+    """Seconds from a frame's timestamp, a `time.time`, until its result is of no use any more."""
 
     def __post_init__(self) -> None:
         arguments.choice("admission", self.policy, POLICIES)

@@ -18,21 +18,14 @@ _MOST_FRAMES = 4096
 
 
 class FrameOutcome(NamedTuple):
-    """Outcome of a frame.
-
-    Attributes
-    ----------
-    arrays : list of ndarray
-        Outputs in the plan's order; none if it failed.
-    events : list of TraceEvent
-        Events of the stages, by this process's clock.
-    error : str
-        Reason for a failure; empty without one.
-    """
+    """Outcome of a frame."""
 
     arrays: list[np.ndarray]
+    """Outputs in the plan's order; none if it failed."""
     events: list[TraceEvent]
+    """Events of the stages, by this process's clock."""
     error: str = ""
+    """Reason for a failure; empty without one."""
 
 
 class FrameEvents(Trace):

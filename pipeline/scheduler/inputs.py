@@ -17,24 +17,16 @@ Crop = Mapping[str, tuple[slice, ...]]
 
 
 class AcceptedInputs(NamedTuple):
-    """A frame's inputs, checked.
-
-    Attributes
-    ----------
-    check : InputCheck
-        Check whose builds are meant.
-    arrays : list of ndarray
-        Arrays in the plan's order.
-    build : int
-        Number of the pipeline's build that takes them.
-    crop : mapping, optional
-        Part of the outputs that is the result, of a frame that was padded.
-    """
+    """A frame's inputs, checked."""
 
     check: InputCheck
+    """Check whose builds are meant."""
     arrays: list[np.ndarray]
+    """Arrays in the plan's order."""
     build: int = 0
+    """Number of the pipeline's build that takes them."""
     crop: Crop | None = None
+    """Part of the outputs that is the result, of a frame that was padded."""
 
 
 class InputCheck:

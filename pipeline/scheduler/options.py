@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 class Supervision:
     """Reaction to failing or hanging stages.
 
-    Attributes
-    ----------
-    on_error : str
-        ``"skip"``: a failed frame ends alone.  ``"stop"``: the first failed frame ends the pipeline: those before it
-        are finished, those behind it are cancelled or fail.
-    timeouts : float or mapping of str to float
-        Seconds that a stage may run on one frame, for all stages or by name; the stages left out have no limit.
-    on_timeout : str
-        ``"fail-frame"``: the frame fails, and the stage goes on with a new worker and a newly opened device.
-        ``"fail-pipeline"``: all frames fail.
-
     Raises
     ------
     ArgumentError
@@ -42,8 +31,13 @@ class Supervision:
     """
 
     on_error: str = "skip"
+    """``"skip"``: a failed frame ends alone. ``"stop"``: the first failed frame ends the pipeline: those before it are
+    finished, those behind it are cancelled or fail."""
     timeouts: float | Mapping[str, float] = field(default_factory=dict)
+    """Seconds that a stage may run on one frame, for all stages or by name; the stages left out have no limit."""
     on_timeout: str = "fail-frame"
+    """``"fail-frame"``: the frame fails, and the stage goes on with a new worker and a newly opened device.
+    ``"fail-pipeline"``: all frames fail."""
 
     def __post_init__(self) -> None:
         arguments.choice("on_error", self.on_error, ("skip", "stop"))
@@ -95,24 +89,16 @@ class PipelineKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """Options of a pipeline, packed once.
-
-    Attributes
-    ----------
-    create : callable
-        Makes the runtime of a device.
-    admission : Admission
-        Policy for frames that find no room.
-    supervision : Supervision
-        Treatment of stages that fail or hang.
-    trace : Trace or None
-        Trace for events.
-    """
+    """Options of a pipeline, packed once."""
 
     create: Callable[[Device], DeviceRuntime]
+    """Makes the runtime of a device."""
     admission: Admission
+    """Policy for frames that find no room."""
     supervision: Supervision
+    """Treatment of stages that fail or hang."""
     trace: Trace | None = None
+    """Trace for events."""
 
     @staticmethod
     def of(**keywords: Unpack[PipelineKeywords]) -> PipelineOptions:

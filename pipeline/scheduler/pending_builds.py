@@ -25,21 +25,14 @@ _Key = tuple[tuple[str, int], ...]
 
 
 class PendingFrame(NamedTuple):
-    """A waiting frame.
-
-    Attributes
-    ----------
-    frame : Frame
-        Frame that is in the books already, and may be withdrawn like any other.
-    arrays : sequence of ndarray
-        Inputs in the plan's order.
-    by_reference : bool
-        True if the arrays still belong to the caller.
-    """
+    """A waiting frame."""
 
     frame: Frame
+    """Frame that is in the books already, and may be withdrawn like any other."""
     arrays: Sequence[np.ndarray]
+    """Inputs in the plan's order."""
     by_reference: bool
+    """True if the arrays still belong to the caller."""
 
 
 class PendingBuilds:

@@ -77,22 +77,15 @@ class Streams:
 
 
 class KeptTensor(NamedTuple):
-    """A tensor that a stage keeps.
-
-    Attributes
-    ----------
-    input, output : int
-        Positions among the stage's inputs and outputs.
-    first : numpy.ndarray
-        Value in a stream's first frame.
-    is_shared : bool
-        True if the caller gets it, too, and may write into it.
-    """
+    """A tensor that a stage keeps."""
 
     input: int
     output: int
+    """Positions among the stage's inputs and outputs."""
     first: np.ndarray
+    """Value in a stream's first frame."""
     is_shared: bool
+    """True if the caller gets it, too, and may write into it."""
 
 
 def stage_state(plan: Plan, stage: StagePlan) -> tuple[KeptTensor, ...]:

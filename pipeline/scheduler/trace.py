@@ -11,32 +11,22 @@ from pipeline.core import arguments
 
 
 class TraceEvent(NamedTuple):
-    """Time span of a frame at a stage.
-
-    Attributes
-    ----------
-    stage : str
-        Name of the stage, or of the step.
-    frame : int
-        Sequence number of the frame.
-    kind : str
-        ``"queue"`` (it waited), ``"copy"`` (it changed its memory), ``"run"``, or ``"failed"`` (the stage raised an
-        error, or exceeded its limit); ``"step"``, within a run, while a step of a stage had its device.
-    start, end : float
-        Seconds of `time.perf_counter`.
-    replica : int
-        Number of the stage's worker, from 0.
-    device : str
-        Device of a step; else empty.
-    """
+    """Time span of a frame at a stage."""
 
     stage: str
+    """Name of the stage, or of the step."""
     frame: int
+    """Sequence number of the frame."""
     kind: str
+    """``"queue"`` (it waited), ``"copy"`` (it changed its memory), ``"run"``, or ``"failed"`` (the stage raised an
+    error, or exceeded its limit); ``"step"``, within a run, while a step of a stage had its device."""
     start: float
     end: float
+    """Seconds of `time.perf_counter`."""
     replica: int = 0
+    """Number of the stage's worker, from 0."""
     device: str = ""
+    """Device of a step; else empty."""
 
 
 class Trace:

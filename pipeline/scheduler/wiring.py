@@ -15,18 +15,12 @@ from pipeline.core.plan.plan import Plan
 
 @dataclass(frozen=True)
 class SlotRead:
-    """One input of a stage.
-
-    Attributes
-    ----------
-    slot : int
-        Slot of the tensor in the stage's memory.
-    source : int or None
-        Slot of the array to copy it from when `slot` is still empty; None if its maker uses the same memory.
-    """
+    """One input of a stage."""
 
     slot: int
+    """Slot of the tensor in the stage's memory."""
     source: int | None = None
+    """Slot of the array to copy it from when `slot` is still empty; None if its maker uses the same memory."""
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -36,36 +30,24 @@ class SlotRead:
 
 @dataclass(frozen=True)
 class SlotWrite:
-    """One output of a stage.
-
-    Attributes
-    ----------
-    slot : int or None
-        Slot for the tensor, for later stages of the same memory, if there are any.
-    array : int or None
-        Slot for its array, for stages of other memories and for the caller, if there are any.
-    """
+    """One output of a stage."""
 
     slot: int | None = None
+    """Slot for the tensor, for later stages of the same memory, if there are any."""
     array: int | None = None
+    """Slot for its array, for stages of other memories and for the caller, if there are any."""
 
 
 @dataclass(frozen=True)
 class StageWiring:
-    """Slots read and written by a stage, and its neighbour stages.
-
-    Attributes
-    ----------
-    reads, writes : tuple
-        Wirings in the order of the stage's inputs and outputs.
-    predecessors, successors : tuple of int
-        Numbers of the stages it reads from, and of those that read from it.
-    """
+    """Slots read and written by a stage, and its neighbour stages."""
 
     reads: tuple[SlotRead, ...]
     writes: tuple[SlotWrite, ...]
+    """Wirings in the order of the stage's inputs and outputs."""
     predecessors: tuple[int, ...]
     successors: tuple[int, ...]
+    """Numbers of the stages it reads from, and of those that read from it."""
 
     @property
     def copies(self) -> bool:
@@ -77,22 +59,15 @@ class StageWiring:
 
 @dataclass(frozen=True)
 class Wiring:
-    """The tables of a whole pipeline.
-
-    Attributes
-    ----------
-    stages : tuple of StageWiring
-        Stages in the plan's order.
-    inputs, outputs : tuple of int
-        Slots of the arrays that the caller gives and gets.
-    readers : tuple of int
-        Number of reads of each slot, the caller included.
-    """
+    """The tables of a whole pipeline."""
 
     stages: tuple[StageWiring, ...]
+    """Stages in the plan's order."""
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    """Slots of the arrays that the caller gives and gets."""
     readers: tuple[int, ...]
+    """Number of reads of each slot, the caller included."""
 
     @property
     def roots(self) -> tuple[int, ...]:

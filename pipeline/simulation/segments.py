@@ -19,24 +19,15 @@ from pipeline.simulation.clock import Clock, Request, Tokens
 
 @dataclass(frozen=True)
 class Transfer:
-    """Bytes moved before or after a run.
-
-    Attributes
-    ----------
-    seconds : float
-    link : Tokens or None
-        Link that only one transfer at a time may use.
-    name : str
-        The link's; empty without one.
-    memory : Bandwidth or None
-        Bandwidth of the memory on the device's end, which others share.
-    nbytes : int
-    """
+    """Bytes moved before or after a run."""
 
     seconds: float
     link: Tokens | None = None
+    """Link that only one transfer at a time may use."""
     name: str = ""
+    """The link's; empty without one."""
     memory: Bandwidth | None = None
+    """Bandwidth of the memory on the device's end, which others share."""
     nbytes: int = 0
 
     def run(self, clock: Clock) -> Request:
@@ -46,33 +37,22 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Segment:
-    """Tensors come, the device computes, tensors go.
-
-    Attributes
-    ----------
-    unit : StagePlan
-        The stage, or the step as a stage.
-    seconds : callable
-        Returns how long computing takes for a frame's number.
-    entry_transfers, exit_transfers : sequence of Transfer
-    device : Tokens or None
-        Device that computes one frame at a time, while tensors of others move.
-    is_lent : bool
-        True if that is borrowed, so that the system has to wake a worker whose turn it is.
-    memory : Bandwidth or None
-        Bandwidth of the memory that the run shares with others; its bytes come while it computes.
-    traffic : float
-        Bytes of a run to and from that memory.
-    """
+    """Tensors come, the device computes, tensors go."""
 
     unit: StagePlan
+    """The stage, or the step as a stage."""
     seconds: Callable[[int], float]
+    """Returns how long computing takes for a frame's number."""
     entry_transfers: Sequence[Transfer] = ()
     exit_transfers: Sequence[Transfer] = ()
     device: Tokens | None = None
+    """Device that computes one frame at a time, while tensors of others move."""
     is_lent: bool = False
+    """True if that is borrowed, so that the system has to wake a worker whose turn it is."""
     memory: Bandwidth | None = None
+    """Bandwidth of the memory that the run shares with others; its bytes come while it computes."""
     traffic: float = 0.0
+    """Bytes of a run to and from that memory."""
 
     def run(self, clock: Clock, frame: int) -> Request:
         """Return a request lasting until a frame is computed."""

@@ -51,21 +51,14 @@ class SimulatedFrame:
 
 @dataclass(frozen=True)
 class Work:
-    """Work of a worker on one frame.
-
-    Attributes
-    ----------
-    segments : sequence of Segment
-        The stage in one piece, or its steps, one after the other.
-    cores : sequence of Tokens
-        Cores that other stages compute on as well, in the order in which all take them.
-    overhead : float
-        Seconds that the scheduler takes to hand the frame on, or a borrowed device.
-    """
+    """Work of a worker on one frame."""
 
     segments: Sequence[Segment]
+    """The stage in one piece, or its steps, one after the other."""
     cores: Sequence[Tokens] = ()
+    """Cores that other stages compute on as well, in the order in which all take them."""
     overhead: float = 0.0
+    """Seconds that the scheduler takes to hand the frame on, or a borrowed device."""
 
 
 class SegmentTimes(NamedTuple):

@@ -17,21 +17,14 @@ _PART = re.compile(r"(.+):[a-z]\w*", re.ASCII | re.DOTALL)
 
 @dataclass(frozen=True)
 class Cut:
-    """A position where a graph may be divided.
-
-    Attributes
-    ----------
-    position : int
-        Number of operators in front of it.
-    after : str
-        Name of the last of these operators.
-    crossing : tuple of TensorSpec
-        Tensors made in front of it and read behind it; model inputs do not cross, each stage gets its own.
-    """
+    """A position where a graph may be divided."""
 
     position: int
+    """Number of operators in front of it."""
     after: str
+    """Name of the last of these operators."""
     crossing: tuple[TensorSpec, ...]
+    """Tensors made in front of it and read behind it; model inputs do not cross, each stage gets its own."""
 
     @property
     def nbytes(self) -> int:

@@ -29,60 +29,41 @@ from pipeline.split.model_operators import Operator, calls_of, group_by_model
 # A graph is compared by its digest; without `eq`, it may be the key of a cache.
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A model ready for cuts.
-
-    Attributes
-    ----------
-    operators : tuple of Operator
-        Operators in topological order, those that fuse side by side.
-    tensors : mapping of str to TensorSpec
-        Tensors but for constants.
-    aliases : mapping of str to str
-        Tensor in place of each folded name of the model.
-    kernels : mapping
-        Functions that operators call, by their global variables.
-    constant_files : tuple of ConstantFile
-        The files in which large constants lie.
-    model_ends : tuple of int
-        Number of operators up to the end of each of several joined models.
-    annotations : tuple of Annotation
-        Devices that the model names for its tensors.
-    islands : tuple of Island
-        Operators that the model's own runtime computes.
-    notes : tuple of str
-        Assumptions made while the model was read, one line each.
-    quantizations : tuple of Quantization
-        The numbers that inputs and outputs stand for, where the model states them.
-    unfused : tuple of int
-        Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for.
-    sources : tuple of ModelSource
-        The models that it was read from, in order; empty if no other library runs them.
-    model_digest : str
-        Digest of the graph in its own order, of one that is in another order; else empty.
-    card : ModelCard, optional
-        Card of the model; None if nothing says what it wants and gives.
-    states : tuple of State
-        Pairs of an output and the input that reads it in the next frame.
-    """
+    """A model ready for cuts."""
 
     name: str
     operators: tuple[Operator, ...]
+    """Operators in topological order, those that fuse side by side."""
     tensors: Mapping[str, TensorSpec]
+    """Tensors but for constants."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     aliases: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Tensor in place of each folded name of the model."""
     kernels: Mapping[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Functions that operators call, by their global variables."""
     constant_files: tuple[ConstantFile, ...] = field(default=(), repr=False, compare=False)
+    """The files in which large constants lie."""
     model_ends: tuple[int, ...] = ()
+    """Number of operators up to the end of each of several joined models."""
     annotations: tuple[Annotation, ...] = ()
+    """Devices that the model names for its tensors."""
     islands: tuple[Island, ...] = ()
+    """Operators that the model's own runtime computes."""
     notes: tuple[str, ...] = ()
+    """Assumptions made while the model was read, one line each."""
     quantizations: tuple[Quantization, ...] = ()
+    """The numbers that inputs and outputs stand for, where the model states them."""
     unfused: tuple[int, ...] = ()
+    """Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for."""
     sources: tuple[ModelSource, ...] = field(default=(), repr=False)
+    """The models that it was read from, in order; empty if no other library runs them."""
     model_digest: str = field(default="", repr=False)
+    """Digest of the graph in its own order, of one that is in another order; else empty."""
     card: ModelCard | None = field(default=None, repr=False)
+    """Card of the model; None if nothing says what it wants and gives."""
     states: tuple[State, ...] = ()
+    """Pairs of an output and the input that reads it in the next frame."""
 
     @cached_property
     def digest(self) -> str:

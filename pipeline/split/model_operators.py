@@ -18,34 +18,23 @@ _HEAVIEST = ("opaque", "anchor", "reduction", "injective", "broadcast", "element
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a model, as a graph has it.
-
-    Attributes
-    ----------
-    name : str
-        The model's own name for it, or that of its result.
-    kind : str
-        Relax operator without its namespace, such as ``"conv2d"``; of several calls, that of the heaviest.
-    inputs, outputs : tuple of str
-        Names of the tensors that it reads and makes; constants do not count.
-    flops : int
-        Floating-point operations per frame.
-    parameter_bytes : int
-        Size of the constants it reads.
-    group : int
-        Number of the fused group it belongs to; groups are contiguous and numbered in order.
-    lines : tuple
-        Relax bindings; several where the model's operator was taken apart.
-    """
+    """One operator of a model, as a graph has it."""
 
     name: str
+    """The model's own name for it, or that of its result."""
     kind: str
+    """Relax operator without its namespace, such as ``"conv2d"``; of several calls, that of the heaviest."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    """Names of the tensors that it reads and makes; constants do not count."""
     flops: int = 0
+    """Floating-point operations per frame."""
     parameter_bytes: int = 0
+    """Size of the constants it reads."""
     group: int = 0
+    """Number of the fused group it belongs to; groups are contiguous and numbered in order."""
     lines: tuple[Binding, ...] = field(default=(), repr=False, compare=False)
+    """Relax bindings; several where the model's operator was taken apart."""
 
     @property
     def calls(self) -> Sequence[Operator]:

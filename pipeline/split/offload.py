@@ -25,18 +25,12 @@ Refusals = Mapping[int, str]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of an accelerator's check of a fused group.
-
-    Attributes
-    ----------
-    seconds : float
-        Seconds by its own estimate; infinite if it cannot run the group.
-    reason : str
-        Reason that it cannot; empty if it can.
-    """
+    """Result of an accelerator's check of a fused group."""
 
     seconds: float
+    """Seconds by its own estimate; infinite if it cannot run the group."""
     reason: str = ""
+    """Reason that it cannot; empty if it can."""
 
 
 def applies(device: Device) -> bool:

@@ -22,19 +22,13 @@ from pipeline.split.graph import Graph
 
 @dataclass(frozen=True)
 class GroupDag:
-    """Reads between the fused groups of a graph.
-
-    Attributes
-    ----------
-    predecessors, successors : tuple of tuple of int
-        Neighbours of each group, in ascending order.
-    tensors : tuple of (int, int, tuple of int)
-        Maker, bytes and readers of each tensor that crosses borders between groups.
-    """
+    """Reads between the fused groups of a graph."""
 
     predecessors: tuple[tuple[int, ...], ...]
     successors: tuple[tuple[int, ...], ...]
+    """Neighbours of each group, in ascending order."""
     tensors: tuple[tuple[int, int, tuple[int, ...]], ...]
+    """Maker, bytes and readers of each tensor that crosses borders between groups."""
 
     @staticmethod
     def of(graph: Graph) -> GroupDag:

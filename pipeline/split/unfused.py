@@ -15,22 +15,15 @@ from pipeline.split.planning.problem.group_work import GroupWork, groups
 
 @dataclass(frozen=True)
 class DividedGroup:
-    """A group divided by cuts, with the bytes saved undivided.
-
-    Attributes
-    ----------
-    cuts : tuple of str
-        Operators behind which it is cut.
-    kernels : int
-        Number of further kernels for each frame.
-    nbytes : int
-        Number of further bytes per frame that the kernels write to memory and read again.
-    """
+    """A group divided by cuts, with the bytes saved undivided."""
 
     cuts: tuple[str, ...]
+    """Operators behind which it is cut."""
     operators: int
     kernels: int
+    """Number of further kernels for each frame."""
     nbytes: int
+    """Number of further bytes per frame that the kernels write to memory and read again."""
 
     def __str__(self) -> str:
         """Return the cost as a sentence."""

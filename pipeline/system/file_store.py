@@ -16,18 +16,12 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 @dataclass(frozen=True)
 class FileStore:
-    """Contents by key, each a file behind its checksum.
-
-    Attributes
-    ----------
-    root : Path
-        Folder of the files.
-    limit : int
-        Bytes that stay; the least recently used makes room.
-    """
+    """Contents by key, each a file behind its checksum."""
 
     root: Path
+    """Folder of the files."""
     limit: int
+    """Bytes that stay; the least recently used makes room."""
 
     def get(self, key: str) -> memoryview | None:
         """Return a key's content; None without one, or of a damaged one, which is removed."""

@@ -14,18 +14,12 @@ from pipeline.system import leftovers
 
 @dataclass(frozen=True)
 class FolderStore:
-    """Folders by key.
-
-    Attributes
-    ----------
-    root : Path
-        Folder of the folders.
-    limit : int
-        Folders that stay; the least recently used makes room.
-    """
+    """Folders by key."""
 
     root: Path
+    """Folder of the folders."""
     limit: int
+    """Folders that stay; the least recently used makes room."""
 
     def path(self, key: str) -> Path:
         """Path of a key's folder, which need not exist."""

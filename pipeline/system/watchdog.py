@@ -12,19 +12,13 @@ from time import monotonic
 
 @dataclass(frozen=True, eq=False)
 class TimedRun:
-    """Run of a stage with a deadline.
-
-    Attributes
-    ----------
-    start_s, deadline_s : float
-        Seconds of `time.monotonic`.
-    expire : callable
-        Function to call in the watchdog's thread, with the run, once the deadline has passed.
-    """
+    """Run of a stage with a deadline."""
 
     start_s: float
     deadline_s: float
+    """Seconds of `time.monotonic`."""
     expire: Callable[[TimedRun], None]
+    """Function to call in the watchdog's thread, with the run, once the deadline has passed."""
 
 
 class Watchdog:

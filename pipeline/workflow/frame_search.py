@@ -22,41 +22,28 @@ REMEDY = "give frames of your own: --verify FILES, or verify=[frame] in Python"
 
 @dataclass(frozen=True)
 class FrameTrial:
-    """Outcome of a frame.
-
-    Attributes
-    ----------
-    frame : TrialFrame, optional
-        Frame; None if the model takes no random frame.
-    outputs : mapping of str to numpy.ndarray, optional
-        Outputs of the unsplit model.
-    unverified : str
-        Reason that there is none.
-    """
+    """Outcome of a frame."""
 
     frame: TrialFrame | None = None
+    """Frame; None if the model takes no random frame."""
     outputs: Frame | None = None
+    """Outputs of the unsplit model."""
     verification: Any = None
     unverified: str = ""
+    """Reason that there is none."""
 
 
 @dataclass(frozen=True)
 class FrameSearch:
-    """Search through random frames of several kinds.
-
-    Attributes
-    ----------
-    verify : callable, optional
-        Compares outputs of frames with the model's own library; None if that is not to be done.
-    strict : bool
-        True if a library that takes no frame is an error.
-    """
+    """Search through random frames of several kinds."""
 
     graph: Graph
     model: UnsplitModel
     seed: int
     verify: Callable[[Sequence[Frame], Sequence[Frame]], Any] | None = None
+    """Compares outputs of frames with the model's own library; None if that is not to be done."""
     strict: bool = False
+    """True if a library that takes no frame is an error."""
 
     def run(self) -> FrameTrial:
         """Return the first frame's outcome with comparable outputs.

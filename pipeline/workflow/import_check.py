@@ -31,45 +31,30 @@ Frame = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Extent of the comparison.
-
-    Attributes
-    ----------
-    check : bool
-        The stages with the unsplit model.
-    verify : bool, optional
-        The unsplit model with its library; None where that is installed and can run it.
-    frames : sequence
-        Inputs to compare with instead of a random frame.
-    seed : int
-        Seed of the random frame.
-    """
+    """Extent of the comparison."""
 
     check: bool = True
+    """The stages with the unsplit model."""
     verify: bool | None = None
+    """The unsplit model with its library; None where that is installed and can run it."""
     frames: Sequence[Frame] = ()
+    """Inputs to compare with instead of a random frame."""
     tolerance: Tolerance = field(default_factory=Tolerance)
     seed: int = 0
+    """Seed of the random frame."""
 
 
 @dataclass(frozen=True)
 class ImportCheck:
-    """Findings on a graph before its stages are built.
-
-    Attributes
-    ----------
-    frame : TrialFrame, optional
-        Frame of the computation: the user's first frame, or a random one that the model takes.
-    outputs : mapping of str to numpy.ndarray, optional
-        Outputs of the frame, to compare the stages with; None if that is not to be done, or not possible here.
-    unverified : str
-        Reason that there is none.
-    """
+    """Findings on a graph before its stages are built."""
 
     frame: TrialFrame | None = None
+    """Frame of the computation: the user's first frame, or a random one that the model takes."""
     outputs: Mapping[str, np.ndarray] | None = None
+    """Outputs of the frame, to compare the stages with; None if that is not to be done, or not possible here."""
     verification: Verification | None = None
     unverified: str = ""
+    """Reason that there is none."""
 
 
 def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck:

@@ -29,17 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PlannerOptions:
-    """Options of a planner; see `plan` for the same names.
-
-    Attributes
-    ----------
-    unfused : sequence of str or int
-        Cuts that divide fused groups.
-    sampling : Sampling
-        Number and length of a time's measurements.
-    stage_options : StageOptions
-        Build options of all stages, which are planned with.
-    """
+    """Options of a planner; see `plan` for the same names."""
 
     measure: bool = False
     runtimes: Sequence[str] = ()
@@ -47,8 +37,11 @@ class PlannerOptions:
     cv: float = TIME_CV
     pin: Mapping[str, str] | None = None
     unfused: Sequence[str | int] = ()
+    """Cuts that divide fused groups."""
     sampling: Sampling = FULL
+    """Number and length of a time's measurements."""
     stage_options: StageOptions = NO_OPTIONS
+    """Build options of all stages, which are planned with."""
 
 
 class PlanKeywords(PlanChoices, total=False):

@@ -29,18 +29,12 @@ ReferenceOutputs = tuple[str, Arrays]
 
 @dataclass(frozen=True)
 class ReferenceFrame:
-    """Judgements of one frame's outputs.
-
-    Attributes
-    ----------
-    reference : str
-        Name of the reference.
-    judgements : mapping of str to Judgement
-        Judgements by output; without those that the library itself computes differently each time.
-    """
+    """Judgements of one frame's outputs."""
 
     reference: str
+    """Name of the reference."""
     judgements: Mapping[str, Judgement]
+    """Judgements by output; without those that the library itself computes differently each time."""
 
     @property
     def problems(self) -> dict[str, str]:

@@ -33,26 +33,17 @@ _UNSPLIT = "the unsplit model"
 
 @dataclass(frozen=True)
 class StageCheck:
-    """A planned comparison.
-
-    Attributes
-    ----------
-    reference : ReferenceCheck
-    frames : tuple
-        The inputs, at least one frame unless `unverified` says why there is none.
-    seed : int
-        Seed of the random frame.
-    strict : bool
-        True if a model that its own library cannot run is an error.
-    unverified : str
-        Reason that nothing is compared; empty if it is.
-    """
+    """A planned comparison."""
 
     reference: ReferenceCheck
     frames: Sequence[Frame]
+    """The inputs, at least one frame unless `unverified` says why there is none."""
     seed: int
+    """Seed of the random frame."""
     strict: bool
+    """True if a model that its own library cannot run is an error."""
     unverified: str = ""
+    """Reason that nothing is compared; empty if it is."""
 
     @staticmethod
     def of(

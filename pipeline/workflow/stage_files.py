@@ -23,28 +23,19 @@ KIND = "stages"
 
 @dataclass(frozen=True)
 class StageFile:
-    """A model of one stage.
-
-    Attributes
-    ----------
-    stage, device : str
-        Stage and device of the plan.
-    file : str
-        Name of the file in the folder.
-    sha256 : str
-    origin : str
-        ``"extracted"`` from the model that was read, or ``"written"`` anew.
-    inputs, outputs : tuple of TensorSpec
-        Tensors in the file's order.
-    """
+    """A model of one stage."""
 
     stage: str
     device: str
+    """Stage and device of the plan."""
     file: str
+    """Name of the file in the folder."""
     sha256: str
     origin: str
+    """``"extracted"`` from the model that was read, or ``"written"`` anew."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    """Tensors in the file's order."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,35 +21,24 @@ PAUSE_S = 0.01
 
 
 class UpdateOptions(NamedTuple):
-    """Conditions for a new version.
-
-    Attributes
-    ----------
-    shadow : int
-        Live frames that pass it beside the version at work before it takes over; none may fail.
-    tolerance : float, optional
-        The largest difference of outputs then, as a share of the largest one; by default any, since another version of
-        a model may say something else.
-    guard : int
-        Frames that are watched after it has taken over.
-    most_slower : float
-        Upper bound on the slow-down of their median latency against that of the frames before.
-    patience_s : float
-        Seconds that a frame may take beside the version at work, and all frames together after it has taken over,
-        however fast the version before was.
-    opening_s : float
-        Seconds for its devices to open.
-    grace_s : float
-        Seconds for the frames of a version that is taken back to end.
-    """
+    """Conditions for a new version."""
 
     shadow: int = 0
+    """Live frames that pass it beside the version at work before it takes over; none may fail."""
     tolerance: float | None = None
+    """The largest difference of outputs then, as a share of the largest one; by default any, since another version of a
+    model may say something else."""
     guard: int = 50
+    """Frames that are watched after it has taken over."""
     most_slower: float = 1.5
+    """Upper bound on the slow-down of their median latency against that of the frames before."""
     patience_s: float = 10.0
+    """Seconds that a frame may take beside the version at work, and all frames together after it has taken over,
+    however fast the version before was."""
     opening_s: float = 300.0
+    """Seconds for its devices to open."""
     grace_s: float = 5.0
+    """Seconds for the frames of a version that is taken back to end."""
 
 
 @contextlib.contextmanager

@@ -29,17 +29,12 @@ INTERVAL_S = 0.5
 
 @dataclass(frozen=True)
 class UpdateCounts:
-    """Outcomes of new versions.
-
-    Attributes
-    ----------
-    applied, refused, rolled_back : int
-        Versions that are, or were, at work; that never were; and that were for some frames.
-    """
+    """Outcomes of new versions."""
 
     applied: int = 0
     refused: int = 0
     rolled_back: int = 0
+    """Versions that are, or were, at work; that never were; and that were for some frames."""
 
 
 _END_S = 2.0

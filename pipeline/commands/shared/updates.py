@@ -60,21 +60,14 @@ def check_folder(options: argparse.Namespace) -> None:
 
 @dataclasses.dataclass
 class Updates:
-    """New versions, as the options ask for them.
-
-    Attributes
-    ----------
-    options : Namespace
-        Options, with those of `arguments`.
-    load : callable
-        Returns the bundle at a path.
-    counts : UpdateCounts or None
-        Counts of versions by outcome, after the stream has ended; None if nobody looked for any.
-    """
+    """New versions, as the options ask for them."""
 
     options: argparse.Namespace
+    """Options, with those of `arguments`."""
     load: Callable[[Path], Bundle]
+    """Returns the bundle at a path."""
     counts: UpdateCounts | None = None
+    """Counts of versions by outcome, after the stream has ended; None if nobody looked for any."""
 
     def load_first(self, path: Path) -> Bundle:
         """Load the recorded last version, or the command's bundle."""

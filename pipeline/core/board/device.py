@@ -19,41 +19,27 @@ def runtime_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cores of one type, such as the big ones of big.LITTLE.
-
-    Attributes
-    ----------
-    name : str
-        Name of the cluster, such as ``"big"``, or the core's own.
-    cores : tuple of int
-        Their kernel's numbers.
-    speed : float
-        Speed of one core, as a multiple of the device's `flops` and `bytes_per_s`.
-    target : mapping or None
-        Keys of the device's target that are others on these cores, such as ``mcpu``; None if they are the same.
-    """
+    """Cores of one type, such as the big ones of big.LITTLE."""
 
     name: str
+    """Name of the cluster, such as ``"big"``, or the core's own."""
     cores: tuple[int, ...]
+    """Their kernel's numbers."""
     speed: float = 1.0
+    """Speed of one core, as a multiple of the device's `flops` and `bytes_per_s`."""
     target: Mapping[str, object] | None = None
+    """Keys of the device's target that are others on these cores, such as ``mcpu``; None if they are the same."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Ratio of published to predicted rates of a device.
-
-    Attributes
-    ----------
-    figures : int
-        Number of published figures that were compared.
-    low, high : float
-        Shares of the predicted rate. Between them lie 90 % of the figures.
-    """
+    """Ratio of published to predicted rates of a device."""
 
     figures: int
+    """Number of published figures that were compared."""
     low: float
     high: float
+    """Shares of the predicted rate. Between them lie 90 % of the figures."""
 
 
 @dataclass(frozen=True)

@@ -62,22 +62,14 @@ class StageSet(Flow, Protocol):
 
 @dataclass(frozen=True)
 class Move:
-    """A tensor that a stage brings in or hands out.
-
-    Attributes
-    ----------
-    seconds : float
-    nbytes : int
-    is_copied : bool
-        True if it changes its memory; else its layout is changed, or caches fetch it, as a part of computing.
-    ends : tuple of str
-        Ends of the occupied link; empty for one that several may use at once.
-    """
+    """A tensor that a stage brings in or hands out."""
 
     seconds: float
     nbytes: int
     is_copied: bool = True
+    """True if it changes its memory; else its layout is changed, or caches fetch it, as a part of computing."""
     ends: tuple[str, ...] = ()
+    """Ends of the occupied link; empty for one that several may use at once."""
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,12 @@ from pipeline.core.plan.plan import Plan
 
 
 class TargetCommand(NamedTuple):
-    """A command in a target.
-
-    Attributes
-    ----------
-    kind, key, text : str
-        The kind of device, the key of its target, and the command.
-    """
+    """A command in a target."""
 
     kind: str
     key: str
     text: str
+    """The kind of device, the key of its target, and the command."""
 
 
 def board_commands(board: Board) -> set[TargetCommand]:

@@ -27,19 +27,6 @@ R = TypeVar("R")
 class StageOptions:
     """Build options of one stage; None follows the build's.
 
-    Attributes
-    ----------
-    precision : str, optional
-        Number format of products, one of `PRECISIONS`.
-    weights : str, optional
-        Storage format of weights, one of `WEIGHTS`.
-    tolerance : float, optional
-        Largest allowed error of the stage's outputs against the unsplit model, as a share of the largest value.
-    target : mapping, optional
-        Keys of its device's target that are otherwise for this stage.
-    float32_layers : tuple of str, optional
-        Tensors whose products stay float32 in other precisions.
-
     Raises
     ------
     PlanError
@@ -47,10 +34,15 @@ class StageOptions:
     """
 
     precision: str | None = None
+    """Number format of products, one of `PRECISIONS`."""
     weights: str | None = None
+    """Storage format of weights, one of `WEIGHTS`."""
     tolerance: float | None = None
+    """Largest allowed error of the stage's outputs against the unsplit model, as a share of the largest value."""
     target: Mapping[str, object] | None = None
+    """Keys of its device's target that are otherwise for this stage."""
     float32_layers: tuple[str, ...] | None = None
+    """Tensors whose products stay float32 in other precisions."""
 
     def __post_init__(self) -> None:
         for name, value, kinds in (("precision", self.precision, PRECISIONS), ("weights", self.weights, WEIGHTS)):

@@ -14,21 +14,14 @@ from pipeline.errors import PlanError
 
 @dataclass(frozen=True)
 class State:
-    """An output that the same stage reads as an input in the stream's next frame.
-
-    Attributes
-    ----------
-    input : TensorSpec
-        Input that holds the value; callers do not give it.
-    output : str
-        Tensor with the next frame's value.
-    initial : tuple of float
-        Value in a stream's first frame: of each element in row-major order, or one for all; empty for zeros.
-    """
+    """An output that the same stage reads as an input in the stream's next frame."""
 
     input: TensorSpec
+    """Input that holds the value; callers do not give it."""
     output: str
+    """Tensor with the next frame's value."""
     initial: tuple[float, ...] = ()
+    """Value in a stream's first frame: of each element in row-major order, or one for all; empty for zeros."""
 
     @staticmethod
     def of(spec: TensorSpec, output: str, initial: np.ndarray) -> State:

@@ -12,32 +12,20 @@ from pipeline.tvm.access import tvm
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A processor beside the CPU.
-
-    Attributes
-    ----------
-    kind : str
-    index : int
-    name : str
-        Name that its driver gives it.
-    memory_bytes : int
-    processors : int
-        Multiprocessors or compute units.
-    clock_hz : float
-    version : str
-        Compute version, such as CUDA's ``"9.0"``.
-    target : mapping of str to object
-        Target to compile for.
-    """
+    """A processor beside the CPU."""
 
     kind: str
     index: int
     name: str
+    """Name that its driver gives it."""
     memory_bytes: int
     processors: int
+    """Multiprocessors or compute units."""
     clock_hz: float
     version: str
+    """Compute version, such as CUDA's ``"9.0"``."""
     target: Mapping[str, object] = field(default_factory=dict)
+    """Target to compile for."""
 
 
 def tvm_indices(kind: str) -> list[int]:

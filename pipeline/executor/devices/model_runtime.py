@@ -23,18 +23,12 @@ LARGEST = (1 << 31) - 1
 
 
 class OpenedModel(NamedTuple):
-    """A stage's model in its runtime.
-
-    Attributes
-    ----------
-    compute : callable
-        Takes the inputs' arrays in order, and returns the outputs', which nobody else changes.
-    stop : callable
-        Ends a call that hangs; called in another thread.
-    """
+    """A stage's model in its runtime."""
 
     compute: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+    """Takes the inputs' arrays in order, and returns the outputs', which nobody else changes."""
     stop: Callable[[], None] = lambda: None
+    """Ends a call that hangs; called in another thread."""
 
 
 class ModelRuntime(NullRuntime, OwnCompiler):

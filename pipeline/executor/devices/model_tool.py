@@ -34,24 +34,17 @@ _ARTIFACT = re.compile(r"\{stage\}[\w.-]+", re.ASCII)
 
 @dataclass(frozen=True)
 class ModelTool:
-    """The commands in a device's target.
-
-    Attributes
-    ----------
-    compile, supported : tuple of str
-        Words of the command that writes the artifact, and of the one that prints names of nodes that it cannot take;
-        empty if there is none.
-    model_file, artifact_file : str
-        Names of what it reads and writes.
-    limit_s : float
-        Seconds that a command may take.
-    """
+    """The commands in a device's target."""
 
     compile: tuple[str, ...]
     supported: tuple[str, ...]
+    """Words of the command that writes the artifact, and of the one that prints names of nodes that it cannot take;
+    empty if there is none."""
     model_file: str
     artifact_file: str
+    """Names of what it reads and writes."""
     limit_s: float
+    """Seconds that a command may take."""
 
     @staticmethod
     def of(device: Device, model_format: str) -> ModelTool:

@@ -21,21 +21,14 @@ LARGEST_CREDIT = 0.1
 
 @dataclass
 class SleepingStage:
-    """One loaded stage.
-
-    Attributes
-    ----------
-    seconds : float
-        Seconds of a run.
-    transfer_s : float
-        Part of it that is spent on transfers, one half before and one after the computation.
-    outputs : tuple of int or ndarray
-        Number of the input that each output repeats, or the zeros that stand for it.
-    """
+    """One loaded stage."""
 
     seconds: float
+    """Seconds of a run."""
     transfer_s: float
+    """Part of it that is spent on transfers, one half before and one after the computation."""
     outputs: tuple[int | np.ndarray, ...]
+    """Number of the input that each output repeats, or the zeros that stand for it."""
 
 
 class Lateness(threading.local):

@@ -30,21 +30,14 @@ _FUSES_ELEMENTWISE = 4
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """Identity of a placeholder across TVM's passes: they preserve text only.
-
-    Attributes
-    ----------
-    kernel : str
-        Name in the registry.
-    form : str
-        The kernel's form, as JSON.
-    tuned : bool
-        True if tuning found the form.
-    """
+    """Identity of a placeholder across TVM's passes: they preserve text only."""
 
     kernel: str
+    """Name in the registry."""
     form: str
+    """The kernel's form, as JSON."""
     tuned: bool = False
+    """True if tuning found the form."""
 
     @property
     def label(self) -> str:

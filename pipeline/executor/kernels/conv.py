@@ -26,19 +26,12 @@ from pipeline.tvm import statements as tir
 
 @dataclass(frozen=True)
 class ConvCall:
-    """Convolution by constant float32 weights, in the kernels' terms.
-
-    Attributes
-    ----------
-    layout : ChannelLayout
-    shape : ConvShape
-    weights : array
-        Weights of shape (out, in of one group, kernel height, kernel width).
-    """
+    """Convolution by constant float32 weights, in the kernels' terms."""
 
     layout: ChannelLayout
     shape: ConvShape
     weights: np.ndarray
+    """Weights of shape (out, in of one group, kernel height, kernel width)."""
 
 
 class DirectConvolution(Kernel[PackedLayout]):

@@ -18,22 +18,15 @@ FormT = TypeVar("FormT")
 
 
 class Kernel(Rewrite, Generic[FormT]):
-    """Rewrite to a placeholder; its loops follow after TVM's fusion.
-
-    Attributes
-    ----------
-    name : str
-        Identity of its placeholders, and the start of its functions' names.
-    form : type
-        Dataclass of sizes that `match` fills from a call and `write` reads.  It is kept as JSON in the placeholder, so
-        that equal calls share one function.
-    effort : int
-        Times that an operation takes longer than in a convolution.
-    """
+    """Rewrite to a placeholder; its loops follow after TVM's fusion."""
 
     name: ClassVar[str]
+    """Identity of its placeholders, and the start of its functions' names."""
     form: ClassVar[type]
+    """Dataclass of sizes that `match` fills from a call and `write` reads. It is kept as JSON in the placeholder, so
+    that equal calls share one function."""
     effort: ClassVar[int] = 1
+    """Times that an operation takes longer than in a convolution."""
 
     @abstractmethod
     def match(self, rewriter: Rewriter, call: Any) -> Any:

@@ -62,63 +62,43 @@ and the A78 has the same two (Arm's Software Optimization Guides).
 
 @dataclass(frozen=True)
 class Microarchitecture:
-    """Processor parameters behind tile sizes.
-
-    Attributes
-    ----------
-    lanes : int
-        float32 values in one vector register.
-    registers : int
-        Vector registers.
-    l1_bytes, l2_bytes : int
-        Data caches that one core can count on.
-    dots : str
-        Form of products of four bytes with four others: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"mmla"`` (also eight,
-        as matrices), ``"sdot"``, ``"mlal"`` (two products in 16 bits), or ``"plain"``.
-    weights : str
-        Dtype in which float32 weights are stored: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
-    layouts : callable, optional
-        Function from a kernel's layout of float32 weights to the layout to take, which tuning may have chosen.
-    task_operations : int
-        Operations that another core is woken for.
-    lane_products : bool
-        True if one lane of a vector is a factor at no cost, so that elements are loaded a vector at a time.
-    in_order : bool
-        True if an instruction waits for those before it, so that the order that they are written in counts.
-    ports : int
-        Fused multiply-adds of vectors that start in a cycle.
-    latency : float
-        Cycles of one until its result can be added to again.
-    way_bytes : int
-        Bytes per way of the first-level data cache: addresses so far apart share a set.
-    multiplies_halves : bool
-        True if vectors of float16 are multiplied and added, twice as many numbers as of float32.
-    pairs : str
-        Form of products of two bfloat16 with two others: ``"amx"`` (of whole tiles), ``"avx512"``, ``"bfmmla"``, or
-        nothing if there is none.
-    arithmetic : str
-        Dtype in which float32 numbers are multiplied: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
-    item_bytes : int
-        Bytes of a number that determines tiles.
-    """
+    """Processor parameters behind tile sizes."""
 
     lanes: int
+    """float32 values in one vector register."""
     registers: int
+    """Vector registers."""
     l1_bytes: int
     l2_bytes: int
+    """Data caches that one core can count on."""
     dots: str = "plain"
+    """Form of products of four bytes with four others: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"mmla"`` (also eight, as
+    matrices), ``"sdot"``, ``"mlal"`` (two products in 16 bits), or ``"plain"``."""
     weights: str = "float32"
+    """Dtype in which float32 weights are stored: ``"float32"``, ``"float16"`` or ``"bfloat16"``."""
     layouts: Callable[[Any], Any] | None = field(default=None, compare=False)
+    """Function from a kernel's layout of float32 weights to the layout to take, which tuning may have chosen."""
     task_operations: int = TASK_OPERATIONS
+    """Operations that another core is woken for."""
     lane_products: bool = False
+    """True if one lane of a vector is a factor at no cost, so that elements are loaded a vector at a time."""
     in_order: bool = False
+    """True if an instruction waits for those before it, so that the order that they are written in counts."""
     ports: int = 2
+    """Fused multiply-adds of vectors that start in a cycle."""
     latency: float = 4.0
+    """Cycles of one until its result can be added to again."""
     way_bytes: int = 4 * KIB
+    """Bytes per way of the first-level data cache: addresses so far apart share a set."""
     multiplies_halves: bool = False
+    """True if vectors of float16 are multiplied and added, twice as many numbers as of float32."""
     pairs: str = ""
+    """Form of products of two bfloat16 with two others: ``"amx"`` (of whole tiles), ``"avx512"``, ``"bfmmla"``, or
+    nothing if there is none."""
     arithmetic: str = "float32"
+    """Dtype in which float32 numbers are multiplied: ``"float32"``, ``"float16"`` or ``"bfloat16"``."""
     item_bytes: int = 4
+    """Bytes of a number that determines tiles."""
 
     @property
     def narrow_formats(self) -> tuple[str, ...]:

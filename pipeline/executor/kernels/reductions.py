@@ -29,23 +29,15 @@ _FOLDS = {
 
 @dataclass(frozen=True)
 class ReductionForm:
-    """Reduction of each row to one element.
-
-    Attributes
-    ----------
-    rows : Rows
-    kind : str
-        A reduction of Relax.
-    squared : bool
-        True if each element is multiplied by itself first.
-    keeps : bool
-        True if the result has the axes still, with one element.
-    """
+    """Reduction of each row to one element."""
 
     rows: Rows
     kind: str
+    """A reduction of Relax."""
     squared: bool
+    """True if each element is multiplied by itself first."""
     keeps: bool
+    """True if the result has the axes still, with one element."""
 
 
 class RowForm(Protocol):

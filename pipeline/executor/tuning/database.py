@@ -19,56 +19,36 @@ MARGIN = 0.98
 
 @dataclass(frozen=True, order=True)
 class TuningKey:
-    """Function and machine of a schedule, nothing else.
-
-    Attributes
-    ----------
-    structure : str
-        Structural hash of the function.
-    shapes : str
-        Shapes of operands and result, for people, and should two structures ever have one hash.
-    target : str
-        Target as JSON.
-    cores : int
-        Cores that it may use.
-    tvm : str
-        Version that the schedule was found with.
-    """
+    """Function and machine of a schedule, nothing else."""
 
     structure: str
+    """Structural hash of the function."""
     shapes: str
+    """Shapes of operands and result, for people, and should two structures ever have one hash."""
     target: str
+    """Target as JSON."""
     cores: int
+    """Cores that it may use."""
     tvm: str
+    """Version that the schedule was found with."""
 
 
 class TuningRecord(msgspec.Struct, frozen=True):
-    """Best schedule of one function, with its times.
-
-    Attributes
-    ----------
-    key : TuningKey
-    name : str
-        The function's in the model that was tuned.
-    trials : int
-        Schedules measured so far.
-    rule_seconds : float
-        Least time of the function as it is built without tuning.
-    tuned_seconds : float or None
-        Least time with `trace`, measured in turns with the former; None if nothing faster was found.
-    trace : str or None
-        The schedule, in MetaSchedule's own JSON.
-    in_stage : bool
-        True if the two times were taken inside of a stage, and not on the function alone; only then it is used.
-    """
+    """Best schedule of one function, with its times."""
 
     key: TuningKey
     name: str
+    """The function's in the model that was tuned."""
     trials: int
+    """Schedules measured so far."""
     rule_seconds: float
+    """Least time of the function as it is built without tuning."""
     tuned_seconds: float | None = None
+    """Least time with `trace`, measured in turns with the former; None if nothing faster was found."""
     trace: str | None = None
+    """The schedule, in MetaSchedule's own JSON."""
     in_stage: bool = False
+    """True if the two times were taken inside of a stage, and not on the function alone; only then it is used."""
 
     @property
     def faster(self) -> bool:

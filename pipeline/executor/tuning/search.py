@@ -24,20 +24,14 @@ _TRIAL_LIMIT = 1 << 20
 
 
 class Proposal(NamedTuple):
-    """A schedule to be measured.
-
-    Attributes
-    ----------
-    module : tvm.IRModule
-    text : str
-        Text for storage.
-    source : any
-        Key of the search itself.
-    """
+    """A schedule to be measured."""
 
     module: Any
+    """A `tvm.IRModule`."""
     text: str
+    """Text for storage."""
     source: Any = None
+    """Key of the search itself."""
 
 
 class ScheduleSearch:

@@ -37,37 +37,25 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Functions to tune, sharing a rule's layout if several.
-
-    Attributes
-    ----------
-    key : TuningKey
-    names : tuple of str
-        Names of the functions, the slowest first.
-    function : tvm.tirx.PrimFunc
-        The slowest one, without a schedule.
-    group : FusedGroup, optional
-        Group from which the rule writes it.
-    form : PackedLayout, optional
-        The rule's own.
-    rule : tvm.tirx.PrimFunc
-        Function as built without tuning.
-    target : tvm.target.Target
-    subject : Subject
-        The first stage that it is in.
-    seconds : float
-        Seconds of all their calls in one frame, as built without tuning.
-    """
+    """Functions to tune, sharing a rule's layout if several."""
 
     key: TuningKey
     names: tuple[str, ...]
+    """Names of the functions, the slowest first."""
     function: Any = field(repr=False)
+    """The slowest one, without a schedule. A `tvm.tirx.PrimFunc`."""
     group: FusedGroup | None = field(repr=False)
+    """Group from which the rule writes it."""
     form: PackedLayout | None
+    """The rule's own."""
     rule: Any = field(repr=False)
+    """Function as built without tuning. A `tvm.tirx.PrimFunc`."""
     target: Any = field(repr=False)
+    """A `tvm.target.Target`."""
     subject: Subject = field(repr=False)
+    """The first stage that it is in."""
     seconds: float
+    """Seconds of all their calls in one frame, as built without tuning."""
 
     @property
     def name(self) -> str:

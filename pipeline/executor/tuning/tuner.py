@@ -24,37 +24,24 @@ FIRST_CHECK_S, SEARCH_FOR_CHECK = 30.0, 4.0
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a search.
-
-    Attributes
-    ----------
-    trials : int
-        Schedules to measure, of all functions together.
-    seconds : float
-        Seconds after which no more are begun.
-    """
+    """Limits of a search."""
 
     trials: int
+    """Schedules to measure, of all functions together."""
     seconds: float = float("inf")
+    """Seconds after which no more are begun."""
 
 
 @dataclass(frozen=True)
 class TuningStep:
-    """Progress of tuning.
-
-    Attributes
-    ----------
-    trials : int
-        Measured in this run.
-    name : str
-        The function that was just measured.
-    record : TuningRecord
-        Present record of it.
-    """
+    """Progress of tuning."""
 
     trials: int
+    """Measured in this run."""
     name: str
+    """The function that was just measured."""
     record: TuningRecord
+    """Present record of it."""
 
 
 class _TaskSearch:

@@ -25,16 +25,11 @@ Convolve = Callable[[Tensor, Tensor], Tensor]
 
 
 class Form(NamedTuple):
-    """Form of a convolution's sums.
-
-    Attributes
-    ----------
-    axis : int
-        Axis of the weights along which each index has sums of its own.
-    """
+    """Form of a convolution's sums."""
 
     dtype: str
     axis: int
+    """Axis of the weights along which each index has sums of its own."""
 
 
 def convolve(graph: GraphWriter, data: Tensor, weights: Tensor, form: Form, convolution: Convolve) -> Tensor:

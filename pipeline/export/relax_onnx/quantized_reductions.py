@@ -12,18 +12,13 @@ _BYTES = ("int8", "uint8")
 
 
 class Mean(NamedTuple):
-    """Sum of a tensor of bytes over axes, less zero points.
-
-    Attributes
-    ----------
-    elements : int
-        Number of elements in each sum.
-    """
+    """Sum of a tensor of bytes over axes, less zero points."""
 
     data: Any
     zero: int
     axes: tuple[int, ...]
     elements: int
+    """Number of elements in each sum."""
 
 
 def find_mean(definitions: Definitions, expression: Any) -> Mean | None:

@@ -14,42 +14,29 @@ class Unwritable(Exception):
 
 @dataclass(eq=False)
 class Tensor:
-    """A value of the graph.
-
-    Attributes
-    ----------
-    name : str
-        Empty until it has one.
-    values : numpy.ndarray or None
-        Values of a constant.
-    """
+    """A value of the graph."""
 
     shape: tuple[int, ...]
     dtype: str
     name: str = ""
+    """Empty until it has one."""
     values: np.ndarray | None = field(default=None, repr=False)
+    """Values of a constant."""
 
 
 @dataclass(eq=False)
 class Node:
-    """An operator of ONNX.
-
-    Attributes
-    ----------
-    inputs : list of (Tensor or None)
-        None stands for an absent one.
-    axes : tuple of int or None
-        Axes of a reduction, an attribute or an input by the version of the operator.
-    model : onnx.ModelProto or None
-        Model of an island, whose nodes stand in its place.
-    """
+    """An operator of ONNX."""
 
     kind: str
     inputs: list[Tensor | None]
+    """None stands for an absent one."""
     outputs: list[Tensor]
     attributes: dict[str, Any]
     axes: tuple[int, ...] | None = None
+    """Axes of a reduction, an attribute or an input by the version of the operator."""
     model: Any = field(default=None, repr=False)
+    """Model of an island, whose nodes stand in its place. Onnx.ModelProto or None."""
 
 
 def constant(values: Any, dtype: Any = None) -> Tensor:

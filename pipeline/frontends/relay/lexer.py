@@ -33,20 +33,14 @@ _COMMENT_EDGES = re.compile(r"/\*|\*/")
 
 
 class Lexeme(NamedTuple):
-    """A word of the text.
-
-    Attributes
-    ----------
-    kind : str
-        variable, global, number, projection, string, name, symbol or end.
-    type : str
-        Comment behind a number; empty otherwise.
-    """
+    """A word of the text."""
 
     kind: str
+    """variable, global, number, projection, string, name, symbol or end."""
     text: str
     offset: int
     type: str = ""
+    """Comment behind a number; empty otherwise."""
 
     def __str__(self) -> str:
         """Return the token as a message shows it."""

@@ -48,25 +48,17 @@ _OBJECTS = {
 
 @dataclass(frozen=True)
 class JsonNode:
-    """One object.
-
-    Attributes
-    ----------
-    kind : str
-        Class of the node, such as ``relay.Call``; empty for None.
-    text : str
-        Text of a string or an operator's name.
-    keys : tuple of str
-        Keys of a map with strings as keys.
-    data : tuple of int
-        The nodes in a list or a map.
-    """
+    """One object."""
 
     kind: str
+    """Class of the node, such as ``relay.Call``; empty for None."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
+    """Text of a string or an operator's name."""
     keys: tuple[str, ...] = ()
+    """Keys of a map with strings as keys."""
     data: tuple[int, ...] = ()
+    """The nodes in a list or a map."""
 
 
 class JsonObjects:

@@ -45,18 +45,12 @@ _WEIGHT_DTYPES = {"int2", "int4", "int8", "uint8"}
 
 @dataclass(frozen=True)
 class TensorScale:
-    """Quantisation of a tensor: a real number is the scale times the integer minus the zero point.
-
-    Attributes
-    ----------
-    scales : numpy.ndarray
-        Scale for all, or one for each position along `axis`; float32.
-    zero_points : numpy.ndarray
-        Zero points, as many as scales; int64.
-    """
+    """Quantisation of a tensor: a real number is the scale times the integer minus the zero point."""
 
     scales: np.ndarray
+    """Scale for all, or one for each position along `axis`; float32."""
     zero_points: np.ndarray
+    """Zero points, as many as scales; int64."""
     axis: int
 
     @property
@@ -67,41 +61,28 @@ class TensorScale:
 
 @dataclass(eq=False)
 class TfliteTensor:
-    """A tensor of a TFLite graph.
-
-    Attributes
-    ----------
-    number : int
-        Position in the file.
-    name : str
-        The model's, where it has one and no earlier tensor has it as well; unique.
-    dtype : str
-        Dtype in NumPy's words; others, such as ``"string"``, are `in_frames` of no stage.
-    values : numpy.ndarray or None
-        Values of a constant whose dtype NumPy has; in the file's memory, or folded.
-    is_constant : bool
-        True if the file has its values, or it was folded.
-    is_variable : bool
-        True if it keeps its values from one frame to the next.
-    is_open : bool
-        True if its shape depends on values.
-    is_sparse : bool
-        True if it is stored without its zeros.
-    packed_because : str
-        Reason that frames carry it as bytes, at an end of the model; empty if they carry it unchanged.
-    """
+    """A tensor of a TFLite graph."""
 
     number: int
+    """Position in the file."""
     name: str
+    """The model's, where it has one and no earlier tensor has it as well; unique."""
     shape: tuple[int, ...]
     dtype: str
+    """Dtype in NumPy's words; others, such as ``"string"``, are `in_frames` of no stage."""
     scale: TensorScale | None = None
     values: np.ndarray | None = None
+    """Values of a constant whose dtype NumPy has; in the file's memory, or folded."""
     is_constant: bool = False
+    """True if the file has its values, or it was folded."""
     is_variable: bool = False
+    """True if it keeps its values from one frame to the next."""
     is_open: bool = False
+    """True if its shape depends on values."""
     is_sparse: bool = False
+    """True if it is stored without its zeros."""
     packed_because: str = ""
+    """Reason that frames carry it as bytes, at an end of the model; empty if they carry it unchanged."""
 
     @property
     def frame_type(self) -> tuple[tuple[int, ...], str]:
@@ -136,25 +117,17 @@ class TfliteTensor:
 
 @dataclass(frozen=True, eq=False)
 class TfliteOperator:
-    """An operator of a TFLite graph.
-
-    Attributes
-    ----------
-    number : int
-        Position in the file.
-    kind : str
-        Kind in the words of the schema, such as ``"CONV_2D"``; of a custom operator with its own name behind.
-    inputs : tuple of TfliteTensor or None
-        Inputs; None where an optional one is missing.
-    table : tflite.Operator
-        The flatbuffer's part.
-    """
+    """An operator of a TFLite graph."""
 
     number: int
+    """Position in the file."""
     kind: str
+    """Kind in the words of the schema, such as ``"CONV_2D"``; of a custom operator with its own name behind."""
     inputs: tuple[TfliteTensor | None, ...]
+    """Inputs; None where an optional one is missing."""
     outputs: tuple[TfliteTensor, ...]
     table: Any
+    """The flatbuffer's part. A `tflite.Operator`."""
 
     @functools.cached_property
     def options(self) -> Any:

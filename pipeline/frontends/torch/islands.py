@@ -14,20 +14,14 @@ from pipeline.frontends.torch.calls import is_promise
 
 
 class NodeIsland(NamedTuple):
-    """Nodes of one island operator.
-
-    Attributes
-    ----------
-    nodes, inputs, outputs : tuple of torch.fx.Node
-        Nodes of its own in order, nodes whose values it reads, and nodes of its own that others read.
-    reason : str
-        Reason that the compiler does not get them.
-    """
+    """Nodes of one island operator."""
 
     nodes: tuple[Any, ...]
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
+    """Nodes of its own in order, nodes whose values it reads, and nodes of its own that others read."""
     reason: str
+    """Reason that the compiler does not get them."""
 
     def describe_operators(self) -> tuple[str, ...]:
         """Return the operators with their nodes."""

@@ -21,19 +21,7 @@ from pipeline.io.decoders.suppression import Fraction
 
 
 class SsdParameters(AnchorParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of SSD.
-
-    Attributes
-    ----------
-    scales : (float, float)
-        Sizes of the first and the last level's anchors, as fractions.
-    ratios : sequence of float
-        Widths by heights.
-    interpolated : bool
-        True for one more anchor, between its own level's size and the next one's.
-    reduced : bool
-        True if the first level has three anchors only.
-    """
+    """Parameters of SSD."""
 
     order: Literal["xywh", "yxhw"] = "yxhw"
     background: bool = True
@@ -41,9 +29,13 @@ class SsdParameters(AnchorParameters, frozen=True, forbid_unknown_fields=True):
     iou: Fraction = 0.6
     strides: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
     scales: tuple[float, float] = (0.2, 0.95)
+    """Sizes of the first and the last level's anchors, as fractions."""
     ratios: tuple[float, ...] = (1.0, 2.0, 0.5, 3.0, 1 / 3)
+    """Widths by heights."""
     interpolated: bool = True
+    """True for one more anchor, between its own level's size and the next one's."""
     reduced: bool = True
+    """True if the first level has three anchors only."""
 
 
 def _grow(size: tuple[int, int], parameters: SsdParameters) -> np.ndarray:
@@ -61,13 +53,7 @@ def _grow(size: tuple[int, int], parameters: SsdParameters) -> np.ndarray:
 
 
 class BlazeParameters(AnchorParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of BlazeFace and its like.
-
-    Attributes
-    ----------
-    per_cell : sequence of int
-        Anchors of a cell, for each level.
-    """
+    """Parameters of BlazeFace and its like."""
 
     variances: tuple[float, float] = (1.0, 1.0)
     exponential: bool = False
@@ -76,6 +62,7 @@ class BlazeParameters(AnchorParameters, frozen=True, forbid_unknown_fields=True)
     iou: Fraction = 0.3
     strides: tuple[int, ...] = (8, 16)
     per_cell: tuple[int, ...] = (2, 6)
+    """Anchors of a cell, for each level."""
 
 
 def _repeat_pixels(size: tuple[int, int], parameters: BlazeParameters) -> np.ndarray:
@@ -84,13 +71,7 @@ def _repeat_pixels(size: tuple[int, int], parameters: BlazeParameters) -> np.nda
 
 
 class PriorParameters(AnchorParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of UltraFace.
-
-    Attributes
-    ----------
-    sizes : sequence of sequences of float
-        Sides of a cell's squares in pixels, for each level.
-    """
+    """Parameters of UltraFace."""
 
     background: bool = True
     score: Fraction = 0.7
@@ -98,6 +79,7 @@ class PriorParameters(AnchorParameters, frozen=True, forbid_unknown_fields=True)
     decoded: bool | None = None
     strides: tuple[int, ...] = (8, 16, 32, 64)
     sizes: tuple[tuple[float, ...], ...] = ((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
+    """Sides of a cell's squares in pixels, for each level."""
 
 
 class RetinaFaceParameters(PriorParameters, frozen=True, forbid_unknown_fields=True):

@@ -26,36 +26,24 @@ Rule = Callable[[tuple[int, int], Any], np.ndarray]
 
 
 class AnchorParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of detectors with anchors.
-
-    Attributes
-    ----------
-    strides : sequence of int
-        Pixels between the cells of each level.
-    anchors : sequence of (float, float, float, float), optional
-        Centre x, centre y, width and height of each as fractions; by default they follow from the family's rule.
-    order : str
-        ``"xywh"``, or ``"yxhw"`` with y and the height first.
-    variances : (float, float)
-        Factors of the outputs for centre and size.
-    exponential : bool
-        True if sizes are logarithms.
-    decoded : bool, optional
-        True if boxes are corners already, as fractions; None if a frame's values shall tell.
-    background : bool
-        True if the first score is that of the background.
-    sigmoid : bool, optional
-        True if scores are logits; by default values outside of 0 to 1 tell.
-    """
+    """Parameters of detectors with anchors."""
 
     strides: tuple[int, ...] = (8, 16, 32)
+    """Pixels between the cells of each level."""
     anchors: tuple[tuple[float, float, float, float], ...] = ()
+    """Centre x, centre y, width and height of each as fractions; by default they follow from the family's rule."""
     order: Literal["xywh", "yxhw"] = "xywh"
+    """``"xywh"``, or ``"yxhw"`` with y and the height first."""
     variances: tuple[float, float] = (0.1, 0.2)
+    """Factors of the outputs for centre and size."""
     exponential: bool = True
+    """True if sizes are logarithms."""
     decoded: bool | None = False
+    """True if boxes are corners already, as fractions; None if a frame's values shall tell."""
     background: bool = False
+    """True if the first score is that of the background."""
     sigmoid: bool | None = None
+    """True if scores are logits; by default values outside of 0 to 1 tell."""
 
 
 def lay_anchors(

@@ -20,68 +20,44 @@ Decode = Callable[[Mapping[str, np.ndarray]], Result]
 
 @dataclass(frozen=True)
 class ModelInterface:
-    """Picture input and outputs of a model.
-
-    Attributes
-    ----------
-    size : (int, int)
-        Width and height of the picture that the model takes.
-    outputs : sequence of TensorSpec
-        Outputs in the model's order.
-    labels : sequence of str
-        Names of the classes; empty if unknown.
-    """
+    """Picture input and outputs of a model."""
 
     size: tuple[int, int]
+    """Width and height of the picture that the model takes."""
     outputs: Sequence[TensorSpec]
+    """Outputs in the model's order."""
     labels: Sequence[str] = ()
+    """Names of the classes; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Guess:
-    """A family recognised by names and shapes of the outputs.
-
-    Attributes
-    ----------
-    reason : str
-        The evidence, such as "its output [1, 3549, 85] has a row for each cell of strides 8, 16, 32 of 416x416".
-    parameters : mapping of str to object
-        Parameters that follow from it.
-    preparation : Preparation, optional
-        Preparation by the family's usual exporters.
-    certain : bool
-        False if other families give outputs like these; such a guess is only listed as a candidate beside others.
-    """
+    """A family recognised by names and shapes of the outputs."""
 
     reason: str
+    """The evidence, such as "its output [1, 3549, 85] has a row for each cell of strides 8, 16, 32 of 416x416"."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that follow from it."""
     preparation: Preparation | None = None
+    """Preparation by the family's usual exporters."""
     certain: bool = True
+    """False if other families give outputs like these; such a guess is only listed as a candidate beside others."""
 
 
 @dataclass(frozen=True)
 class DecoderFamily:
-    """Registry entry of a family.
-
-    Attributes
-    ----------
-    name : str
-        Name for ``--decode`` and cards, such as ``"yolox"``.
-    task : str
-        Task of a card, such as ``"detect"``.
-    parameters : type
-        A `msgspec.Struct` (frozen, forbid_unknown_fields) with the parameters, their defaults and checks.
-    make : callable
-        Makes the `Decode` of a model from its interface and parameters; `InputError` if outputs do not fit.
-    recognise : callable
-        Returns a `Guess` if names and shapes of the outputs are this family's, else None.
-    """
+    """Registry entry of a family."""
 
     name: str
+    """Name for ``--decode`` and cards, such as ``"yolox"``."""
     task: str
+    """Task of a card, such as ``"detect"``."""
     parameters: type[msgspec.Struct]
+    """A `msgspec.Struct` (frozen, forbid_unknown_fields) with the parameters, their defaults and checks."""
     make: Callable[[ModelInterface, Any], Decode]
+    """Makes the `Decode` of a model from its interface and parameters; `InputError` if outputs do not fit."""
     recognise: Callable[[ModelInterface], Guess | None]
+    """Returns a `Guess` if names and shapes of the outputs are this family's, else None."""
 
 
 def mismatch(family: str, wanted: str, interface: ModelInterface) -> InputError:

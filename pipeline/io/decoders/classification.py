@@ -14,18 +14,12 @@ from pipeline.io.results import Classes
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of classification.
-
-    Attributes
-    ----------
-    top : int
-        Classes in the result.
-    activation : str
-        ``"auto"``, ``"none"``, ``"sigmoid"`` or ``"softmax"``; see `pipeline.io.decoders.activation.activate`.
-    """
+    """Parameters of classification."""
 
     top: int = 5
+    """Classes in the result."""
     activation: str = "auto"
+    """``"auto"``, ``"none"``, ``"sigmoid"`` or ``"softmax"``; see `pipeline.io.decoders.activation.activate`."""
 
     def __post_init__(self) -> None:
         check_activation(self.activation)

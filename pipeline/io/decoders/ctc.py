@@ -22,15 +22,10 @@ PREPARATION = Preparation(resize="letterbox", margin="corner", channels="bgr", m
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of CTC.
-
-    Attributes
-    ----------
-    blank : int
-        Number of the blank among the classes; negative ones count from the end.
-    """
+    """Parameters of CTC."""
 
     blank: int = 0
+    """Number of the blank among the classes; negative ones count from the end."""
 
 
 def _make(interface: ModelInterface, parameters: Parameters) -> Decode:

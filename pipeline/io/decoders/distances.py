@@ -28,23 +28,16 @@ _Specs = Sequence[TensorSpec]
 
 
 class DistanceParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of NanoDet-Plus.
-
-    Attributes
-    ----------
-    strides : sequence of int
-        Pixels between the cells of each level.
-    offset : float
-        Position in a cell that distances count from: 0 for its corner, 0.5 for its middle.
-    bins : int
-        Values of a distribution: distances of 0, 1, 2, ... strides.
-    """
+    """Parameters of NanoDet-Plus."""
 
     score: Fraction = 0.35
     iou: Fraction = 0.6
     strides: tuple[int, ...] = (8, 16, 32, 64)
+    """Pixels between the cells of each level."""
     offset: float = 0.0
+    """Position in a cell that distances count from: 0 for its corner, 0.5 for its middle."""
     bins: int = 8
+    """Values of a distribution: distances of 0, 1, 2, ... strides."""
 
 
 class NanoDetParameters(DistanceParameters, frozen=True, forbid_unknown_fields=True):

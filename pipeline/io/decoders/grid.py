@@ -20,18 +20,12 @@ ULTRALYTICS = Preparation(resize="letterbox", scale=1, fill=114, sampling="openc
 
 
 class GridParameters(BoxParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of grid detectors.
-
-    Attributes
-    ----------
-    strides : sequence of int
-        Pixels between the cells of each level.
-    pixels : bool, optional
-        True if boxes are in pixels already; by default the centres of all boxes tell.
-    """
+    """Parameters of grid detectors."""
 
     strides: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = (8, 16, 32)
+    """Pixels between the cells of each level."""
     pixels: bool | None = None
+    """True if boxes are in pixels already; by default the centres of all boxes tell."""
 
 
 def grid_sizes(size: tuple[int, int], strides: Sequence[int]) -> list[tuple[int, int]]:

@@ -18,21 +18,14 @@ SMALLEST = 8
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of masks.
-
-    Attributes
-    ----------
-    threshold : float
-        Of a single score for each pixel, those above are class 1.
-    activation : str
-        Activation of a single score; see `pipeline.io.decoders.activation.activate`.  Of several, the largest counts.
-    output : str
-        Name of the output with the mask; the first that looks like one by default.
-    """
+    """Parameters of masks."""
 
     threshold: float = 0.5
+    """Of a single score for each pixel, those above are class 1."""
     activation: str = "auto"
+    """Activation of a single score; see `pipeline.io.decoders.activation.activate`. Of several, the largest counts."""
     output: str = ""
+    """Name of the output with the mask; the first that looks like one by default."""
 
     def __post_init__(self) -> None:
         check_activation(self.activation)

@@ -35,33 +35,22 @@ _LARGEST_FRACTION = 2.0
 
 
 class PointParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of key points by regression.
-
-    Attributes
-    ----------
-    fields : int
-        Numbers of a point in the output.
-    order : str
-        The first two: ``"xy"`` or ``"yx"``.
-    score : int
-        Position of a point's score among its numbers; -1 for none.  Logits are recognised by their values.
-    unit : str
-        ``"fraction"`` of the input or ``"pixel"``; ``"auto"`` goes by the values.
-    output : str
-        Name of the output with the points; the first by default.
-    presence : str
-        Name of an output with the score that there is anything, which is the box's in place of the points' mean.
-    least : float
-        Score of presence below which there is nothing.
-    """
+    """Parameters of key points by regression."""
 
     fields: int = 3
+    """Numbers of a point in the output."""
     order: str = "xy"
+    """The first two: ``"xy"`` or ``"yx"``."""
     score: int = -1
+    """Position of a point's score among its numbers; -1 for none. Logits are recognised by their values."""
     unit: str = "auto"
+    """``"fraction"`` of the input or ``"pixel"``; ``"auto"`` goes by the values."""
     output: str = ""
+    """Name of the output with the points; the first by default."""
     presence: str = ""
+    """Name of an output with the score that there is anything, which is the box's in place of the points' mean."""
     least: float = 0.5
+    """Score of presence below which there is nothing."""
 
     def __post_init__(self) -> None:
         choices = {"order": ("xy", "yx"), "unit": ("auto", "fraction", "pixel")}
@@ -73,15 +62,10 @@ class PointParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HeatMapParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of key points by heat maps.
-
-    Attributes
-    ----------
-    output : str
-        Name of the output with a map for each point; the first that looks like it by default.
-    """
+    """Parameters of key points by heat maps."""
 
     output: str = ""
+    """Name of the output with a map for each point; the first that looks like it by default."""
 
 
 def _make_points(interface: ModelInterface, parameters: PointParameters) -> Decode:

@@ -23,20 +23,14 @@ COLUMNS = ("left", "top", "right", "bottom", "score", "class")
 
 
 class RowParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of tables.
-
-    Attributes
-    ----------
-    columns : sequence of str
-        Names of the columns: those of `COLUMNS`, in any order, and others, which are of no interest.
-    fractions : bool
-        True if boxes are fractions of the input instead of pixels.
-    """
+    """Parameters of tables."""
 
     # The model has chosen how many already.
     most: int = sys.maxsize
     columns: tuple[str, ...] = COLUMNS
+    """Names of the columns: those of `COLUMNS`, in any order, and others, which are of no interest."""
     fractions: bool = False
+    """True if boxes are fractions of the input instead of pixels."""
 
     def __post_init__(self) -> None:
         missing = [name for name in COLUMNS if name not in self.columns]

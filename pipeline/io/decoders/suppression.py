@@ -25,33 +25,21 @@ _FAR = 1e6
 
 
 class ScoreParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of decoders of boxes.
-
-    Attributes
-    ----------
-    score : float
-        Scores up to this one are left out.
-    most : int
-        Largest number of boxes.
-    """
+    """Parameters of decoders of boxes."""
 
     score: Fraction = 0.25
+    """Scores up to this one are left out."""
     most: Annotated[int, msgspec.Meta(ge=1)] = 300
+    """Largest number of boxes."""
 
 
 class BoxParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of decoders with a non-maximum suppression.
-
-    Attributes
-    ----------
-    iou : float
-        Of two boxes with a larger intersection over union, the better stays.
-    agnostic : bool
-        True if boxes of different classes suppress one another as well.
-    """
+    """Parameters of decoders with a non-maximum suppression."""
 
     iou: Fraction = 0.45
+    """Of two boxes with a larger intersection over union, the better stays."""
     agnostic: bool = False
+    """True if boxes of different classes suppress one another as well."""
 
 
 def best_classes(scores: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

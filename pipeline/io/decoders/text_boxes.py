@@ -28,30 +28,20 @@ _SMALLEST = 3.0
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of text boxes, with RapidOCR's defaults.
-
-    Attributes
-    ----------
-    threshold : float
-        Probability of a pixel inside of text.
-    score : float
-        Mean probability of a box.
-    unclip : float
-        Share of area over circumference by which boxes are widened.
-    dilate : bool
-        True to join pixels with their right and lower neighbours.
-    limit : int
-        Boxes of a picture.
-    output : str
-        Name of the output with the map; the first that looks like it by default.
-    """
+    """Parameters of text boxes, with RapidOCR's defaults."""
 
     threshold: float = 0.3
+    """Probability of a pixel inside of text."""
     score: float = 0.5
+    """Mean probability of a box."""
     unclip: float = 1.6
+    """Share of area over circumference by which boxes are widened."""
     dilate: bool = True
+    """True to join pixels with their right and lower neighbours."""
     limit: int = 1000
+    """Boxes of a picture."""
     output: str = ""
+    """Name of the output with the map; the first that looks like it by default."""
 
 
 def _make(interface: ModelInterface, parameters: Parameters) -> Decode:

@@ -34,15 +34,10 @@ _ANCHORS = (10, 13, 16, 30, 33, 23, 30, 61, 62, 45, 59, 119, 116, 90, 156, 198, 
 
 
 class Yolov5Parameters(GridParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of YOLOv5.
-
-    Attributes
-    ----------
-    anchors : sequence of float
-        Width and height of three anchors in pixels, for each level; only for undecoded maps.
-    """
+    """Parameters of YOLOv5."""
 
     anchors: tuple[float, ...] = _ANCHORS
+    """Width and height of three anchors in pixels, for each level; only for undecoded maps."""
 
 
 def make(interface: ModelInterface, parameters: Yolov5Parameters) -> Decode:

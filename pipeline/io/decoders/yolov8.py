@@ -41,15 +41,10 @@ _USUAL: dict[int, dict[str, dict[str, Any]]] = {
 
 
 class PoseParameters(Yolov8Parameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of key points.
-
-    Attributes
-    ----------
-    points : (int, int)
-        Number of points, and numbers of a point: 2, or 3 with a score.
-    """
+    """Parameters of key points."""
 
     points: tuple[int, int] = (17, 3)
+    """Number of points, and numbers of a point: 2, or 3 with a score."""
 
 
 def make(interface: ModelInterface, parameters: Yolov8Parameters) -> Decode:

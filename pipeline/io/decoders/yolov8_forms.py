@@ -45,40 +45,27 @@ _SLACK = 0.01
 
 
 class Yolov8Parameters(GridParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of YOLOv8 and its successors.
-
-    Attributes
-    ----------
-    bins : int
-        Numbers for each side of a box in maps, 1 or 16; 0 if labels or shapes tell.
-    """
+    """Parameters of YOLOv8 and its successors."""
 
     iou: Fraction = 0.7
     bins: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Numbers for each side of a box in maps, 1 or 16; 0 if labels or shapes tell."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Boxes above the threshold, before suppression.
-
-    Attributes
-    ----------
-    boxes, scores, classes : arrays [N, 4], [N], [N]
-        Boxes by their corners, of turned ones before they are turned.
-    extras : array [N, extras]
-        A task's further numbers.
-    scale : (int, int)
-        Pixels for one unit of the model's positions.
-    final : bool
-        True if the model has suppressed boxes itself.
-    """
+    """Boxes above the threshold, before suppression."""
 
     boxes: np.ndarray
     scores: np.ndarray
     classes: np.ndarray
+    """Boxes by their corners, of turned ones before they are turned. Arrays [N, 4], [N], [N]."""
     extras: np.ndarray
+    """A task's further numbers. Array [N, extras]."""
     scale: tuple[int, int]
+    """Pixels for one unit of the model's positions."""
     final: bool = False
+    """True if the model has suppressed boxes itself."""
 
     def detections(self, parameters: BoxParameters, interface: ModelInterface) -> tuple[Detections, np.ndarray]:
         """Return the detections after suppression, and their further numbers."""

@@ -112,52 +112,33 @@ class UniqueNames:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Facts of the model for a sink.
-
-    Attributes
-    ----------
-    outputs : sequence of TensorSpec
-        The model's.
-    geometry : Geometry or None
-        Position of the pictures in the model's input.
-    decoded : bool
-        True if the stream decodes the outputs.
-    notice : callable
-        Function to call with addresses.
-    allow_commands : bool
-        True if the text is the user's own; see `SourceOptions`.
-    """
+    """Facts of the model for a sink."""
 
     outputs: Sequence[TensorSpec]
+    """The model's."""
     geometry: Geometry | None = None
+    """Position of the pictures in the model's input."""
     decoded: bool = False
+    """True if the stream decodes the outputs."""
     notice: Callable[[str], object] = lambda _: None
+    """Function to call with addresses."""
     allow_commands: bool = False
+    """True if the text is the user's own; see `SourceOptions`."""
 
 
 @dataclass(frozen=True)
 class SinkKind:
-    """Registry entry: recognition and opening of a kind of sink.
-
-    Attributes
-    ----------
-    name : str
-        Kind in front of the colon.
-    open : callable
-        Opens the sink at a `Uri`; refuses options in it that it does not know.
-    example : str
-        Example for messages that say what is supported.
-    recognise : callable
-        Test for a path of such a sink without a kind in front of it.
-    is_file : bool
-        True if the location is a path, whose folder has to be there.
-    is_command : bool
-        True if the text is run, and so needs `SinkOptions.allow_commands`.
-    """
+    """Registry entry: recognition and opening of a kind of sink."""
 
     name: str
+    """Kind in front of the colon."""
     open: Callable[[Uri, SinkOptions], Sink]
+    """Opens the sink at a `Uri`; refuses options in it that it does not know."""
     example: str
+    """Example for messages that say what is supported."""
     recognise: Callable[[Path], bool] = lambda _: False
+    """Test for a path of such a sink without a kind in front of it."""
     is_file: bool = True
+    """True if the location is a path, whose folder has to be there."""
     is_command: bool = False
+    """True if the text is run, and so needs `SinkOptions.allow_commands`."""

@@ -32,22 +32,15 @@ _CACHED_WORDS = 1024
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """Meaning of a plane's samples, such as red or brightness; equal ones are one object.
-
-    Attributes
-    ----------
-    shares : tuple of float
-        Shares of red, green and blue; none in a picture without colours, where all that is bright stands out.
-    black : float
-        Its value for black.
-    across, down : int
-        Pixels of the picture per sample.
-    """
+    """Meaning of a plane's samples, such as red or brightness; equal ones are one object."""
 
     shares: tuple[float, ...] = ()
+    """Shares of red, green and blue; none in a picture without colours, where all that is bright stands out."""
     black: float = 0.0
+    """Its value for black."""
     across: int = 1
     down: int = 1
+    """Pixels of the picture per sample."""
 
     def value(self, colour: Colour) -> int:
         """Return the sample of a colour."""

@@ -47,24 +47,16 @@ _UNITS = {"": 1, "k": 1_000, "M": 1_000_000}
 
 @dataclass(frozen=True)
 class Encoding:
-    """Settings of an encoder.
-
-    Attributes
-    ----------
-    encoder : str
-        FFmpeg's name, or ``"hardware"``; empty for the first of `SOFTWARE`.
-    preset : str
-        The encoder's own name of a speed.
-    bitrate : int
-        Bits per second; 0 for the encoder's quality.
-    threads : int
-        Threads of the encoder; 0 for as many as suit the processor.
-    """
+    """Settings of an encoder."""
 
     encoder: str = ""
+    """FFmpeg's name, or ``"hardware"``; empty for the first of `SOFTWARE`."""
     preset: str = ""
+    """The encoder's own name of a speed."""
     bitrate: int = 0
+    """Bits per second; 0 for the encoder's quality."""
     threads: int = 0
+    """Threads of the encoder; 0 for as many as suit the processor."""
 
     def configure(self, context: Any, name: str) -> None:
         """Set an encoder's context, which has its size already."""

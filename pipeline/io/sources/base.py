@@ -52,70 +52,45 @@ def _ignore(_: str) -> None:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Settings for opening a source.
-
-    Attributes
-    ----------
-    specs : sequence of TensorSpec
-        The model's inputs.
-    preparation : Preparation
-        Preparation of images, which differ in size and so are prepared as they are read.
-    fps : float, optional
-        Frames per second: what a camera is set to, or the pace at which a recording is played.
-    speed : float, optional
-        Plays a recording at its own pace times this.
-    reconnect : float
-        Seconds for which a camera or stream that was lost is tried again.
-    notice : callable
-        Function to call with losses.
-    quantizations : sequence of Quantization
-        Scales of the model's quantised tensors.
-    pictures : StageCode, optional
-        The bundle's kernels for pictures.
-    allow_commands : bool
-        True if the text is the user's own: commands and pipelines out of somebody else's file could do anything.
-    raw_pictures : bool
-        True for images as they are, which the reader prepares.
-    """
+    """Settings for opening a source."""
 
     specs: Sequence[TensorSpec] = ()
+    """The model's inputs."""
     preparation: Preparation = field(default_factory=Preparation)
+    """Preparation of images, which differ in size and so are prepared as they are read."""
     fps: float | None = None
+    """Frames per second: what a camera is set to, or the pace at which a recording is played."""
     speed: float | None = None
+    """Plays a recording at its own pace times this."""
     reconnect: float = 0.0
+    """Seconds for which a camera or stream that was lost is tried again."""
     notice: Callable[[str], None] = _ignore
+    """Function to call with losses."""
     quantizations: Sequence[Quantization] = ()
+    """Scales of the model's quantised tensors."""
     pictures: StageCode | None = None
+    """The bundle's kernels for pictures."""
     allow_commands: bool = False
+    """True if the text is the user's own: commands and pipelines out of somebody else's file could do anything."""
     raw_pictures: bool = False
+    """True for images as they are, which the reader prepares."""
 
 
 @dataclass(frozen=True)
 class SourceKind:
-    """Registry entry: recognition and opening of a kind of source.
-
-    Attributes
-    ----------
-    names : sequence of str
-        Kinds in front of the colon.
-    open : callable
-        Opens the source at a `Uri`; refuses options in it that it does not know.
-    example : str
-        Example for messages that say what is supported.
-    recognise : callable
-        Test for a path of such a source without a kind in front of it.
-    live : bool
-        True if frames come at their own pace; a live source may be opened again when it is lost.
-    takes_fps : bool
-        True if `open` heeds `SourceOptions.fps` itself; a recording is else played at that pace.
-    is_command : bool
-        True if the text is run, and so needs `SourceOptions.allow_commands`.
-    """
+    """Registry entry: recognition and opening of a kind of source."""
 
     names: Sequence[str]
+    """Kinds in front of the colon."""
     open: Callable[[Uri, SourceOptions], FrameSource]
+    """Opens the source at a `Uri`; refuses options in it that it does not know."""
     example: str
+    """Example for messages that say what is supported."""
     recognise: Callable[[Path], bool] = lambda _: False
+    """Test for a path of such a source without a kind in front of it."""
     live: bool = False
+    """True if frames come at their own pace; a live source may be opened again when it is lost."""
     takes_fps: bool = False
+    """True if `open` heeds `SourceOptions.fps` itself; a recording is else played at that pace."""
     is_command: bool = False
+    """True if the text is run, and so needs `SourceOptions.allow_commands`."""

@@ -41,18 +41,12 @@ class LayerTime(NamedTuple):
 
 
 class VendorProfile(NamedTuple):
-    """Times of one frame.
-
-    Attributes
-    ----------
-    seconds : float
-        Seconds of the whole network; of a chip with several frames inside, those between two results.
-    layers : tuple of LayerTime
-        Layers, if the tool times them.
-    """
+    """Times of one frame."""
 
     seconds: float
+    """Seconds of the whole network; of a chip with several frames inside, those between two results."""
     layers: tuple[LayerTime, ...] = ()
+    """Layers, if the tool times them."""
 
 
 def read_profile(path: Path) -> tuple[str, VendorProfile]:

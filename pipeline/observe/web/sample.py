@@ -16,24 +16,16 @@ from pipeline.scheduler.frame import FrameFuture, FrameResult
 
 @dataclass(frozen=True)
 class Sample:
-    """A frame and its outcome.
-
-    Attributes
-    ----------
-    number : int
-        Sequence number.
-    inputs : list of ndarray
-        Copies, in the plan's order.
-    result : mapping of str to array, array, or exception
-        Result of the frame, or its error.
-    metadata : object
-        Metadata of the caller.
-    """
+    """A frame and its outcome."""
 
     number: int
+    """Sequence number."""
     inputs: Sequence[np.ndarray]
+    """Copies, in the plan's order."""
     result: Mapping[str, np.ndarray] | np.ndarray | BaseException
+    """Result of the frame, or its error."""
     metadata: Any = None
+    """Metadata of the caller."""
 
 
 class Sampler:

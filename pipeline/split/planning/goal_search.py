@@ -40,23 +40,16 @@ WORTH_IT = 1.02
 
 @dataclass(frozen=True)
 class GoalSearch:
-    """The search for one plan.
-
-    Attributes
-    ----------
-    goal : str
-        Goal of `pipeline.split.planning.problem.goals.OBJECTIVES`.
-    fps : float or None
-        Frames per second that have to be kept.
-    replicas : bool
-        True if a stage may run on several frames at once.
-    """
+    """The search for one plan."""
 
     timed: TimedGraph
     goal: str
+    """Goal of `pipeline.split.planning.problem.goals.OBJECTIVES`."""
     fps: float | None
+    """Frames per second that have to be kept."""
     request: PlanRequest
     replicas: bool = True
+    """True if a stage may run on several frames at once."""
 
     def problem(self, *, borrowing: bool = False) -> Problem:
         """Return the problem for the solver."""

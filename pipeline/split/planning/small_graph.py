@@ -33,22 +33,16 @@ _MOST_DOWNSETS = 200
 
 @dataclass(eq=False)
 class SmallGraph:
-    """A graph of few groups, for one goal.
-
-    Attributes
-    ----------
-    is_free : bool
-        True if other orders may be taken.
-    fastest, quickest : Candidate or None
-        The divisions of the least interval and of the least latency, once they are known.
-    """
+    """A graph of few groups, for one goal."""
 
     search: GoalSearch
     problem: Problem
     dag: GroupDag
     is_free: bool
+    """True if other orders may be taken."""
     fastest: Candidate | None = field(default=None, init=False)
     quickest: Candidate | None = field(default=None, init=False)
+    """The divisions of the least interval and of the least latency, once they are known."""
     _timed_graphs: dict[tuple[int, ...], TimedGraph] = field(default_factory=dict, init=False)
     _sizes: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict, init=False)
 

@@ -20,28 +20,20 @@ track and draw what the device finds."""
 
 @dataclass(frozen=True)
 class SplitGain:
-    """Gain of a split over the fastest unsplit way.
-
-    Attributes
-    ----------
-    choice : Solution
-        The unsplit way that is preferred if the gain is too small.
-    least : float
-        Gain that a split has to reach: `GAIN`, or `CORES_GAIN` if only the split keeps cores busy.
-    share : float
-        Share of draws in which the gain is above that, 0 to 1.
-    has_draws : bool
-        False if no processor's accuracy is known, so that there is only one draw.
-    """
+    """Gain of a split over the fastest unsplit way."""
 
     frames_per_s: float
     unsplit_frames_per_s: float
     unsplit_latency_s: float
     unsplit_replicas: int
     choice: Solution
+    """The unsplit way that is preferred if the gain is too small."""
     least: float
+    """Gain that a split has to reach: `GAIN`, or `CORES_GAIN` if only the split keeps cores busy."""
     share: float
+    """Share of draws in which the gain is above that, 0 to 1."""
     has_draws: bool
+    """False if no processor's accuracy is known, so that there is only one draw."""
 
     @staticmethod
     def of(plan: Plan, unsplit: Plan, choice: Solution) -> SplitGain:

@@ -36,44 +36,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimedGraph:
-    """A graph, a board, and groups' times by device.
-
-    Attributes
-    ----------
-    isolated : sequence of float, or mapping of str to that, optional
-        Measured seconds of each fused group on one core while the others rest: of the first device, or by the device's
-        name; estimates where there are none.
-    queue_depth : int or "auto"
-        Number of frames that may wait in front of each stage. ``"auto"`` chooses as many as `cv` asks for, as far as
-        there is memory; cuts are chosen with room for one.
-    cv : float
-        Coefficient of variation of a stage's time: its standard deviation, as a share of it.
-    contended : mapping of str to sequence of float
-        Seconds on one core while its other cores are busy, by the device's name; `isolated` where it is not in it.
-    pins : mapping of int to Pin
-        Devices that may run a fused group; groups without a pin run anywhere.
-    spans : mapping of str to SpanTimes
-        Measured times of spans, where these are not sums, by the name of a device with its runtime.
-    refusals : mapping of str to mapping of int to str
-        Fused groups that a device does not run by its own word, with reasons, by the name of a device with its runtime.
-    estimates : mapping of str to sequence of float, optional
-        Estimated seconds of each fused group, if they are known already, by the name of a device with its runtime,
-        and behind it the number of threads if several.
-    options : StageOptions
-        Options of all stages, with which times are estimated, or were measured.
-    """
+    """A graph, a board, and groups' times by device."""
 
     graph: Graph
     board: Board
     isolated: Sequence[float] | Mapping[str, Sequence[float]] | None = None
+    """Measured seconds of each fused group on one core while the others rest: of the first device, or by the device's
+    name; estimates where there are none."""
     queue_depth: int | str = "auto"
+    """Number of frames that may wait in front of each stage. ``"auto"`` chooses as many as `cv` asks for, as far as
+    there is memory; cuts are chosen with room for one."""
     cv: float = TIME_CV
+    """Coefficient of variation of a stage's time: its standard deviation, as a share of it."""
     contended: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Seconds on one core while its other cores are busy, by the device's name; `isolated` where it is not in it."""
     pins: Pins = field(default_factory=dict)
+    """Devices that may run a fused group; groups without a pin run anywhere."""
     spans: Mapping[str, SpanTimes] = field(default_factory=dict)
+    """Measured times of spans, where these are not sums, by the name of a device with its runtime."""
     refusals: Mapping[str, Refusals] = field(default_factory=dict)
+    """Fused groups that a device does not run by its own word, with reasons, by the name of a device with its
+    runtime."""
     estimates: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
+    """Estimated seconds of each fused group, if they are known already, by the name of a device with its runtime, and
+    behind it the number of threads if several."""
     options: StageOptions = NO_OPTIONS
+    """Options of all stages, with which times are estimated, or were measured."""
 
     def reorder(self, order: Sequence[int]) -> Self:
         """Return it with its groups in another topological order."""

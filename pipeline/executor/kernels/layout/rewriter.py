@@ -43,15 +43,10 @@ class LineLayout(NamedTuple):
 
 
 class Rewrite(ABC):
-    """Rewrite of operator calls during layout assignment.
-
-    Attributes
-    ----------
-    operators : set of str
-        Names in Relax, without ``relax.``; the empty one stands for what is no call of an operator.
-    """
+    """Rewrite of operator calls during layout assignment."""
 
     operators: ClassVar[AbstractSet[str]]
+    """Names in Relax, without ``relax.``; the empty one stands for what is no call of an operator."""
 
     @abstractmethod
     def match(self, rewriter: Rewriter, call: Any) -> Any:

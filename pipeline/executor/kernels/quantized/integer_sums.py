@@ -31,61 +31,40 @@ _LARGEST = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class IntegerSums:
-    """Sums of products of bytes.
-
-    Attributes
-    ----------
-    sums : relax.Var
-    correction : array of int
-        Addend for each output channel that removes the zero points from the sums.
-    scales : array of float64
-        Value of one unit of the sums, for each output channel.
-    result : callable
-        Function from a value in the layout of the sums to a rewrite's result.
-    model_axis : int
-        Axis of the channels in the model's own layout, from the end.
-    axis : int
-        The same in the layout of the sums.
-    largest : array of int, optional
-        Largest magnitude of the corrected sums, for each output channel.
-    begin : callable, optional
-        Function from a number for each output channel to the sums with it.
-    """
+    """Sums of products of bytes."""
 
     sums: Any
+    """A `relax.Var`."""
     correction: np.ndarray
+    """Addend for each output channel that removes the zero points from the sums."""
     scales: np.ndarray
+    """Value of one unit of the sums, for each output channel. Array of float64."""
     result: Callable[[Any], Any]
+    """Function from a value in the layout of the sums to a rewrite's result."""
     model_axis: int
+    """Axis of the channels in the model's own layout, from the end."""
     axis: int = -1
+    """The same in the layout of the sums."""
     largest: np.ndarray | None = None
+    """Largest magnitude of the corrected sums, for each output channel."""
     begin: Callable[[np.ndarray], Any] | None = None
+    """Function from a number for each output channel to the sums with it."""
 
 
 @dataclass(frozen=True)
 class ByteProduct:
-    """Product of bytes by constant bytes.
-
-    Attributes
-    ----------
-    data : relax.Var
-        Bytes on the scale `scale`.
-    scale : QuantizationScale
-    weights : array of int
-        Weights as (out, in of one group, kh, kw), without zero points.
-    scales : array of float32
-        Scales of the weights, for each output channel.
-    conv : ConvShape
-    layout : ChannelLayout or None
-        Layout of a convolution in the model; None for a product.
-    """
+    """Product of bytes by constant bytes."""
 
     data: Any
+    """Bytes on the scale `scale`. A `relax.Var`."""
     scale: QuantizationScale
     weights: np.ndarray
+    """Weights as (out, in of one group, kh, kw), without zero points."""
     scales: np.ndarray
+    """Scales of the weights, for each output channel. Array of float32."""
     conv: ConvShape
     layout: ChannelLayout | None
+    """Layout of a convolution in the model; None for a product."""
 
     @property
     def has_bytes(self) -> bool:

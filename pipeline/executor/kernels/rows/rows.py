@@ -66,26 +66,17 @@ class Rows:
 
 
 class RowBlock(NamedTuple):
-    """Rows processed at once.
-
-    Attributes
-    ----------
-    rows : Rows
-    base : expression
-        Offset of the first element of the first row.
-    indices : list of expressions
-        The index along each outer axis.
-    lanes : int
-        Lanes of one vector.
-    vectors : int
-        Vectors of rows side by side; if the neighbours are of one row, there is that row only.
-    """
+    """Rows processed at once."""
 
     rows: Rows
     base: Any
+    """Offset of the first element of the first row."""
     indices: list[Any]
+    """The index along each outer axis."""
     lanes: int
+    """Lanes of one vector."""
     vectors: int
+    """Vectors of rows side by side; if the neighbours are of one row, there is that row only."""
 
     @property
     def result_lanes(self) -> int:

@@ -13,33 +13,22 @@ from pipeline.tvm import statements as tir
 
 
 class Arithmetic(NamedTuple):
-    """Vector elements and their products.
-
-    Attributes
-    ----------
-    dtype : str
-        Dtype of sums.
-    add : callable
-        Function from a sum, an element in all lanes, a vector of weights, and their lanes to the new sum.
-    prepare : callable
-        Function from elements in memory, one or a vector of so many lanes, to factors.
-    by_lanes : bool
-        True if elements are loaded a vector at a time, each of whose lanes is a factor.
-    is_ordered : bool
-        True if loads are not to be moved from one vector of elements' products to another's.
-    registers : int
-        Registers of the processor, if it takes loads in written order; else 0.
-    factor : str
-        Dtype of factors.
-    """
+    """Vector elements and their products."""
 
     dtype: str
+    """Dtype of sums."""
     add: Callable[[Any, Any, Any, int], Any]
+    """Function from a sum, an element in all lanes, a vector of weights, and their lanes to the new sum."""
     prepare: Callable[[Any, int], Any] = lambda elements, _: elements
+    """Function from elements in memory, one or a vector of so many lanes, to factors."""
     by_lanes: bool = False
+    """True if elements are loaded a vector at a time, each of whose lanes is a factor."""
     is_ordered: bool = False
+    """True if loads are not to be moved from one vector of elements' products to another's."""
     registers: int = 0
+    """Registers of the processor, if it takes loads in written order; else 0."""
     factor: str = "float32"
+    """Dtype of factors."""
 
     @property
     def memory(self) -> str:

@@ -34,24 +34,16 @@ _LOWEST = -128
 
 @dataclass(frozen=True)
 class ByteWindow:
-    """Depthwise convolution of bytes, signed or less by 128.
-
-    Attributes
-    ----------
-    conv : ConvShape
-        Shape of the convolution, with one group.
-    filler : int
-        Signed byte that stands outside of the data.
-    is_paired : bool
-        True if two products that follow each other add up to 16 bits, whatever the data.
-    by_fours : bool
-        True if four products are added up at once, of pixels side by side.
-    """
+    """Depthwise convolution of bytes, signed or less by 128."""
 
     conv: ConvShape
+    """Shape of the convolution, with one group."""
     filler: int
+    """Signed byte that stands outside of the data."""
     is_paired: bool
+    """True if two products that follow each other add up to 16 bits, whatever the data."""
     by_fours: bool = False
+    """True if four products are added up at once, of pixels side by side."""
 
 
 def fit_pairs(weights: np.ndarray) -> bool:

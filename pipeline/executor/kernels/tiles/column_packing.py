@@ -9,24 +9,16 @@ from pipeline.tvm import statements as tir
 
 
 class ColumnBlock(NamedTuple):
-    """Neighbouring columns of a matrix.
-
-    Attributes
-    ----------
-    column : expression
-        The first one.
-    packed_offset : expression
-        Offset of the packed columns.
-    size : int
-        Vectors of columns.
-    last : int
-        Columns in the last vector.
-    """
+    """Neighbouring columns of a matrix."""
 
     column: Any
+    """The first one."""
     packed_offset: Any
+    """Offset of the packed columns."""
     size: int
+    """Vectors of columns."""
     last: int
+    """Columns in the last vector."""
 
 
 class ColumnPacking:

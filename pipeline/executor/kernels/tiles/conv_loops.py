@@ -35,24 +35,16 @@ JOINED_TERMS = 32
 
 
 class TileEpilogue(NamedTuple):
-    """Epilogue of the sums of a tile.
-
-    Attributes
-    ----------
-    store : callable
-        Function from a sum and its indices n, h, w, c to the statement that stores it.
-    prefetch : callable, optional
-        Function from the indices of a sum to statements that prefetch the operands of its store.
-    line : int
-        Results in a cache line.
-    is_long : bool
-        True writes it once per tile, in a loop over pixels, instead of once per register.
-    """
+    """Epilogue of the sums of a tile."""
 
     store: Callable[[Any, Any, Any, Any, Any], Any]
+    """Function from a sum and its indices n, h, w, c to the statement that stores it."""
     prefetch: Callable[[Any, Any, Any, Any], list[Any]] | None = None
+    """Function from the indices of a sum to statements that prefetch the operands of its store."""
     line: int = LINE
+    """Results in a cache line."""
     is_long: bool = False
+    """True writes it once per tile, in a loop over pixels, instead of once per register."""
 
 
 class ConvLoops:

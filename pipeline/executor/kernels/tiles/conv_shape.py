@@ -7,31 +7,22 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class ConvShape:
-    """Shape of one convolution or pooling window in NHWC.
-
-    Attributes
-    ----------
-    batch, height, width, channels : int
-        Extents of the data.
-    out_height, out_width, out_channels : int
-        Extents of the result.
-    kernel, strides, dilation : tuple of two int
-    pads : tuple of four int
-        Top, left, bottom, right.
-    groups : int
-    """
+    """Shape of one convolution or pooling window in NHWC."""
 
     batch: int
     height: int
     width: int
     channels: int
+    """Extents of the data."""
     out_height: int
     out_width: int
     out_channels: int
+    """Extents of the result."""
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilation: tuple[int, int]
     pads: tuple[int, int, int, int]
+    """Top, left, bottom, right."""
     groups: int = 1
 
     @property

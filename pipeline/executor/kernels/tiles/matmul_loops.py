@@ -21,22 +21,15 @@ from pipeline.tvm import statements as tir
 
 @dataclass(frozen=True)
 class MatrixOperand:
-    """Strides of one batched matrix in its buffer, in elements.
-
-    Attributes
-    ----------
-    size : int
-        Elements of the buffer.
-    batch : tuple of int
-        Strides between products along each axis of the batch; 0 where all of them share the matrix.
-    row, column : int
-        Strides between rows and between columns.
-    """
+    """Strides of one batched matrix in its buffer, in elements."""
 
     size: int
+    """Elements of the buffer."""
     batch: tuple[int, ...]
+    """Strides between products along each axis of the batch; 0 where all of them share the matrix."""
     row: int
     column: int
+    """Strides between rows and between columns."""
 
 
 @dataclass(frozen=True)

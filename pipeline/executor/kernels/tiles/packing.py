@@ -17,29 +17,19 @@ class PackedLayout(msgspec.Struct, frozen=True):
     """Memory layout of a convolution's weights, decided at packing.
 
     Tuning databases keep it as JSON, under the names that its fields had first.
-
-    Attributes
-    ----------
-    conv : ConvShape
-    tile : RegisterTile
-    depth : int
-        Input channels that are summed up before the next ones.
-    lanes : int
-    element_channels : int
-        Channels of the model in one channel of the window; four bytes count as one.
-    filler : int
-        Value outside of the data.
-    way : str
-        Form of products of bytes (see `byte_products.choose`), or ``"float16"``.
     """
 
     conv: ConvShape = msgspec.field(name="window")
     tile: RegisterTile
     depth: int
+    """Input channels that are summed up before the next ones."""
     lanes: int
     element_channels: int = msgspec.field(default=1, name="each")
+    """Channels of the model in one channel of the window; four bytes count as one."""
     filler: int = 0
+    """Value outside of the data."""
     way: str = ""
+    """Form of products of bytes (see `byte_products.choose`), or ``"float16"``."""
 
     @property
     def operations(self) -> int:

@@ -17,19 +17,12 @@ Prepare = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class PaddedRows:
-    """Scratch buffer (rows, width, group channels), and its filling statements.
-
-    Attributes
-    ----------
-    buffer : buffer
-        Buffer of one dimension.
-    line : int
-        Elements from one row to the next.
-    statements : list
-    """
+    """Scratch buffer (rows, width, group channels), and its filling statements."""
 
     buffer: Any
+    """Buffer of one dimension. A `buffer`."""
     line: int
+    """Elements from one row to the next."""
     statements: list[Any]
 
 

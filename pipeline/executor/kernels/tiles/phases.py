@@ -59,43 +59,28 @@ class ConvTransposeAxis:
 
 @dataclass(frozen=True)
 class PhaseRange:
-    """Neighbouring phases along one axis.
-
-    Attributes
-    ----------
-    first, count : int
-    taps : int
-        Rows of the kernel.
-    pad_before : int
-        Padding that the first output needs before the tensor; negative if its data begin inside.
-    outputs : int
-        Outputs of each phase.
-    """
+    """Neighbouring phases along one axis."""
 
     first: int
     count: int
     taps: int
+    """Rows of the kernel."""
     pad_before: int
+    """Padding that the first output needs before the tensor; negative if its data begin inside."""
     outputs: int
+    """Outputs of each phase."""
 
 
 @dataclass(frozen=True)
 class PhaseGroup:
-    """Phases of one kernel.
-
-    Attributes
-    ----------
-    rows, columns : PhaseRange
-    layout : PackedLayout
-        Layout of each phase's convolution; its tile means nothing if there is one weight for each channel.
-    weights : int
-        Offset of the first phase's weights; all phases have as many.
-    """
+    """Phases of one kernel."""
 
     rows: PhaseRange
     columns: PhaseRange
     layout: PackedLayout
+    """Layout of each phase's convolution; its tile means nothing if there is one weight for each channel."""
     weights: int
+    """Offset of the first phase's weights; all phases have as many."""
 
     @property
     def phases(self) -> int:

@@ -27,30 +27,20 @@ Values = dict[tuple[int, int], Any]
 
 
 class WindowElements(NamedTuple):
-    """Window elements, and their combined values.
-
-    Attributes
-    ----------
-    dtype : str
-        Dtype in which data are read.
-    filler : float
-        Value outside of the data.
-    sums : str
-        Dtype of the values.
-    first : float
-        Initial value.
-    prepare : callable
-        Function from elements in memory, one or a vector, to operands.
-    copied : str
-        Dtype of a copy of the data that is always made; if empty, one is made where they are padded, as they are.
-    """
+    """Window elements, and their combined values."""
 
     dtype: str
+    """Dtype in which data are read."""
     filler: float
+    """Value outside of the data."""
     sums: str
+    """Dtype of the values."""
     first: float
+    """Initial value."""
     prepare: Callable[[Any], Any] = lambda elements: elements
+    """Function from elements in memory, one or a vector, to operands."""
     copied: str = ""
+    """Dtype of a copy of the data that is always made; if empty, one is made where they are padded, as they are."""
 
 
 class WindowLoops(ABC):

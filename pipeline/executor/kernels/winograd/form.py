@@ -35,23 +35,15 @@ _WORTH = 0.9
 
 @dataclass(frozen=True)
 class WinogradForm:
-    """Division of a convolution into transformed tiles.
-
-    Attributes
-    ----------
-    conv : ConvShape
-    outputs : int
-        Rows and columns of results of a tile, 2 or 4.
-    chunk : int
-        Tiles that are transformed, multiplied and transformed back before the next ones.
-    layout : PackedLayout
-        Layout of the product at one position of the tiles; each tile of a chunk is a pixel.
-    """
+    """Division of a convolution into transformed tiles."""
 
     conv: ConvShape
     outputs: int
+    """Rows and columns of results of a tile, 2 or 4."""
     chunk: int
+    """Tiles that are transformed, multiplied and transformed back before the next ones."""
     layout: PackedLayout
+    """Layout of the product at one position of the tiles; each tile of a chunk is a pixel."""
 
     @property
     def operations(self) -> int:

@@ -15,25 +15,17 @@ from pipeline.model.passes.bindings import array, constant
 
 @dataclass(frozen=True)
 class NodeCall:
-    """A node, as a converter takes it.
-
-    Attributes
-    ----------
-    kind : str
-        Operator, with its domain if that is not ONNX's own.
-    inputs : sequence
-        Expressions of Relax; None where an operand is left out.
-    attributes : mapping
-        Attributes as the onnx package reads them; texts are bytes.
-    results : tuple of (tuple of int or None, str or None) or None
-        Shape and dtype of each result as the model states them; None for a result that the node does not make.
-    """
+    """A node, as a converter takes it."""
 
     kind: str
+    """Operator, with its domain if that is not ONNX's own."""
     opset: int
     inputs: Sequence[Any]
+    """Expressions of Relax; None where an operand is left out."""
     attributes: Mapping[str, Any]
+    """Attributes as the onnx package reads them; texts are bytes."""
     results: tuple[tuple[tuple[int, ...] | None, str | None] | None, ...]
+    """Shape and dtype of each result as the model states them; None for a result that the node does not make."""
     builder: Any
 
     def input(self, position: int) -> Any:

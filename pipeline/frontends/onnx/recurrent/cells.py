@@ -16,36 +16,25 @@ from pipeline.tvm.statements import buffer, constant, loop, number, run, sequenc
 
 @dataclass(frozen=True)
 class CellForm:
-    """Sizes and kind of a recurrent operator in one direction.
-
-    Attributes
-    ----------
-    kind : str
-        ``"RNN"``, ``"LSTM"`` or ``"GRU"``.
-    reverse : bool
-        True if the last step is computed first.
-    activations : sequence of Activation
-        ONNX's f, g and h.
-    input_forget : bool
-        True if an LSTM forgets just what it takes in.
-    linear_before_reset : bool
-        True if a GRU applies its reset gate behind the product.
-    peepholes : bool
-        True if an LSTM's gates see the cell.
-    lengths : bool
-        True if sequences end before the last step, each at its own one.
-    """
+    """Sizes and kind of a recurrent operator in one direction."""
 
     kind: str
+    """``"RNN"``, ``"LSTM"`` or ``"GRU"``."""
     steps: int
     batch: int
     hidden: int
     reverse: bool
+    """True if the last step is computed first."""
     activations: Sequence[Activation]
+    """ONNX's f, g and h."""
     input_forget: bool = False
+    """True if an LSTM forgets just what it takes in."""
     linear_before_reset: bool = False
+    """True if a GRU applies its reset gate behind the product."""
     peepholes: bool = False
+    """True if an LSTM's gates see the cell."""
     lengths: bool = False
+    """True if sequences end before the last step, each at its own one."""
 
     @property
     def gates(self) -> int:

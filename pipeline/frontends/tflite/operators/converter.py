@@ -33,21 +33,14 @@ def clamping(importer: Any, operator: TfliteOperator) -> str:
 
 
 class Converter(NamedTuple):
-    """Converter of a kind of operators.
-
-    Attributes
-    ----------
-    convert : callable
-        Takes the importer and the operator, and returns its result in Relax.
-    why_not : callable
-        Takes the same, and describes why it does not convert the operator; empty if it does.
-    approximates : bool
-        True if it also converts an operator on quantised tensors, by way of real numbers, where nothing else can.
-    """
+    """Converter of a kind of operators."""
 
     convert: Callable[[Any, TfliteOperator], Any]
+    """Takes the importer and the operator, and returns its result in Relax."""
     why_not: Callable[[Any, TfliteOperator], str] = quantized
+    """Takes the same, and describes why it does not convert the operator; empty if it does."""
     approximates: bool = False
+    """True if it also converts an operator on quantised tensors, by way of real numbers, where nothing else can."""
 
 
 def constant_operands(*positions: int) -> Callable[[Any, TfliteOperator], str]:

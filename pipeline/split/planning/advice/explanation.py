@@ -33,80 +33,55 @@ SHORT_S = 20 * WAKING_S
 
 @dataclass(frozen=True)
 class StepForecast:
-    """Predicted times of one step of a stage.
-
-    Attributes
-    ----------
-    device : str
-        The stage's own one, or one that its workers borrow.
-    operators : tuple of str
-        The first and the last one.
-    compute_s, transfer_s : float
-        Seconds of one frame: computing, and its tensors coming in and going out.
-    weight_bytes : int
-        Bytes of all workers' weights; each worker has a copy.
-    """
+    """Predicted times of one step of a stage."""
 
     device: str
+    """The stage's own one, or one that its workers borrow."""
     operators: tuple[str, ...]
+    """The first and the last one."""
     compute_s: float
     transfer_s: float
+    """Seconds of one frame: computing, and its tensors coming in and going out."""
     weight_bytes: int
+    """Bytes of all workers' weights; each worker has a copy."""
 
 
 @dataclass(frozen=True)
 class StageForecast:
-    """Predicted times and bytes of one stage.
-
-    Attributes
-    ----------
-    operators : tuple of str
-        The first and the last one.
-    compute_s, enter_s, leave_s : float
-        Seconds of one frame: computing, and its tensors coming in and going out.
-    interval_s : float
-        Seconds between two frames.
-    memory_bytes : int
-        Parameters, working tensors and waiting frames, of all replicas.
-    memory_share : float or None
-        Share of its memory; None where its size is unknown.
-    slowest_operator : str
-        First of the fused group that takes the longest.
-    slowest_share : float
-        Share of that group in the computing.
-    queue_depth : int
-        Number of frames that may wait in front of it.
-    queue_cost : float
-        Share of the frame rate that this queue is expected to cost, as stages' times vary, 0 to 1.
-    steps : tuple of StepForecast
-        Steps of a heterogeneous stage, whose workers borrow other devices.
-    cause : str
-        Reason for its device, as the plan has it; empty if it has none.
-    title : str
-        Readable name, from its operators'.
-    replica_devices : tuple of str
-        Device of each replica, where they are not the same one.
-    """
+    """Predicted times and bytes of one stage."""
 
     name: str
     device: str
     cores: tuple[int, ...]
     replicas: int
     operators: tuple[str, ...]
+    """The first and the last one."""
     compute_s: float
     enter_s: float
     leave_s: float
+    """Seconds of one frame: computing, and its tensors coming in and going out."""
     interval_s: float
+    """Seconds between two frames."""
     memory_bytes: int
+    """Parameters, working tensors and waiting frames, of all replicas."""
     memory_share: float | None
+    """Share of its memory; None where its size is unknown."""
     slowest_operator: str
+    """First of the fused group that takes the longest."""
     slowest_share: float
+    """Share of that group in the computing."""
     queue_depth: int
+    """Number of frames that may wait in front of it."""
     queue_cost: float
+    """Share of the frame rate that this queue is expected to cost, as stages' times vary, 0 to 1."""
     steps: tuple[StepForecast, ...] = ()
+    """Steps of a heterogeneous stage, whose workers borrow other devices."""
     cause: str = ""
+    """Reason for its device, as the plan has it; empty if it has none."""
     title: str = ""
+    """Readable name, from its operators'."""
     replica_devices: tuple[str, ...] = ()
+    """Device of each replica, where they are not the same one."""
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -22,42 +22,31 @@ OWN = 0
 
 @dataclass(frozen=True)
 class Step:
-    """Consecutive items on one device.
-
-    Attributes
-    ----------
-    device : int
-        `OWN`, or one that is borrowed.
-    """
+    """Consecutive items on one device."""
 
     device: int
+    """`OWN`, or one that is borrowed."""
     begin: int
     end: int
 
 
 @dataclass(frozen=True, eq=False)
 class StepCosts:
-    """Costs of items on a worker's devices, and of changes.
-
-    Attributes
-    ----------
-    seconds : array of float, shape (devices, items)
-        Time of each item on each device, the worker's own one first; infinite where it cannot run.
-    start_s : array of float, shape (devices,)
-        Seconds of a device to begin a step: its lock and its launch.
-    moves : array of float, shape (devices, devices, items + 1)
-        Seconds of the worker to move what crosses each position from the first device to the second one.
-    uses : array of float, shape (resources, devices)
-        Share of the seconds on a device for which a resource is used: 1 for the device itself.
-    move_uses : array of float, shape (resources, devices, devices, items + 1)
-        Seconds of `moves` that use a resource, such as a link.
-    """
+    """Costs of items on a worker's devices, and of changes."""
 
     seconds: Array
+    """Time of each item on each device, the worker's own one first; infinite where it cannot run. Shape (devices,
+    items)."""
     start_s: Array
+    """Seconds of a device to begin a step: its lock and its launch. Shape (devices,)."""
     moves: Array
+    """Seconds of the worker to move what crosses each position from the first device to the second one. Shape (devices,
+    devices, items + 1)."""
     uses: Array
+    """Share of the seconds on a device for which a resource is used: 1 for the device itself. Shape (resources,
+    devices)."""
     move_uses: Array
+    """Seconds of `moves` that use a resource, such as a link. Shape (resources, devices, devices, items + 1)."""
 
     @property
     def items(self) -> int:
@@ -99,22 +88,17 @@ class StepCosts:
 
 @dataclass(frozen=True, eq=False)
 class SpanPaths:
-    """Shortest path of each span, for several prices.
-
-    Attributes
-    ----------
-    prices : array of float, shape (prices, resources) or (prices, resources + 1)
-        The last number, if there is one, is by which share the prices of items differ, by their `ranks`.
-    seconds : array of float, shape (prices, items + 1, items + 1)
-        Seconds of a frame on the path of the items ``[i, j)``, as entry ``[j, i]``; infinite where there is none.
-    uses : array of float, shape (prices, resources, items + 1, items + 1)
-        Seconds that use each resource.
-    """
+    """Shortest path of each span, for several prices."""
 
     costs: StepCosts
     prices: Array
+    """The last number, if there is one, is by which share the prices of items differ, by their `ranks`. Shape (prices,
+    resources) or (prices, resources + 1)."""
     seconds: Array
+    """Seconds of a frame on the path of the items ``[i, j)``, as entry ``[j, i]``; infinite where there is none. Shape
+    (prices, items + 1, items + 1)."""
     uses: Array
+    """Seconds that use each resource. Shape (prices, resources, items + 1, items + 1)."""
 
     def steps(self, price: int, begin: int, end: int) -> list[Step]:
         """Return the path of items ``[begin, end)`` at a price's index."""

@@ -42,37 +42,25 @@ _FRUGAL = 1.25
 
 @dataclass(frozen=True)
 class Borrowing:
-    """Workers of one kind, and their loans.
-
-    Attributes
-    ----------
-    own : int
-        Index of the processor whose units are the workers' own.
-    devices : tuple of int
-        Indices of the processors that they borrow.
-    name : str
-        Name in requests, such as ``"cpu+vta"``.
-    most_units : int
-        Units of their own that the workers of a stage may have.
-    others : tuple of int
-        Indices of processors whose units may be those of slower workers of the same stage.
-    replicas : bool
-        True if a stage may have several workers.
-    exclusive : bool
-        True if what a stage borrows is that stage's alone, all its workers together: then nobody else makes them wait,
-        and what is predicted of the stage holds.  Otherwise other stages may use it, too.
-    on_request : bool
-        True if they may also borrow things once for a frame only, as a stage of a chain has them.
-    """
+    """Workers of one kind, and their loans."""
 
     own: int
+    """Index of the processor whose units are the workers' own."""
     devices: tuple[int, ...]
+    """Indices of the processors that they borrow."""
     name: str
+    """Name in requests, such as ``"cpu+vta"``."""
     most_units: int
+    """Units of their own that the workers of a stage may have."""
     others: tuple[int, ...] = ()
+    """Indices of processors whose units may be those of slower workers of the same stage."""
     replicas: bool = True
+    """True if a stage may have several workers."""
     exclusive: bool = True
+    """True if what a stage borrows is that stage's alone, all its workers together: then nobody else makes them wait,
+    and what is predicted of the stage holds. Otherwise other stages may use it, too."""
     on_request: bool = False
+    """True if they may also borrow things once for a frame only, as a stage of a chain has them."""
 
 
 def add_heterogeneous(problem: Problem, borrowings: Sequence[Borrowing]) -> Problem:

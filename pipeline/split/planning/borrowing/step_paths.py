@@ -18,16 +18,11 @@ _MANY_ITEMS = 30
 
 @dataclass(frozen=True, eq=False)
 class _CostedPaths:
-    """Common part of a worker's paths.
-
-    Attributes
-    ----------
-    devices : tuple of int
-        Processor of each device of the costs.
-    """
+    """Common part of a worker's paths."""
 
     costs: StepCosts
     devices: tuple[int, ...]
+    """Processor of each device of the costs."""
 
     def step_seconds(self, step: PathStep) -> float:
         """Return a step's seconds, its start included."""
@@ -77,17 +72,13 @@ class SinglePath(_CostedPaths):
 
 @dataclass(frozen=True, eq=False)
 class StepPaths(_CostedPaths):
-    """Paths of stages on all spans.
-
-    Attributes
-    ----------
-    prices : array of float, shape (prices, resources)
-    rows : array of int, shape (items + 1, items + 1)
-        Number of the prices for which the path of the items ``[i, j)`` is the shortest, as entry ``[j, i]``.
-    """
+    """Paths of stages on all spans."""
 
     prices: Array
+    """Shape (prices, resources)."""
     rows: NDArray[np.intp]
+    """Number of the prices for which the path of the items ``[i, j)`` is the shortest, as entry ``[j, i]``. Shape
+    (items + 1, items + 1)."""
 
     def steps(self, begin: int, end: int) -> tuple[PathStep, ...]:
         """Return the steps of the stage on items ``[begin, end)``."""

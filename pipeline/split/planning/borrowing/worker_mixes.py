@@ -18,21 +18,14 @@ _MANY_ITEMS = 30
 
 @dataclass(frozen=True)
 class WorkerMix:
-    """The workers of a stage.
-
-    Attributes
-    ----------
-    use : tuple of int
-        Units that they take of each processor.
-    factors : tuple of float
-        Time of each worker on its own cores, as a multiple of that of the fastest one.
-    watts : float
-        Power that one of them takes while it works, above rest; the mean.
-    """
+    """The workers of a stage."""
 
     use: tuple[int, ...]
+    """Units that they take of each processor."""
     factors: tuple[float, ...]
+    """Time of each worker on its own cores, as a multiple of that of the fastest one."""
     watts: float
+    """Power that one of them takes while it works, above rest; the mean."""
 
     @property
     def count(self) -> int:

@@ -35,20 +35,14 @@ _ROUNDS, _GAIN = 6, 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """A problem and its solver.
-
-    Attributes
-    ----------
-    least_latency : float
-        Least latency of divisions in any order, infinite where only this one is looked at.
-    solutions : dict of (str, float or None) to tuple of Solution
-        Solution chosen for a goal at a rate, as it becomes known.
-    """
+    """A problem and its solver."""
 
     problem: Problem
     solver: ChainSolver
     least_latency: float = np.inf
+    """Least latency of divisions in any order, infinite where only this one is looked at."""
     solutions: dict[tuple[str, float | None], tuple[Solution, ...]] = field(default_factory=dict)
+    """Solution chosen for a goal at a rate, as it becomes known."""
 
     @staticmethod
     def of(problem: Problem, least_latency: float = np.inf) -> Division:

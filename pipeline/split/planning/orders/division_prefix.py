@@ -20,27 +20,18 @@ from pipeline.split.planning.solver.candidates import UNIT_SIZE
 
 @dataclass(frozen=True)
 class Prefix:
-    """Stages that divide a downset.
-
-    Attributes
-    ----------
-    ends : tuple of int
-        Downset that each stage completes, as bits.
-    choices : tuple of int
-        Index of each stage's choice.
-    compute : tuple of float
-        Seconds of one frame in each stage.
-    use : tuple of int
-        Units in use.
-    loads : tuple of float
-        Seconds of a frame on each resource.
-    """
+    """Stages that divide a downset."""
 
     ends: tuple[int, ...]
+    """Downset that each stage completes, as bits."""
     choices: tuple[int, ...]
+    """Index of each stage's choice."""
     compute: tuple[float, ...]
+    """Seconds of one frame in each stage."""
     use: tuple[int, ...]
+    """Units in use."""
     loads: tuple[float, ...]
+    """Seconds of a frame on each resource."""
 
     @property
     def downset(self) -> int:

@@ -37,15 +37,10 @@ at a choice."""
 
 @dataclass(frozen=True)
 class Aim:
-    """Minimised quantity, under limits of interval and latency.
-
-    Attributes
-    ----------
-    value : str
-        ``"interval"``, ``"latency"``, ``"joules"``, or ``"size"``.
-    """
+    """Minimised quantity, under limits of interval and latency."""
 
     value: str
+    """``"interval"``, ``"latency"``, ``"joules"``, or ``"size"``."""
     interval: float = np.inf
     latency: float = np.inf
 

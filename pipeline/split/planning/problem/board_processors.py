@@ -11,16 +11,11 @@ from pipeline.core.board.board import Board, Device
 
 @dataclass(frozen=True)
 class BoardProcessor:
-    """A processor, as the board describes it.
-
-    Attributes
-    ----------
-    cores : tuple of int
-        Cores of the cluster; empty for a device without cores, and for a server, which shares out its own.
-    """
+    """A processor, as the board describes it."""
 
     device: Device
     cores: tuple[int, ...]
+    """Cores of the cluster; empty for a device without cores, and for a server, which shares out its own."""
     speed: float = 1.0
 
     @property

@@ -19,21 +19,15 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Segment:
-    """One stage of a division.
-
-    Attributes
-    ----------
-    choice : int
-        Index of the choice.
-    enter, leave : int
-        Kinds of its borders.
-    """
+    """One stage of a division."""
 
     begin: int
     end: int
     choice: int
+    """Index of the choice."""
     enter: int
     leave: int
+    """Kinds of its borders."""
 
     @property
     def key(self) -> Key:

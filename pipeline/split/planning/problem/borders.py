@@ -18,24 +18,17 @@ from pipeline.split.planning.problem.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class BoardBorders:
-    """Seconds and bytes at each position between groups, ends included.
-
-    Attributes
-    ----------
-    enter, leave : array of float
-        Times of `pipeline.split.planning.problem.problem.Problem`.
-    enter_links, leave_links : mapping of tuple of str to array of float
-        Seconds of these for which a link is in use, by its ends.
-    enter_bytes, leave_bytes : array of float
-        Bytes that are copied, of the same shapes.
-    """
+    """Seconds and bytes at each position between groups, ends included."""
 
     enter: Array
     leave: Array
+    """Times of `pipeline.split.planning.problem.problem.Problem`."""
     enter_links: Mapping[tuple[str, str], Array]
     leave_links: Mapping[tuple[str, str], Array]
+    """Seconds of these for which a link is in use, by its ends."""
     enter_bytes: Array
     leave_bytes: Array
+    """Bytes that are copied, of the same shapes."""
 
 
 def board_borders(board: Board, devices: Sequence[Device], nbytes: Array, counts: Array) -> BoardBorders:

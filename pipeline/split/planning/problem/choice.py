@@ -14,19 +14,13 @@ from pipeline.split.planning.problem.arrays import Array, span_sums
 
 @dataclass(frozen=True)
 class PathStep:
-    """Consecutive items of a heterogeneous stage.
-
-    Attributes
-    ----------
-    processor : int
-        Index of the one that computes them: the stage's own, or one that it borrows.
-    begin, end : int
-        Items of the whole chain.
-    """
+    """Consecutive items of a heterogeneous stage."""
 
     processor: int
+    """Index of the one that computes them: the stage's own, or one that it borrows."""
     begin: int
     end: int
+    """Items of the whole chain."""
 
 
 class Paths(Protocol):

@@ -43,20 +43,14 @@ class DeviceTimes:
 
 @dataclass(frozen=True, eq=False)
 class _RuntimeTimes:
-    """Times of a runtime on a device's cores, by threads.
-
-    Attributes
-    ----------
-    device : Device
-        Device with its runtime.
-    contended : bool
-        True if there are other cores, which other stages keep busy.
-    """
+    """Times of a runtime on a device's cores, by threads."""
 
     device: Device
+    """Device with its runtime."""
     times: Seconds
     spans: SpanTimes | None
     contended: bool
+    """True if there are other cores, which other stages keep busy."""
 
     def seconds(self, threads: int) -> Array:
         """Return each group's seconds under some threads."""

@@ -18,21 +18,15 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TensorUse:
-    """When the tensors of a graph are made and read.
-
-    Attributes
-    ----------
-    makers, last_readers : array of int, shape (tensors,)
-        Groups; -1 where the caller gives it, and the number of groups where he gets it.
-    nbytes : array of float, shape (tensors,)
-    reads : array of int, shape (reads, 2)
-        A tensor, and a group that reads it.
-    """
+    """When the tensors of a graph are made and read."""
 
     makers: Indices
     last_readers: Indices
+    """Groups; -1 where the caller gives it, and the number of groups where he gets it. Shape (tensors,)."""
     nbytes: Array
+    """Shape (tensors,)."""
     reads: Indices
+    """A tensor, and a group that reads it. Shape (reads, 2)."""
 
     @staticmethod
     def of(graph: Graph) -> TensorUse:
@@ -67,19 +61,14 @@ class TensorUse:
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """Bytes of a graph.
-
-    Attributes
-    ----------
-    parameters, workspace : array of float, shape (groups,)
-        Bytes of each fused group: its constants, and all tensors that are alive while it runs, whoever reads them.
-    border_bytes : array of float, shape (groups + 1,)
-        Bytes of a frame at each position between groups, the ends included.
-    """
+    """Bytes of a graph."""
 
     parameters: Array
     workspace: Array
+    """Bytes of each fused group: its constants, and all tensors that are alive while it runs, whoever reads them. Shape
+    (groups,)."""
     border_bytes: Array
+    """Bytes of a frame at each position between groups, the ends included. Shape (groups + 1,)."""
     tensors: TensorUse
 
     @staticmethod

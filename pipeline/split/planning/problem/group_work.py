@@ -26,47 +26,32 @@ _works: WeakKeyDictionary[Graph, tuple[GroupWork, ...]] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class GroupWork:
-    """The work of a fused group.
-
-    Attributes
-    ----------
-    traffic : int
-        Bytes that it reads and writes; what stays inside it does not count.
-    families : frozenset of str
-        Families of all its operators.
-    family : str
-        Family of its heaviest operator, whose loops the others join.
-    dtypes : frozenset of str
-        Dtypes of the tensors across its borders.
-    reads_bytes : bool
-        True if all that it reads is bytes: whatever is inside, sums of their products take the time.
-    has_islands : bool
-        True if the model's own runtime computes some of it.
-    parameters : int
-        Part of the traffic that is constant.
-    results : int
-        Elements that it writes.
-    float_share : float
-        Part of the traffic in float32, which devices may keep in fewer bytes.
-    winograd_flops, winograd_bytes : int
-        Operations, and bytes of weights, of convolutions that Winograd's transforms suit.
-    is_end : bool
-        True if it has one of the graph's first or last products, see `pipeline.split.products.end_products`.
-    """
+    """The work of a fused group."""
 
     flops: int
     traffic: int
+    """Bytes that it reads and writes; what stays inside it does not count."""
     families: frozenset[str]
+    """Families of all its operators."""
     family: str
+    """Family of its heaviest operator, whose loops the others join."""
     dtypes: frozenset[str]
+    """Dtypes of the tensors across its borders."""
     reads_bytes: bool
+    """True if all that it reads is bytes: whatever is inside, sums of their products take the time."""
     has_islands: bool
+    """True if the model's own runtime computes some of it."""
     parameters: int = 0
+    """Part of the traffic that is constant."""
     results: int = 0
+    """Elements that it writes."""
     float_share: float = 0.0
+    """Part of the traffic in float32, which devices may keep in fewer bytes."""
     winograd_flops: int = 0
     winograd_bytes: int = 0
+    """Operations, and bytes of weights, of convolutions that Winograd's transforms suit."""
     is_end: bool = False
+    """True if it has one of the graph's first or last products, see `pipeline.split.products.end_products`."""
 
     @staticmethod
     def of(graph: Graph, group: Sequence[Operator], ends: Collection[str] = ()) -> GroupWork:

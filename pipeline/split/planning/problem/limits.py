@@ -26,19 +26,13 @@ def limited(interval: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SumLimit:
-    """Limit of a sum over the stages in `values`; others use nothing.
-
-    Attributes
-    ----------
-    values : dict of Key to array of float
-        Values for the items ``[i, j)`` as entry ``[j, i]``.
-    paced : bool
-        True if the limit is the time between two frames.
-    """
+    """Limit of a sum over the stages in `values`; others use nothing."""
 
     values: dict[Key, Array]
+    """Values for the items ``[i, j)`` as entry ``[j, i]``."""
     limit: float
     paced: bool
+    """True if the limit is the time between two frames."""
 
     def share(self, segments: Sequence[Segment]) -> float:
         """Return a division's share of the limit."""

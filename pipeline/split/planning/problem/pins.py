@@ -14,16 +14,11 @@ from pipeline.split.graph import Graph
 
 @dataclass(frozen=True)
 class Pin:
-    """Allowed devices of a fused group, with the reason.
-
-    Attributes
-    ----------
-    reason : str
-        Reason, such as ``"'conv1' is pinned to 'vta'"``.
-    """
+    """Allowed devices of a fused group, with the reason."""
 
     devices: tuple[str, ...]
     reason: str
+    """Reason, such as ``"'conv1' is pinned to 'vta'"``."""
 
 
 Pins = Mapping[int, Pin]

@@ -15,34 +15,23 @@ from pipeline.split.planning.problem.choice import Choice
 
 @dataclass(frozen=True)
 class Processor:
-    """A cluster of equal cores, or one device.
-
-    Attributes
-    ----------
-    units : int
-        Units to give away: cores; stages on a device without cores.
-    overlaps : bool
-        True if it computes while it brings tensors in and out.
-    """
+    """A cluster of equal cores, or one device."""
 
     name: str
     units: int = 1
+    """Units to give away: cores; stages on a device without cores."""
     overlaps: bool = False
+    """True if it computes while it brings tensors in and out."""
 
 
 @dataclass(frozen=True)
 class Resource:
-    """Shared resource, used one at a time: stages' seconds add up.
-
-    Attributes
-    ----------
-    kind : str
-        ``"device"`` on which stages take turns, or which they borrow; ``"link"``; or ``"memory"``, whose
-        bytes per second they share.
-    """
+    """Shared resource, used one at a time: stages' seconds add up."""
 
     name: str
     kind: str = "device"
+    """``"device"`` on which stages take turns, or which they borrow; ``"link"``; or ``"memory"``, whose bytes per
+    second they share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +40,11 @@ class MemoryLimit:
 
     A stage of the items ``[i, j)`` needs
     ``replicas * (parameters[i:j].sum() + workspace[i:j].max()) + queue_bytes[i]``.
-
-    Attributes
-    ----------
-    processors : tuple of int
-        Processors whose stages live in it.
     """
 
     nbytes: float
     processors: tuple[int, ...]
+    """Processors whose stages live in it."""
 
 
 @dataclass(frozen=True, eq=False)

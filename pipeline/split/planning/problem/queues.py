@@ -43,22 +43,15 @@ _NO_DRIFT = 1e-6
 
 @dataclass(frozen=True)
 class StageQueue:
-    """The queue in front of a stage.
-
-    Attributes
-    ----------
-    interval : float
-        Seconds between two frames of the stage.
-    memory : str
-        Name of the memory where its frames wait.
-    nbytes : float
-        Bytes of one waiting frame.
-    """
+    """The queue in front of a stage."""
 
     interval: float
+    """Seconds between two frames of the stage."""
     replicas: int = 1
     memory: str = ""
+    """Name of the memory where its frames wait."""
     nbytes: float = 0.0
+    """Bytes of one waiting frame."""
 
 
 def add_queues(plan: Plan, graph: Graph, depth: int | str, cv: float) -> Plan:

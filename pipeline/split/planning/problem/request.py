@@ -29,21 +29,14 @@ class PlanChoices(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Stages required of a plan.
-
-    Attributes
-    ----------
-    devices : tuple of tuple of Device
-        Devices that may run each stage; empty for any number of stages on any device.
-    edges : tuple of int
-        Positions between fused groups, the ends included, where the stages have to begin and end; empty for any.
-    borrowed : tuple of tuple of str
-        Devices that each stage's workers borrow; empty if none does.
-    """
+    """Stages required of a plan."""
 
     devices: tuple[tuple[Device, ...], ...] = ()
+    """Devices that may run each stage; empty for any number of stages on any device."""
     edges: tuple[int, ...] = ()
+    """Positions between fused groups, the ends included, where the stages have to begin and end; empty for any."""
     borrowed: tuple[tuple[str, ...], ...] = ()
+    """Devices that each stage's workers borrow; empty if none does."""
 
     def name(self, stage: int) -> str:
         """Return the required name of a stage's borrowers; empty for any."""

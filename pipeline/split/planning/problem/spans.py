@@ -13,24 +13,18 @@ from pipeline.split.planning.problem.arrays import Array, span_sums
 
 @dataclass(frozen=True, eq=False)
 class SpanTimes:
-    """Seconds of stages on a runtime whose operators' times do not add up.
-
-    Attributes
-    ----------
-    positions : tuple of int
-        Positions between groups, where stages may begin and end; the ends of the chain are the first and the last one.
-    seconds : array of float, shape (positions, positions)
-        Seconds of the span from the second position to the first one, alone on one core; infinite where it cannot run.
-    threads : mapping of int to float
-        The whole model's time with so many threads, as a share of that with one.
-    contention : float
-        Time while the device's other cores are as busy, as a multiple of that while they rest.
-    """
+    """Seconds of stages on a runtime whose operators' times do not add up."""
 
     positions: tuple[int, ...]
+    """Positions between groups, where stages may begin and end; the ends of the chain are the first and the last
+    one."""
     seconds: Array
+    """Seconds of the span from the second position to the first one, alone on one core; infinite where it cannot run.
+    Shape (positions, positions)."""
     threads: Mapping[int, float] = field(default_factory=dict)
+    """The whole model's time with so many threads, as a share of that with one."""
     contention: float = 1.0
+    """Time while the device's other cores are as busy, as a multiple of that while they rest."""
 
     def scale(self, factor: float) -> SpanTimes:
         """Return the times multiplied by a factor."""

@@ -21,21 +21,14 @@ _MANY_ITEMS, _LAST_STEPS = 1000, 20
 
 @dataclass(frozen=True)
 class Relaxation:
-    """A bound, and the prices that prove it.
-
-    Attributes
-    ----------
-    interval : float
-        A time between two frames that no division can beat.
-    units : array of float, shape (processors,)
-        Price of one unit of each processor for an interval.
-    resources : array of float, shape (resources,)
-        Price of each resource for an interval; all units and resources together cost at most 1.
-    """
+    """A bound, and the prices that prove it."""
 
     interval: float
+    """A time between two frames that no division can beat."""
     units: Array
+    """Price of one unit of each processor for an interval. Shape (processors,)."""
     resources: Array
+    """Price of each resource for an interval; all units and resources together cost at most 1. Shape (resources,)."""
 
 
 def relaxed_interval(problem: Problem) -> float:

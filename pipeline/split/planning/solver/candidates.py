@@ -35,17 +35,12 @@ _MANY_GROUPS = 60
 
 @dataclass(frozen=True)
 class Candidate:
-    """A division with its plan's prediction.
-
-    Attributes
-    ----------
-    order : tuple of int
-        Order of the graph's groups, where it may be any; empty for the solution's own.
-    """
+    """A division with its plan's prediction."""
 
     solution: Solution
     prediction: Prediction
     order: tuple[int, ...] = ()
+    """Order of the graph's groups, where it may be any; empty for the solution's own."""
 
     @property
     def size(self) -> float:

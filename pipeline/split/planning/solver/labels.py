@@ -48,18 +48,12 @@ Labels = tuple[Array, NDArray[np.int_]]
 
 @dataclass(frozen=True)
 class LabelResult:
-    """The end of a search.
-
-    Attributes
-    ----------
-    segments : list of Segment, optional
-        The best division below the ceiling.
-    complete : bool
-        True if nothing was left out, so that no division is better.
-    """
+    """The end of a search."""
 
     segments: list[Segment] | None
+    """The best division below the ceiling."""
     complete: bool
+    """True if nothing was left out, so that no division is better."""
 
 
 class LabelSearch:

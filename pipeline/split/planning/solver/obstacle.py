@@ -21,24 +21,17 @@ from pipeline.split.planning.solver.memory_shortage import MemoryShortage
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A problem without a solution.
-
-    Attributes
-    ----------
-    seconds : callable
-        Returns the seconds of each fused group on a device, infinite where it cannot run.
-    refusals : mapping of str to mapping of int to str
-        Groups that a device does not run by its own word, with reasons, by device.
-    variants : callable
-        Returns the names of a device with those of its runtimes that stages may have.
-    """
+    """A problem without a solution."""
 
     graph: Graph
     board: Board
     pins: Pins
     seconds: Callable[[Device], Sequence[float]]
+    """Returns the seconds of each fused group on a device, infinite where it cannot run."""
     refusals: Mapping[str, Refusals] = field(default_factory=dict)
+    """Groups that a device does not run by its own word, with reasons, by device."""
     variants: Callable[[Device], Sequence[str]] = lambda device: (device.name,)
+    """Returns the names of a device with those of its runtimes that stages may have."""
 
     def describe(self, request: PlanRequest, problem: Problem) -> str:
         """Return why no division exists; `problem` had no solution.

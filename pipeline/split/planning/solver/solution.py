@@ -67,23 +67,16 @@ class StageSolution:
 
 @dataclass(frozen=True)
 class Solution:
-    """A division.
-
-    Attributes
-    ----------
-    interval : float
-        Seconds between two frames.
-    bound : float
-        An interval that no division can beat, as far as the search has proved; 0 if it has proved nothing.
-    fastest : float
-        The shortest interval that was found, where this division is another one for its size or latency; 0 if none
-        was looked for.
-    """
+    """A division."""
 
     stages: tuple[StageSolution, ...]
     interval: float
+    """Seconds between two frames."""
     bound: float = 0.0
+    """An interval that no division can beat, as far as the search has proved; 0 if it has proved nothing."""
     fastest: float = 0.0
+    """The shortest interval that was found, where this division is another one for its size or latency; 0 if none was
+    looked for."""
 
     @property
     def latency(self) -> float:
