@@ -29,7 +29,6 @@ def split_bundle(bundle: Bundle, saved: Bundle | None = None) -> tuple[Bundle, i
 
     Parameters
     ----------
-    bundle : Bundle
     saved : Bundle, optional
         Bundle that replicas load, without these functions.
 

@@ -82,7 +82,6 @@ class Replica:
 
         Parameters
         ----------
-        order : ReplicaOrder
         references : mapping of str to reference, optional
             The bundle's files in the cluster's object store.
         """

@@ -82,8 +82,6 @@ class ReplicaSession:
     Parameters
     ----------
     actor : ActorHandle
-    terms : ReplicaTerms
-    state : ReplicaState
     restart, prepare : callable
         Ends the actor, so that Ray starts it again; lets it load its bundle.
     """

@@ -55,7 +55,6 @@ def derive_requirement(
 
     Parameters
     ----------
-    plan : Plan
     cpus : float, optional
         Cores instead of those.
     resources : mapping of str to float, optional

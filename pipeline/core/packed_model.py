@@ -24,7 +24,6 @@ class SourceRuntime(NamedTuple):
     ----------
     kind : str
         Name of its operators in a graph, and of its function in TVM's registry.
-    title : str
     package, extra : str
         Package to import, and the extra that installs it.
     opener : str
@@ -112,7 +111,6 @@ class PackedPart(NamedTuple):
 
     Attributes
     ----------
-    model : bytes
     inputs, outputs : tuple of int
         Numbers of the values, in the order of the model's own; parts have the same number for the same value.
     """

@@ -35,7 +35,6 @@ def layout(spec: TensorSpec, order: str = "") -> PictureLayout:
 
     Parameters
     ----------
-    spec : TensorSpec
     order : str
         ``"nchw"`` or ``"nhwc"``; empty to go by the shape.
     """

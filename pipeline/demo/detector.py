@@ -88,7 +88,6 @@ def recognise(bundle: Bundle, path: Path) -> Recognition:
 
     Parameters
     ----------
-    bundle : Bundle
     path : Path
         The picture to write.
     """
@@ -110,7 +109,6 @@ def match(detections: Detections, references: Detections, overlap: float = OVERL
 
     Parameters
     ----------
-    detections, references : Detections
     overlap : float
         Least intersection over union.
 

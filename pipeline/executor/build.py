@@ -115,7 +115,6 @@ def compile_plan(
 
     Parameters
     ----------
-    plan : Plan
     sources : iterable of StageSource
         Source for each of the plan's units.
     progress : callable

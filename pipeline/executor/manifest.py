@@ -129,7 +129,6 @@ def read_from(folder: BundleFolder, require_signature: Path | None = None) -> Ma
 
     Parameters
     ----------
-    folder : BundleFolder
     require_signature : Path, optional
         The file of those of whom one must have signed it.
 

@@ -32,7 +32,6 @@ def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
     Returns
     -------
-    function : tvm.relax.Function
     parameters : dict of str to numpy.ndarray
         The constants, named after the operator that reads them, in the order of the new arguments.  They share
         TVM's memory, which is aligned.

@@ -64,8 +64,6 @@ def check_parity(  # noqa: PLR0913 - stages, and all that they are judged by
 
     Parameters
     ----------
-    plan : Plan
-    stages : sequence of (StagePlan, StageCode)
     expected : mapping of str to numpy.ndarray
         The outputs of the unsplit model for the frame, and those of stages that have a tolerance of their own.
     tolerance : float

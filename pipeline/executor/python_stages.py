@@ -40,7 +40,6 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
 
     Parameters
     ----------
-    plan : Plan
     codes : sequence
         The built stage for each stage.
     function : callable

@@ -37,7 +37,6 @@ class VerifiedContent:
 
     Attributes
     ----------
-    sha256 : str
     array : numpy.ndarray
         The bytes, which begin where kernels may rely on it; not to be written to, because others may use them too.
     """
@@ -60,7 +59,6 @@ def open_regular(path: str | Path, folder: int | None = None) -> int:
 
     Parameters
     ----------
-    path : str or Path
     folder : int, optional
         Descriptor of the folder that `path` is relative to.
 

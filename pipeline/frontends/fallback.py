@@ -66,7 +66,6 @@ class Conversion(ABC):
 
         Returns
         -------
-        model : ImportedModel
         packed_models : sequence of bytes
             Models of the islands, as far as `check_islands` needs them.
 

@@ -19,10 +19,8 @@ def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparati
 
     Parameters
     ----------
-    bundle : Bundle
     pixels : Pixels or None
         Format of the pixels; None if frames come as the model takes them.
-    preparation : Preparation
 
     Raises
     ------

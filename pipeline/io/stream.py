@@ -45,8 +45,6 @@ class FrameStream:
     ----------
     running : Pipeline
         Pipeline with the admission that suits the source; see `POLICIES`.
-    source : FrameSource
-    sink : Sink
     skip_failed : bool
         True if frames that fail are left out; else the first one ends the stream with its error.
     limit : int, optional

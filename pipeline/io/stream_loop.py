@@ -25,7 +25,6 @@ class SubmittedFrame:
 
     Attributes
     ----------
-    future : FrameFuture
     end_time : float
         Time of the end, by `time.time`; 0 before.  Its result may be handed over long after.
     """

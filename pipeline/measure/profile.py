@@ -67,7 +67,6 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
 
     Parameters
     ----------
-    graph : Graph
     board : Board or str
         A board, its name, or the path of its TOML file.
     fresh : bool

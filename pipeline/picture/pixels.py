@@ -37,7 +37,6 @@ class Pixels:
     ----------
     format : str
         FFmpeg's name, one of `FORMATS`.
-    width, height : int
     colorspace, color_range : int
         FFmpeg's numbers; those for unknown by default.
     """

@@ -40,7 +40,6 @@ class PictureInput:
     ----------
     spec : TensorSpec
         The input.
-    preparation : Preparation
     quantizations : sequence of Quantization
         Scales of quantised tensors by name, among them the input's if it has one.
     code : StageCode, optional
@@ -132,7 +131,6 @@ class PreparationStage:
     ----------
     pixels : Pixels
         Format of the pictures.
-    picture_input : PictureInput
     rules : Preparation, optional
         Rules in place of the input's own.
     """

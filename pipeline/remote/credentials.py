@@ -34,7 +34,6 @@ def create_credentials(folder: Path, names: Sequence[str] = ()) -> None:
 
     Parameters
     ----------
-    folder : Path
     names : sequence of str
         Names and addresses by which clients reach this machine, beside those that it knows itself.
 

@@ -173,7 +173,6 @@ class ServedStage:
 
     Attributes
     ----------
-    stage : StagePlan
     version : str
         Empty: the code is the one that the client asked for.
     """

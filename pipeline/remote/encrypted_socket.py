@@ -26,7 +26,6 @@ class EncryptedSocket(socket.socket):
     ----------
     connection : socket
         Connected; belongs to this object from now on.
-    context : ssl.SSLContext
     server_hostname : str, optional
         Server's name in its certificate, on the client's side; without it this is the server's side.
     """

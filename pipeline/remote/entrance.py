@@ -57,7 +57,6 @@ class Entrance:
     ----------
     offer : Offer
         Offer to their sessions.
-    limits : SessionLimits
     tls : ServerTls, optional
         Certificates; without them connections are not encrypted, and all clients are let in.
     rate_limit : RateLimit, optional

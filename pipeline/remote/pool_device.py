@@ -102,7 +102,6 @@ class PoolCandidate(DeviceCandidate):
 
         Parameters
         ----------
-        work : callable
         judges : bool
             True if a member that fails, or is slow, may be to blame.
         """

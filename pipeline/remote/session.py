@@ -57,7 +57,6 @@ class ServerSession:
         Connected to the client.
     offer : Offer
         Offer to the client.
-    limits : SessionLimits
     refusals : RefusalLog
         Log of refused clients.
 

@@ -89,7 +89,6 @@ class AdmissionQueue:
 
         Parameters
         ----------
-        frame : Frame
         make_ticket : callable or None
             Makes what the caller would wait with, where the policy lets callers wait; None if it would not wait.
 

@@ -41,7 +41,6 @@ class Changes:
 
     Parameters
     ----------
-    engine : Engine
     pending_builds : PendingBuilds
         Source of builds on demand.  It makes no more, since their stages change.
     """

@@ -109,7 +109,6 @@ class Engine:
 
         Parameters
         ----------
-        successor : Deployment
         for_unbuilt : bool
             True if it is also for frames that have been waiting since before a close.
 

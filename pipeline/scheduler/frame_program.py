@@ -54,8 +54,6 @@ class FrameProgram:
 
     Parameters
     ----------
-    plan : Plan
-    codes : sequence
     **options
         Options of `Pipeline`, but for ``trace``.
 

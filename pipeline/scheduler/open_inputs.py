@@ -19,7 +19,6 @@ class UnknownSize(InputError):
 
     Attributes
     ----------
-    size : mapping of str to int
     arrays : sequence of ndarray
         The frame's inputs, in the plan's order.
     """
@@ -36,7 +35,6 @@ class OpenInputCheck(InputCheck):
     ----------
     builds : sequence of Build
         Builds with inputs of the same names, dtypes and ranks.
-    shapes : OpenShapes
     """
 
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes) -> None:

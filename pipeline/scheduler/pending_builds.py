@@ -40,7 +40,6 @@ class PendingBuilds:
 
     Parameters
     ----------
-    engine : Engine
     build : callable, optional
         Makes the build for a size; without it frames of other sizes are refused.
     """

@@ -109,7 +109,6 @@ class StageState:
     ----------
     runtime : DeviceRuntime
         Runtime of the stage; used in its worker's thread only.
-    tensors : sequence of KeptTensor
     """
 
     def __init__(self, runtime: DeviceRuntime, tensors: Sequence[KeptTensor]) -> None:

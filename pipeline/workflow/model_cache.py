@@ -74,7 +74,6 @@ def find_or_build(
 
     Parameters
     ----------
-    model : Path
     build : callable
         Builds the bundle.  One process at a time does; others that want the same wait for it.
     options : mapping of str to object

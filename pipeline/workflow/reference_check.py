@@ -47,7 +47,6 @@ class ReferenceCheck:
 
     Parameters
     ----------
-    graph : Graph
     bounds : Bounds
         Bounds of the differences.
     """

@@ -65,10 +65,8 @@ def guard(running: Pipeline, earlier_s: Sequence[float], options: UpdateOptions,
 
     Parameters
     ----------
-    running : Pipeline
     earlier_s : sequence of float
         Latencies of frames that passed the version before it, in seconds.
-    options : UpdateOptions
     ends : callable
         Signal to give up.
 

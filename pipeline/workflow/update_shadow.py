@@ -31,10 +31,8 @@ def compare_live(
 
     Parameters
     ----------
-    running : Pipeline
     current, successor : Bundle
         Bundle at work, and the new version.
-    options : UpdateOptions
     ends : callable
         Signal to give up.
 

@@ -60,7 +60,6 @@ class Updater:
         Folder whose folders with a manifest are versions; the newest ones come last.
     load : callable
         Returns the bundle at a path, or raises `PipelineError`.
-    options : UpdateOptions
     record : callable
         Function to call with the path of a version that has come to stay.
     interval_s : float

@@ -30,7 +30,6 @@ def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> 
 
     Returns
     -------
-    bundle : Bundle
     origin : str
         ``"built"`` from a model now, ``"cache"`` if that was before, or ``"bundle"``.
 
@@ -66,8 +65,6 @@ def explain_decoder(plan: Plan, card: ModelCard, *, is_new: bool, saves: bool) -
 
     Parameters
     ----------
-    plan : Plan
-    card : ModelCard
     is_new : bool
         True at the model's first run, where a choice is explained.
     saves : bool

@@ -11,7 +11,6 @@ class Table:
 
     Parameters
     ----------
-    title : str
     columns : sequence of str
         A column whose name begins with ``>`` is aligned to the right.
     """

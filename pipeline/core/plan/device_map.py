@@ -22,7 +22,6 @@ def map_devices(plan: Plan, devices: DeviceMap) -> Plan:
 
     Parameters
     ----------
-    plan : Plan
     devices : mapping of str to (str or Device)
         Kind and index (``"cuda:1"``), address (``"remote://..."``, ``"rpc://..."``, alternatives separated by spaces),
         or full description, for each device of the plan's board.

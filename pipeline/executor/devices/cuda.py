@@ -52,7 +52,6 @@ class CudaRuntime(DeviceRuntime):
 
     Parameters
     ----------
-    device : Device
     tvm_device : tvm_ffi.Device, optional
         Device to run on in place of the GPU of that number, such as a CPU.
     """

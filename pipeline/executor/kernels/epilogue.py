@@ -18,10 +18,8 @@ class Epilogue:
     ----------
     total : tirx.Var
         Result of the placeholder.
-    indices : list of tirx.Var
     lane : tirx.Var
         Lane at which registers are read and written.
-    registers : list of buffer
     statements : list
         The last one is the store; those before it fill registers.
 

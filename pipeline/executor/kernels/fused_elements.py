@@ -33,7 +33,6 @@ class FusedElements:
         Parameters
         ----------
         source, target : buffer
-        indices : sequence of tvm.tirx.PrimExpr
         leaf : callable
             Function from a buffer that no operator makes, and indices, to the value of that element.
         """

@@ -26,7 +26,6 @@ def overwrite_operands(module: Any, fits: Callable[[FusedGroup], bool]) -> tuple
 
     Returns
     -------
-    module : tvm.IRModule
     groups : dict of str to FusedGroup
         Groups to be computed by each new function, which is still empty.
     """

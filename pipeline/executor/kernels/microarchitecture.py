@@ -26,11 +26,8 @@ class _ArmCore(NamedTuple):
 
     Attributes
     ----------
-    ports : int
-    latency : float
     l1_kib, ways : int
         Size in KiB and ways of the first-level data cache.
-    in_order : bool
     """
 
     ports: int

@@ -102,8 +102,6 @@ def reduce_rows(  # noqa: PLR0913 - what a call consists of
 
     Parameters
     ----------
-    kernel : Kernel
-    rewriter : Rewriter
     call : relax.Call
         Call with attributes ``axis`` and ``keepdims``.
     data : relax.Var

@@ -70,7 +70,6 @@ class Database:
 
     Parameters
     ----------
-    records : iterable of TuningRecord
     path : Path, optional
         File to which each change is written.
     """
@@ -103,7 +102,6 @@ class Database:
 
         Parameters
         ----------
-        path : str or Path
         create : bool
             True if a missing file stands for an empty database; its folder has to be there.
 

@@ -26,7 +26,6 @@ def call_seconds(code: StageCode, tensors: Sequence[Any], rounds: int = ROUNDS) 
 
     Parameters
     ----------
-    code : StageCode
     tensors : sequence of tvm.runtime.Tensor
         The stage's inputs, then its parameters.
     rounds : int

@@ -81,11 +81,9 @@ class LayoutSearch:
 
     Parameters
     ----------
-    group : FusedGroup
     form : PackedLayout
         The kernel's own.
     target : tvm.target.Target
-    cores : int
     trials : int
         Trials of an earlier search.
     """

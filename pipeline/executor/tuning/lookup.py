@@ -18,7 +18,6 @@ class TuningLookup:
 
     Parameters
     ----------
-    database : Database
     only : collection of TuningKey, optional
         Take these alone, whatever their times are.
     """

@@ -93,7 +93,6 @@ def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
 
     Parameters
     ----------
-    subject : Subject
     least_share : float
         Least share of the stage's time; tasks that take less are left out.
     """

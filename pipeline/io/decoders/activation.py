@@ -23,7 +23,6 @@ def activate(values: np.ndarray, activation: str, axis: int) -> np.ndarray:
 
     Parameters
     ----------
-    values : array
     activation : str
         One of `ACTIVATIONS`.  ``"auto"`` goes by the values: those from 0 to 1 are scores already, others are logits,
         of which several classes have a softmax, and a single one has a sigmoid.

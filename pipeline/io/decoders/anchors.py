@@ -126,13 +126,10 @@ def anchor_family(  # noqa: PLR0913 - all but the first three by keyword
 
     Parameters
     ----------
-    name : str
-    rule : callable
     variants : sequence of AnchorParameters
         Parameters of the models published, to recognise them by their number of anchors.
     widths : mapping of str to int or None
         Outputs, see `find_outputs`: ``boxes`` with points behind, ``points`` if they are apart, and ``scores``.
-    preparation : Preparation
     labels : sequence of str
         Names of the classes of a model without labels.
     merge : bool

@@ -55,7 +55,6 @@ def match_strides(interface: ModelInterface, count: int, per_cell: int = 1) -> t
 
     Parameters
     ----------
-    interface : ModelInterface
     count : int
         Predicted boxes.
     per_cell : int
@@ -89,12 +88,7 @@ def in_pixels(parameters: GridParameters, positions: np.ndarray, limit: float) -
 
 
 def best_rows(rows: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find rows of x, y, width, height, objectness and classes with a score above a threshold.
-
-    Returns
-    -------
-    numbers, classes, scores : arrays [N]
-    """
+    """Find rows of x, y, width, height, objectness and classes with a score above a threshold."""
     # A class's score is at most 1, so that objectness is an upper bound.
     numbers = np.flatnonzero(rows[:, 4] > threshold)
     seen = rows[numbers]

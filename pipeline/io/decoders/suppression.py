@@ -49,11 +49,6 @@ def best_classes(scores: np.ndarray, threshold: float) -> tuple[np.ndarray, np.n
     ----------
     scores : array
         [classes, cells].  Cells with a score that is no number are left out.
-    threshold : float
-
-    Returns
-    -------
-    cells, classes, scores : arrays [N]
     """
     # Most cells see nothing: their class is of no interest.
     cells = np.flatnonzero(np.maximum.reduce(scores, axis=0) > threshold)
@@ -97,7 +92,6 @@ def suppress(
     boxes, scores : arrays [N, 4], [N]
     iou : float
         Intersection over union above which two boxes overlap.
-    most : int
     classes : array, optional
         [N]; only boxes of one class suppress one another.
     """

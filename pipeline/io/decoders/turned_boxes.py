@@ -22,7 +22,6 @@ def turned_overlap(boxes: np.ndarray, angles: np.ndarray, iou: float, classes: n
         [N, 4] of left, top, right, bottom before they are turned about their centres.
     angles : array
         [N] in radians.
-    iou : float
     classes : array, optional
         [N]; only boxes of one class are compared.
     """

@@ -103,8 +103,6 @@ def make_reader(
     ----------
     family : str
         Its name, for the error.
-    interface : ModelInterface
-    parameters : Yolov8Parameters
     extras : int
         Further numbers of a box.
     centres : bool

@@ -84,7 +84,6 @@ def choose_encoder(encoding: Encoding, notice: Callable[[str], object]) -> str:
 
     Parameters
     ----------
-    encoding : Encoding
     notice : callable
         Function to call with a line, if the machine lacks the hardware and the processor encodes instead.
 

@@ -44,7 +44,6 @@ def draw(picture: np.ndarray, result: Result | FrameResults, pixels: Pixels | No
     ----------
     picture : array
         Bytes of the picture; stays as it is.
-    result : Result or FrameResults
     pixels : Pixels, optional
         Their format; without it uint8 RGB [height, width, 3].
 

@@ -121,7 +121,6 @@ def open_stream(url: str, options: Mapping[str, str] | None = None) -> Capture:
 
     Parameters
     ----------
-    url : str
     options : mapping of str to str, optional
         FFmpeg's options for it; RTSP runs over TCP by default, which passes firewalls and loses nothing.
 

@@ -20,7 +20,6 @@ class Pattern(FrameSource):
 
     Parameters
     ----------
-    width, height : int
     fps : float, optional
         Frames per second, at which it is live as a camera is; without it frames come as fast as they are taken.
     """

@@ -43,7 +43,6 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
         ``camera:DEVICE?size=640x480&encoding=mjpeg``, a network address, ``bag:PATH?topic=TOPIC``,
         ``pattern:640x480@30``, ``audio:FILE?window=512&hop=256``, ``video:FILE?damaged=skip``, ``gst:PIPELINE``,
         ``exec:COMMAND?size=640x480``, or a path.
-    options : SourceOptions
 
     Raises
     ------

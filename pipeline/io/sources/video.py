@@ -24,7 +24,6 @@ class VideoFile(FrameSource):
 
     Parameters
     ----------
-    path : str or Path
     damaged : str
         Treatment of pictures that cannot be decoded: ``"refuse"`` ends in an error that says where, ``"skip"`` leaves
         them out.  Many decoders hide damage instead of reporting it.

@@ -35,7 +35,6 @@ class WatchedFolder(FrameSource):
 
     Parameters
     ----------
-    folder : Path
     specs : sequence of TensorSpec
         The model's inputs.
     preparation : Preparation, optional

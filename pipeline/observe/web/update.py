@@ -44,7 +44,6 @@ class WatchedPipeline:
 
     Parameters
     ----------
-    running : Pipeline
     rgb : callable, optional
         Turns the first input into RGB [height, width, 3], where it comes in a camera's own format.
     draw : callable, optional

@@ -50,7 +50,6 @@ def sum_products(
 
     Parameters
     ----------
-    rewriter : Rewriter
     call : relax.Call
     operands : list of relax.Call
         Calls that dequantise the operands.

@@ -49,13 +49,7 @@ class StridedRun(NamedTuple):
 def across(  # noqa: PLR0913, PLR0917 - what a loop consists of
     fold: Fold, runs: Sequence[StridedRun], read: Read, lanes: int, count: int = 1, keep: Keep | None = None
 ) -> tuple[list[Any], list[Any]]:
-    """Fold `count` vectors of neighbours, each lane for itself.
-
-    Returns
-    -------
-    statements : list
-    totals : list of vectors
-    """
+    """Fold `count` vectors of neighbours, each lane for itself."""
     # Lanes are different rows, so that nothing has to be joined in the end.
     totals = _FoldRegisters(fold, lanes, count)
 
@@ -70,13 +64,7 @@ def across(  # noqa: PLR0913, PLR0917 - what a loop consists of
 def along(
     fold: Fold, runs: Sequence[StridedRun], read: Read, lanes: int, keep: Keep | None = None
 ) -> tuple[list[Any], list[Any]]:
-    """Fold runs into one value; the last ones are adjacent.
-
-    Returns
-    -------
-    statements : list
-    total : list of one value
-    """
+    """Fold runs into one value; the last ones are adjacent."""
     *outer_runs, (extent, _) = runs
     vector_count, remainder = divmod(extent, lanes)
     # Several sums at once: an addition waits for the one before it, but not for those in other registers.

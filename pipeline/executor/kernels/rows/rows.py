@@ -152,7 +152,6 @@ def store_elements(block: RowBlock, read: Callable[[Any, int], Any], store: Call
 
     Parameters
     ----------
-    block : RowBlock
     read : callable
         Function from an offset and a number of lanes to the value to store there.
     store : callable

@@ -46,12 +46,9 @@ class TileAccumulators:
 
     Parameters
     ----------
-    form : PackedLayout
     tile : RegisterTile
         The form's own one, or a smaller one at a border.
-    source : PixelSource
     weights : buffer
-    arithmetic : Arithmetic
     """
 
     def __init__(

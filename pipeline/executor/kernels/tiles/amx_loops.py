@@ -78,11 +78,7 @@ class AmxLoops:
 
     Parameters
     ----------
-    form : PackedLayout
-    cpu : Microarchitecture
     data, weights : buffer
-    epilogue : TileEpilogue
-    tasks : int
     first : int or expression
         Offset of the packed weights in their buffer.
     """

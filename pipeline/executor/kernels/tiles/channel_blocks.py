@@ -55,7 +55,6 @@ def divide(form: PackedLayout, origin: TileOrigin, first_weight: Any) -> Iterato
 
     Parameters
     ----------
-    form : PackedLayout
     origin : TileOrigin
         Origin of all tiles.
     first_weight : int or expression

@@ -33,7 +33,6 @@ class ColumnPacking:
     target : buffer
     depth : int
         Rows of the matrix.
-    lanes : int
     """
 
     def __init__(self, source: Any, strides: tuple[int, int], target: Any, depth: int, lanes: int) -> None:

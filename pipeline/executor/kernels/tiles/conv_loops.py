@@ -52,10 +52,7 @@ class ConvLoops:
 
     Parameters
     ----------
-    form : PackedLayout
-    cpu : Microarchitecture
     data, weights : buffer
-    epilogue : TileEpilogue
     tasks : int
         Pieces of work wanted for the cores.
     first : int or expression

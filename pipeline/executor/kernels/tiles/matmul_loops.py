@@ -47,8 +47,6 @@ class BatchedMatmulLoops:
 
     Parameters
     ----------
-    form : BatchedMatmulForm
-    cpu : Microarchitecture
     lhs, rhs : buffer
     store : callable
         Function from a sum and its indices to the statement that stores it.

@@ -53,10 +53,8 @@ class WindowLoops(ABC):
     cpu : Microarchitecture
         Processor; a vector has as many channels as it has lanes.
     data : buffer
-    elements : WindowElements
     write : callable
         Function from a value and its indices n, h, w, c to the statement that stores it.
-    tasks : int
     """
 
     tile: tuple[int, int] = (1, 8)
@@ -165,10 +163,8 @@ class SlidingWindowLoops(WindowLoops):
     ----------
     first : float
         Initial value, and filler outside of the data, where it changes no result.
-    combine : callable
     conv, cpu, data, write, tasks
         Parameters of `WindowLoops`.
-    weight : callable, optional
     dtype : str
         Dtype of the values, if not that of the data.
     """

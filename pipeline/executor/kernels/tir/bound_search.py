@@ -31,7 +31,6 @@ class BoundSearch:
     function : tvm.tirx.PrimFunc
     description : str
         Description of the computation, for the messages.
-    limits : mapping
     gathers : bool
         True if the processor gathers vectors, as in `Microarchitecture`.
 

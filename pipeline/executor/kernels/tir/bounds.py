@@ -50,7 +50,6 @@ def guard_module(functions: Any, kernels: Any, cpu: Microarchitecture) -> Any:
         Functions before their loops were arranged.
     kernels : tvm.IRModule
         Kernels of the same names, with the same parameters, or the first of them.
-    cpu : Microarchitecture
     """
     limits, results = _constant_limits(functions), provenance.result_names(functions)
 

@@ -17,7 +17,6 @@ def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[An
     ----------
     rows : sequence of expressions
         Vectors, as many as lanes, a power of two.
-    lanes : int
     dtype : str
         Dtype of one element.
 
@@ -58,7 +57,6 @@ def block(  # noqa: PLR0913, PLR0917 - where both sides are
         Offset of the block.
     line : int
         Elements from one of its rows to the next.
-    lanes : int
     store : callable
         Function from the number of a column and its vector to the statement that stores it.
     rows : int, optional

@@ -22,8 +22,6 @@ class WinogradLoops:
 
     Parameters
     ----------
-    form : WinogradForm
-    cpu : Microarchitecture
     data, weights : buffer
     store : callable
         Function from a result and its indices n, h, w, c to the statement that stores it.
