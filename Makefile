@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 # A build for the CPU, where the newest one brings gigabytes for GPUs.
 TORCH ?= torch==2.13.0
+# Recurrent models for tests, without what the package itself would run them by.
+SILERO := 'silero-vad>=6,<7'
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
 .PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers runner lint bench docs wheels release clean
@@ -81,6 +83,7 @@ $(VENV)/docs-installed: pyproject.toml | $(BIN)/pip
 
 $(VENV)/all-installed: pyproject.toml | $(BIN)/pip
 	$(PIP) --editable '.[all]' '$(TORCH)'
+	$(PIP) --no-deps $(SILERO)
 	@touch $@ $(VENV)/dev-installed $(VENV)/demo-installed $(VENV)/docs-installed
 
 $(VENV)/arm-board/python: pyproject.toml tests/support/arm_board.py | $(VENV)/dev-installed

@@ -37,6 +37,9 @@ SHOW_CURSOR = b"\x1b[?25h"
 # Signals whose handlers have run.
 _handled: list[int] = []
 
+# Held for good by the first timer that ends the process: two that are due at once would both say so.
+_ending = threading.Lock()
+
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[None]:
@@ -132,6 +135,7 @@ def _end_unless_interrupted() -> None:
 
 
 def _end() -> NoReturn:
+    _ending.acquire()
     # Past Python's streams, which the main thread may have locked.
     with contextlib.suppress(OSError):
         os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + b"soc-pipeline: interrupted\n")

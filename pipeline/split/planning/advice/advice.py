@@ -54,8 +54,13 @@ def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
             replicas = best.stages[0].choice.replicas
             results.append(Alternative(name, 1, replicas, 1 / best.interval, best.latency))
     # Few positions are enough: this stands beside the plan, whose cuts were looked for closer.
-    division = Solver(shorten(planner.problem(replicas=False))).fastest()
-    if division is not None and len(division.stages) > 1:
+    chain = shorten(planner.problem(replicas=False))
+    division = Solver(chain).fastest()
+    if division is not None and len(division.stages) == 1:
+        # Two stages are shown also where one with threads is faster.
+        anywhere = tuple(range(len(chain.processors)))
+        division = Solver(replace(chain, stages=(anywhere, anywhere))).fastest() if chain.items > 1 else None
+    if division is not None:
         stages = len(division.stages)
         results.append(Alternative("stages", stages, 1, 1 / division.interval, division.latency))
     return tuple(results)
