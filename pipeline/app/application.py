@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.app.app_checks import check
 from pipeline.app.expressions import Expression
-from pipeline.app.nodes import Node, SinkNode, Stream
+from pipeline.app.nodes import NODE_KINDS, Node, SinkNode, Stream
 from pipeline.errors import AppError
 
 
@@ -55,6 +55,15 @@ class App:
     def reads(self, name: str) -> tuple[str, ...]:
         """Return what a node reads: all streams by default."""
         return self.nodes[name].reads or tuple(self.streams)
+
+    def describe(self, name: str) -> tuple[str, str]:
+        """Return the kind of a stream or node, and what it is: a source, file, function, method or address."""
+        if name in self.streams:
+            return "stream", self.streams[name].source
+        node = self.nodes[name]
+        kind = next(kind for kind, node_type in NODE_KINDS.items() if isinstance(node, node_type))
+        facts = (getattr(node, key) for key in ("file", "call", "method", "to") if hasattr(node, key))
+        return kind, next((text if isinstance(text, str) else ", ".join(text) for text in facts), "")
 
     @cached_property
     def order(self) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class RunningApp(Closable):
         Books of streams, and of models that run on crops.
     first_failure : BaseException or None
         Error of the first frame that failed.
+    closed : bool
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword
@@ -74,7 +75,7 @@ class RunningApp(Closable):
         self.books, self.crop_books = Books(), maker.books
         self._end_lock, self._stopped = threading.Lock(), threading.Event()
         self._error: BaseException | None = None
-        self._closed, self._feedback = False, Feedback(app)
+        self.closed, self._feedback = False, Feedback(app)
         self.first_failure: BaseException | None = None
         # 1. Nodes, whose steps may take long to make; those that were made are closed if one fails.
         self._workers: dict[str, NodeWorker] = {}
@@ -82,7 +83,8 @@ class RunningApp(Closable):
             for name in app.order:
                 self._workers[name] = self._make_worker(name)
             # Behind all nodes, so that frames of a stream end in order.
-            ending = _Ending(self.books, on_frame)
+            self._observers = [on_frame]
+            ending = _Ending(self.books, self._observers)
             self._workers[END] = NodeWorker(END, ending, None, lambda _: True, self._finish, skips_failed=False)
             # 2. Streams.
             self._streams = {
@@ -136,6 +138,11 @@ class RunningApp(Closable):
         empty = {name: Book() for name in self.app.streams}
         return {**empty, **self.books.snapshot()}
 
+    def observe(self, observer: Callable[[AppFrame], object]) -> Callable[[], None]:
+        """Call a function with each frame that ends, as `on_frame`; return one that stops it."""
+        self._observers.append(observer)
+        return partial(self._observers.remove, observer)
+
     def reset(self, stream: str) -> None:
         """Forget what nodes remember of a stream: tracks, conditions, states."""
         for worker in self._workers.values():
@@ -151,9 +158,9 @@ class RunningApp(Closable):
 
     def close(self) -> None:
         """Read no more frames, finish those inside, and complete the sinks."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         for stream in self._streams.values():
             stream.stop()
         for stream in self._streams.values():
@@ -186,11 +193,11 @@ class RunningApp(Closable):
             self.stop(frame.error)
         if frame.end == "failed":
             self.first_failure = self.first_failure or frame.error
-        if result is not SKIPPED:
-            frame.results[name] = result
         if name == END:
             self._streams[frame.stream].leave()
             return
+        if result is not SKIPPED:
+            frame.results[name] = result
         self._feedback.put(name, frame)
         for reader in (*self.app.readers(name), END):
             if reader in frame.waits_for:
@@ -235,15 +242,16 @@ class RunningApp(Closable):
 
 
 class _Ending(Step):
-    """Notes the end of frames, and calls the program's own function."""
+    """Notes the end of frames, and calls the program's own functions."""
 
-    def __init__(self, books: Books, on_frame: Callable[[AppFrame], object]) -> None:
-        self._books, self._on_frame = books, on_frame
+    def __init__(self, books: Books, observers: Sequence[Callable[[AppFrame], object]]) -> None:
+        self._books, self._observers = books, observers
 
     def compute(self, frame: AppFrame) -> None:
         """Note the end of a frame."""
         try:
-            self._on_frame(frame)
+            for observer in tuple(self._observers):
+                observer(frame)
         except Exception as error:  # noqa: BLE001 - the frame's, if it has none yet
             frame.fail(error)
         self._books.note(frame.stream, frame.end)

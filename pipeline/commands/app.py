@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands.shared import console, values
+from pipeline.commands.shared import console, values, view
 from pipeline.errors import reason
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def _run_arguments(action: argparse.ArgumentParser) -> None:
     )
     action.add_argument("--allow-network", action="store_true", help="let the file send events to other machines")
     action.add_argument("--json", action="store_true", help="print the books as JSON")
+    view.argument(action)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,17 +75,14 @@ def _draw(options: argparse.Namespace) -> None:
 
 def _rows(app: App) -> list[list[str]]:
     """Return a row for each stream and node: name, kind, what it is, and what it reads."""
-    from pipeline.app.nodes import NODE_KINDS, Model
+    from pipeline.app.nodes import Model
 
-    kinds = {kind: name for name, kind in NODE_KINDS.items()}
-    rows = [[name, "stream", stream.source, ""] for name, stream in app.streams.items()]
+    rows = [[name, *app.describe(name), ""] for name in app.streams]
     for name in app.order:
         node = app.nodes[name]
-        facts = (getattr(node, key) for key in ("file", "call", "method", "to") if hasattr(node, key))
-        fact = next((text if isinstance(text, str) else ", ".join(text) for text in facts), "")
         each = f" for each of its {node.for_each}" if isinstance(node, Model) and node.for_each else ""
         when = f" when {node.when}" if node.when else ""
-        rows.append([name, kinds[type(node)], fact, f"reads {', '.join(app.reads(name))}{each}{when}"])
+        rows.append([name, *app.describe(name), f"reads {', '.join(app.reads(name))}{each}{when}"])
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return [[*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]] for row in rows]
 
@@ -92,14 +90,21 @@ def _rows(app: App) -> list[list[str]]:
 def _run(options: argparse.Namespace) -> int:
     import pipeline
 
-    with pipeline.load_app(
-        options.file,
-        on_error=options.on_error,
-        limit=options.frames,
-        allow_commands=options.allow_commands,
-        allow_network=options.allow_network,
-        notice=console.notice,
-    ) as app:
+    with (
+        view.serve_view(options.view) as (server, _),
+        pipeline.load_app(
+            options.file,
+            on_error=options.on_error,
+            limit=options.frames,
+            allow_commands=options.allow_commands,
+            allow_network=options.allow_network,
+            notice=console.notice,
+        ) as app,
+    ):
+        if server is not None:
+            from pipeline.app.app_view import AppView
+
+            server.watch(AppView(app))
         interrupted = _stream(app)
     books, crops = app.statistics(), app.crop_books.snapshot()
     if app.first_failure is not None:

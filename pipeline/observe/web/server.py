@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
 from pipeline.observe.web.feed import Feed
@@ -19,6 +19,16 @@ EVENTS = 20_000
 """Events of a trace for the timeline."""
 
 PURPOSE = "the live view"
+
+
+class Watched(Protocol):
+    """Work under observation, such as a pipeline or an application."""
+
+    def update(self) -> Any:
+        """Return what the page shows now, as plain values."""
+
+    def close(self) -> object:
+        """Observe no longer."""
 
 
 class ViewServer(LoopbackServer):
@@ -38,7 +48,7 @@ class ViewServer(LoopbackServer):
     def __init__(self, port: int = 0) -> None:
         super().__init__()
         require("tornado", "web", PURPOSE)
-        self._watched_pipeline: WatchedPipeline | None = None
+        self._watched: Watched | None = None
         listening = listen("the view", port, lambda: socket.create_server((ADDRESS, port)))
         listening.setblocking(False)  # else the loop would wait for one reader, and for nothing but that
         self.port: int = listening.getsockname()[1]
@@ -54,9 +64,13 @@ class ViewServer(LoopbackServer):
 
     def show(self, running: Pipeline, rgb: Rgb | None = None, draw: DrawFrame | None = None) -> None:
         """Show another pipeline from now on; `rgb` and `draw` as for `serve`."""
+        self.watch(WatchedPipeline(running, rgb, draw))
+
+    def watch(self, watched: Watched) -> None:
+        """Show something else from now on, such as a `pipeline.app.app_view.AppView`."""
         with self._lock:
-            previous, self._watched_pipeline = self._watched_pipeline, WatchedPipeline(running, rgb, draw)
-            self._server_loop.watched_pipeline = self._watched_pipeline
+            previous, self._watched = self._watched, watched
+            self._server_loop.watched = watched
         if previous is not None:
             previous.close()
 
@@ -65,9 +79,9 @@ class ViewServer(LoopbackServer):
         super().close()
         # Only now, so that the last update shows the pipeline still.
         with self._lock:
-            watched_pipeline, self._watched_pipeline = self._watched_pipeline, None
-        if watched_pipeline is not None:
-            watched_pipeline.close()
+            watched, self._watched = self._watched, None
+        if watched is not None:
+            watched.close()
 
     def _stop(self) -> None:
         self._server_loop.stop()
@@ -117,7 +131,7 @@ class _ServerLoop:
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
         self.ready = threading.Event()
-        self.watched_pipeline: WatchedPipeline | None = None
+        self.watched: Watched | None = None
 
     def run(self) -> None:
         """Serve until `stop`."""
@@ -148,4 +162,4 @@ class _ServerLoop:
         await server.close_all_connections()
 
     def _read(self) -> Any:
-        return None if self.watched_pipeline is None else self.watched_pipeline.update()
+        return None if self.watched is None else self.watched.update()

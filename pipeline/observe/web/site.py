@@ -30,6 +30,7 @@ FILES = {
     "/view.css": ("view.css", "text/css; charset=utf-8"),
     "/view.js": ("view.js", "text/javascript; charset=utf-8"),
     "/graph.js": ("graph.js", "text/javascript; charset=utf-8"),
+    "/application.js": ("application.js", "text/javascript; charset=utf-8"),
     "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
 }
 

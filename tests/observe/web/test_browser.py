@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,29 +10,17 @@ import pytest
 
 from pipeline.observe import web
 from pipeline.observe.web.picture import png
+from tests.support.browser import open_browser, open_page, until
 from tests.support.streams import NAME, pipeline, streaming
 
 pytest.importorskip("tornado")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-# Also as root and without a GPU; and the browser itself talks to nobody.
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 DELIVERED = "Number(document.querySelector('#frames [data-name=delivered] td')?.textContent)"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as tool:
-        path = next(filter(None, map(shutil.which, BROWSERS)), None)
-        try:
-            browser = tool.chromium.launch(executable_path=path, args=ARGUMENTS)
-        except playwright.Error as error:
-            pytest.skip(f"no browser: {str(error).splitlines()[0]}")
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 LABEL = "<i>dog</i> 0.90"
@@ -51,22 +38,9 @@ def server() -> Iterator[web.ViewServer]:
         yield server
 
 
-def until(page: Any, condition: str) -> None:
-    """Wait for it from outside: the page's policy lets nobody evaluate text in it, not even its driver."""
-    while not page.evaluate(condition):
-        page.wait_for_timeout(50)
-
-
 def look(browser: Any, server: web.ViewServer, **options: Any) -> Any:
-    """Open the page and wait for its first numbers; what goes wrong on it is in ``page.complaints``."""
-    page = browser.new_page(**options)
-    page.complaints, page.addresses = [], []
-    page.on("console", lambda message: page.complaints.append(message.text))
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("request", lambda request: page.addresses.append(request.url))
-    page.goto(server.url)
-    until(page, f"{DELIVERED} > 0")
-    return page
+    """Open the page and wait for its first numbers."""
+    return open_page(browser, server.url, f"{DELIVERED} > 0", **options)
 
 
 def test_numbers_change_while_a_stream_runs(browser: Any, server: web.ViewServer) -> None:

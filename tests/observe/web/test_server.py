@@ -24,7 +24,7 @@ from tests.support.listening import listening_addresses
 from tests.support.streams import IMAGE, NAME, pipeline, streaming
 
 pytest.importorskip("tornado")
-FILES = ("/", "/view.css", "/view.js", "/graph.js", "/charts.js")
+FILES = ("/", "/view.css", "/view.js", "/graph.js", "/application.js", "/charts.js")
 
 
 @pytest.fixture

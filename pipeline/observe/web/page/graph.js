@@ -9,6 +9,12 @@ export function shape(name, attributes = {}, text) {
   return made;
 }
 
+export function element(name, text, properties = {}) {
+  const made = Object.assign(document.createElement(name), properties);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
 export function picture(place, width, height, label) {
   const made = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   place.replaceChildren(made);

@@ -1,14 +1,9 @@
 // Takes the updates and brings them to their places.  Text comes from models, so it is only ever set as text.
-import { drawGraph } from "./graph.js";
+import { drawNodes, drawStreams } from "./application.js";
+import { drawGraph, element } from "./graph.js";
 import { drawHistogram, drawHistory, drawTimeline } from "./charts.js";
 
 const at = (id) => document.getElementById(id);
-
-export function element(name, text, properties = {}) {
-  const made = Object.assign(document.createElement(name), properties);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 const short = (value) => (value === null ? "–" : Number(value.toPrecision(4)).toString());
 const decimals = (value) => value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
@@ -71,6 +66,11 @@ function show(update) {
   say(update.state, update.state.split(":")[0]);
   at("rate").textContent = decimals(update.frames.per_s);
   at("median").textContent = decimals(update.latency.ms[0]);
+  document.body.dataset.view = update.streams ? "application" : "pipeline";
+  if (update.streams) {
+    drawStreams(at("streams"), update.streams);
+    return drawNodes(at("nodes"), update.nodes, update.edges);
+  }
   const [p50, p95, p99] = update.latency.ms.map(decimals);
   at("percentiles").textContent = `p50 ${p50} ms, p95 ${p95} ms, p99 ${p99} ms`;
   frames(update.frames);
