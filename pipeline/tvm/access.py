@@ -41,4 +41,7 @@ except ModuleNotFoundError as error:
 # TVM's own hook ends all multiprocessing children when the main thread meets an uncaught error.
 sys.excepthook = _excepthook
 
-__all__ = ["compiler_lock", "tvm", "tvm_ffi"]
+# It replaces TVM's, for whatever imports TVM by this door.
+from pipeline.tvm import type_inference  # noqa: E402
+
+__all__ = ["compiler_lock", "tvm", "tvm_ffi", "type_inference"]
