@@ -11,7 +11,7 @@ TORCH ?= torch==2.13.0
 SILERO := 'silero-vad>=6,<7'
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers runner lint bench docs wheels release clean
+.PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers test-ros runner lint bench docs wheels release clean
 # Two installations into one environment at once would spoil it.
 .NOTPARALLEL:
 
@@ -42,7 +42,10 @@ all-extras: $(VENV)/all-installed  ## install the packages without which tests a
 
 arm-board: $(VENV)/arm-board/python  ## make an emulated 64-bit Arm board for tests: one to three minutes, 900 MB
 
-ros-peers: $(VENV)/ros-peers/installed  ## install a ROS 2 with Fast DDS 3 for tests, from the package index: Python 3.11, 240 MB
+ros-peers: $(VENV)/ros-kilted/installed  ## install ROS 2 Kilted for tests, from the package index: Python 3.11, 250 MB
+
+test-ros: ros-peers $(VENV)/ros-jazzy/installed  ## run the node among nodes of ROS 2, Jazzy and Kilted, over both transports
+	$(BIN)/python -m pytest --require-extras -m slow --timeout 600 tests/ros/test_ros2.py tests/ros/test_peers.py $(ARGS)
 
 runner: $(VENV)/dev-installed  ## build the C++ runner into build/runner/soc-runner: soc-run, its library, and TVM's two
 	$(BIN)/python runner/make.py $(ARGS)
@@ -89,10 +92,14 @@ $(VENV)/all-installed: pyproject.toml | $(BIN)/pip
 $(VENV)/arm-board/python: pyproject.toml tests/support/arm_board.py | $(VENV)/dev-installed
 	$(BIN)/python -m tests.support.arm_board $(VENV)/arm-board
 
-# In an environment of its own: these packages bring a NumPy of their own, and more.
-$(VENV)/ros-peers/installed: | $(BIN)/pip
-	$(BIN)/python -m venv --clear $(VENV)/ros-peers
-	$(VENV)/ros-peers/bin/python -m pip install --quiet --disable-pip-version-check ros-rclpy ros-rmw-fastrtps-cpp ros-sensor-msgs
+# In environments of their own: these packages bring a NumPy of their own, and more.  What the project needs is found in
+# that of the other tests.
+$(VENV)/ros-%/installed: | $(VENV)/dev-installed
+	$(BIN)/python -m venv --clear $(VENV)/ros-$*
+	$(VENV)/ros-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $(addprefix ros-$*-,rclpy rmw-fastrtps-cpp sensor-msgs std-srvs lifecycle-msgs diagnostic-msgs)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > \
+	  "$$($(VENV)/ros-$*/bin/python -c 'import site; print(site.getsitepackages()[0])')/project.pth"
 	@touch $@
 
 # pip is the last thing that venv puts there, so that an interrupted start begins again.

@@ -62,9 +62,9 @@ diagnostics: /diagnostics     # once a second; "" for none
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    action_group = parser.add_mutually_exclusive_group(required=True)
+    action_group = parser.add_mutually_exclusive_group()
     action_group.add_argument(
-        "--config", metavar="FILE", help="YAML: bundle, topics, policy; may be a ROS 2 parameter file"
+        "--config", metavar="FILE", default="", help="YAML: bundle, topics, policy; may be a ROS 2 parameter file"
     )
     action_group.add_argument(
         "--sample", action="store_true", help="print a configuration to start from, every key commented"
@@ -76,6 +76,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     signature_argument(parser)
     view.argument(parser)
     parser.add_argument("--json", action="store_true", help="print the statistics as JSON in the end")
+    parser.add_argument(
+        "--ros-args",
+        nargs=argparse.REMAINDER,
+        metavar="ARGUMENT",
+        help="last of all, as ros2 launch gives them: --params-file FILE, -p NAME:=VALUE, -r FROM:=TO, -r __ns:=/robot",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,29 +89,37 @@ def run(options: argparse.Namespace) -> int:
     if options.sample:
         sys.stdout.write(SAMPLE)
         return 0
+    if not options.config and options.ros_args is None:
+        raise InputError("give --config FILE, --sample, or --ros-args")
     from pipeline.executor.bundle import Bundle
     from pipeline.io.frame_view import FrameView
     from pipeline.io.result_reader import make_reader
     from pipeline.ros import configuration
-    from pipeline.ros.node import RosNode
+    from pipeline.ros.lifecycle import Lifecycle
+    from pipeline.ros.ros_arguments import RosArguments
     from pipeline.ros.transports.registry import connect
 
-    config = configuration.read(options.config, options.changes)
-    bundle = Bundle.load(config.bundle, config.devices, require_signature=options.require_signature)
-    reader = make_reader(bundle.plan, config.complete_card(bundle))
+    config = configuration.read(options.config or "", options.changes, RosArguments.parse(options.ros_args or ()))
+
+    def load(config: Configuration) -> Bundle:
+        return Bundle.load(config.bundle, config.devices, require_signature=options.require_signature)
+
     # The signals first: none may tear what opens the transport.
     with _interruption() as stop, view.serve_view(options.view) as (server, trace), connect(config) as transport:
 
         def show(running: Pipeline, pixels: Pixels | None, geometry: Geometry | None) -> None:
             if server is not None:
+                bundle = load(lifecycle.configuration)
+                reader = make_reader(bundle.plan, lifecycle.configuration.complete_card(bundle))
                 server.show(running, pixels.rgb if pixels else None, FrameView(reader, geometry, pixels))
 
-        with RosNode(config, bundle, transport, _Reports(), on_open=show, trace=trace) as plugin:
+        with Lifecycle(config, load, transport, _Reports(), on_open=show, trace=trace) as lifecycle:
+            transport.manage(lifecycle)
             console.notice(_topic_text(config))
             with ready_service():
-                plugin.run(stop)
+                lifecycle.run(stop)
         # Behind the block, so that the answers of its end are counted.
-        _report(plugin.condition(), options)
+        _report(lifecycle.condition(), options)
     return 0
 
 
@@ -142,7 +156,8 @@ class _Reports:
 def _topic_text(config: Configuration) -> str:
     out = ", ".join(f"{publication.topic} ({publication.type})" for publication in config.publish)
     source = config.subscribe
-    return f"{source.topic} ({source.type}) -> {out}; admission {config.policy}; end with Ctrl-C"
+    facts = f"{source.topic} ({source.type}) -> {out}; admission {config.policy}; end with Ctrl-C"
+    return facts if config.autostart else f"waits for configure and activate: {facts}"
 
 
 def _report(condition: Condition, options: argparse.Namespace) -> None:

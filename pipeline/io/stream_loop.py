@@ -59,6 +59,8 @@ class StreamLoop:
         Function to call with the error of each frame that failed; an error that it raises ends the loop.
     name : str
         Name of the thread.
+    drop : callable
+        Function to call with each frame that was dropped or cancelled, which is no failure.
 
     Attributes
     ----------
@@ -72,8 +74,9 @@ class StreamLoop:
         deliver: Callable[[SubmittedFrame, Outputs], object],
         fail: Callable[[PipelineError], object],
         name: str,
+        drop: Callable[[SubmittedFrame], object] = lambda _: None,
     ) -> None:
-        self._running, self._deliver, self._fail = running, deliver, fail
+        self._running, self._deliver, self._fail, self._drop = running, deliver, fail, drop
         # More than are inside, so that the pipeline never waits for its results to be taken.
         # And no `queue.Queue`, which an interrupt of the main thread may leave locked for ever.
         self._capacity = 2 * running.plan.frames_in_flight + 2
@@ -127,7 +130,7 @@ class StreamLoop:
             outputs = frame.future.outputs()
         # Dropped by the admission, or cancelled with the pipeline: neither is a failure.
         except (FrameDropped, CancelledError):
-            return
+            self._drop(frame)
         except PipelineError as error:
             self._fail(error)
         else:

@@ -65,10 +65,13 @@ class BridgeRequest:
     header : Header
     inputs : array, or mapping of str to array
         Inputs of `Pipeline.submit`; nobody may change them from now on.
+    is_timed : bool
+        False if the stamp is of another clock than this machine's, as in a simulation.
     """
 
     header: Header
     inputs: np.ndarray | Mapping[str, np.ndarray]
+    is_timed: bool = True
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,13 @@ class BridgeAnswer:
         The message's own.
     outputs : mapping of str to array
         Outputs by name.
+    inputs : array, or mapping of str to array
+        The request's.
     """
 
     header: Header
     outputs: Mapping[str, np.ndarray]
+    inputs: np.ndarray | Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,8 @@ class Bridge(Closable):
     report : callable
         Function to call with each message that was refused, frame that failed, and answer that could not be sent.  They
         end alone.
+    drop : callable
+        Function to call with the header of each message that the admission dropped.
     """
 
     def __init__(
@@ -138,9 +146,12 @@ class Bridge(Closable):
         decode: Callable[[Any], BridgeRequest],
         publish: Callable[[BridgeAnswer], None],
         report: Callable[[Exception], None] = ignore,
+        drop: Callable[[Header], object] = lambda _: None,
     ) -> None:
         self._decode, self._publish, self._report = decode, publish, report
-        self._loop = StreamLoop(running, self._deliver, report, "answers")
+        self._loop = StreamLoop(
+            running, self._deliver, report, "answers", lambda frame: drop(frame.future.metadata.header)
+        )
         # Of whoever calls `take`, which middlewares do from several threads, and of `close`.
         self._entrance, self._is_closed = threading.Lock(), False
         # Of the middleware's threads and the loop's.
@@ -162,8 +173,8 @@ class Bridge(Closable):
             try:
                 request = self._decode(message)
                 # Without a stamp it counts as captured now.
-                stamp = request.header.stamp / SECOND if request.header.stamp else None
-                self._loop.submit(request.inputs, copy=False, timestamp=stamp, metadata=request.header)
+                stamp = request.header.stamp / SECOND if request.header.stamp and request.is_timed else None
+                self._loop.submit(request.inputs, copy=False, timestamp=stamp, metadata=request)
             except (InputError, PipelineClosed) as error:
                 self._count(refused=1)
                 self._report(error)
@@ -184,7 +195,8 @@ class Bridge(Closable):
     def _deliver(self, frame: SubmittedFrame, outputs: Outputs) -> None:
         try:
             # By the loop's thread alone, so that answers leave one at a time and in order.
-            self._publish(BridgeAnswer(frame.future.metadata, outputs))
+            request = frame.future.metadata
+            self._publish(BridgeAnswer(request.header, outputs, request.inputs))
         except Exception as error:  # noqa: BLE001 - a middleware's trouble with one answer must not end the others
             self._count(unpublished=1)
             self._report(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,14 +14,16 @@ from pipeline.errors import InputError
 from pipeline.io.decoders.registry import parse_decoder
 from pipeline.io.result_reader import choose_card
 from pipeline.ros.messages.types import fields
+from pipeline.ros.ros_arguments import RosArguments, first_node, node_parameters
 from pipeline.system.files import check_regular
 from pipeline.system.optional import require
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
 
-PARAMETERS = "ros__parameters"
-"""Key of a node's parameters in files of ROS 2."""
+
+PATHS = ("bundle", "card", "labels")
+"""Keys of files."""
 
 
 class Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +76,11 @@ class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Detections below are left out.
     labels : sequence of str
         Names of classes, instead of the model's; numbers without any.
+    part : str
+        Part of the result: ``"points"``, ``"masks"`` as numbers of boxes, or the picture ``"annotated"`` with it, which
+        is drawn while somebody subscribes.
+    name : str
+        Key of it where `Configuration.publish` is a mapping.
     """
 
     topic: str
@@ -83,6 +90,8 @@ class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     encoding: str = ""
     score: float = 0.5
     labels: Sequence[str] = ()
+    part: Literal["", "points", "masks", "annotated"] = ""
+    name: str = ""
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,8 +103,13 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Folder of the bundle; relative to the file.
     subscribe : Topic
     publish : sequence of Publication
-    name : str
-        Name in diagnostics.
+        In a file also a mapping by name, since files of parameters of ROS 2 have no lists of mappings.
+    name, namespace : str
+        Names of the node.
+    autostart : bool
+        False if others configure and activate the node; for the transport rclpy.
+    use_sim_time : bool
+        True for the time of ``/clock``.
     transport : str
         ``"dds"``, ``"zenoh"`` or ``"rclpy"``.
     domain : int, optional
@@ -117,8 +131,14 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Decoder of the outputs, as for ``--decode``.
     prepare : Preparation
         Rules that win over those of the model's card, where they differ from the defaults.
-    diagnostics : str
-        Topic, once a second; none if it is empty.
+    diagnostics, statistics : str
+        Topics, once a second; none if they are empty.
+    dropped : str
+        Topic for the headers of messages that the admission dropped.
+    camera_info : str
+        Topic of the camera's facts, which publications of that type pass on with the headers of answers.
+    patience : float
+        Seconds without a publisher until that is told.
     devices : mapping of str to str
         Devices in place of those of the bundle's plan, as for `pipeline.load`.
     """
@@ -127,6 +147,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscribe: Topic
     publish: Sequence[Publication]
     name: str = "soc_pipeline"
+    namespace: str = ""
+    autostart: bool = True
+    use_sim_time: bool = False
     transport: Literal["dds", "zenoh", "rclpy"] = "dds"
     domain: int | None = None
     localhost: bool = False
@@ -138,6 +161,10 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode: str = ""
     prepare: Preparation = Preparation()
     diagnostics: str = "/diagnostics"
+    statistics: str = ""
+    dropped: str = ""
+    camera_info: str = ""
+    patience: float = 10.0
     devices: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
@@ -167,14 +194,17 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return choose_card(bundle.plan, card.merge(bundle.card or ModelCard()))
 
 
-def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
+def read(path: str | Path, changes: Sequence[str] = (), ros: RosArguments | None = None) -> Configuration:
     """Read a YAML configuration, or ROS 2 parameters of one node.
 
     Parameters
     ----------
     path : str or Path
+        Empty if all is in the arguments of ROS 2.
     changes : sequence of str
         Differences from the file, such as ``"subscribe.topic=/camera"``, with a value in YAML.
+    ros : RosArguments, optional
+        Those of ROS 2.
 
     Raises
     ------
@@ -183,24 +213,109 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
     MissingExtra
         If PyYAML is not installed.
     """
+    ros = ros or RosArguments()
+    contents = [(str(file), _load(file)) for file in ([path] if path else []) + ros.files]
+    first = contents[0][1] if path else {}
+    plain = first if isinstance(first, dict) and ("bundle" in first or "subscribe" in first) else {}
+    own_name = str(plain.get("name", "")) or next(filter(None, (first_node(values) for _, values in contents)), "")
+    name, namespace = ros.name_node(own_name or "soc_pipeline", str(plain.get("namespace", "")))
+    values: Any = dict(plain) if plain or not path else first
+    for file, section in contents:
+        for parameters in node_parameters(section, name, namespace):
+            values = {} if values is first else values
+            for key, value in parameters.items():
+                # Folders of a file of parameters are beside it.
+                values = _with(values, key.split("."), _beside(file, key, value), key)
+    for node, key, text in ros.parameters:
+        if node in ("", name, f"{namespace}/{name}"):
+            values = _with(values, key.split("."), _yaml(text, f"-p {key}"), key)
+    for change in changes:
+        values = _apply_change(values, change)
+    origin = str(path or "--ros-args")
+    configuration = _convert(values, origin)
+    configuration = msgspec.structs.replace(configuration, name=name, namespace=namespace)
+    return _resolve(_place(configuration, Path(path).parent if path else Path()), ros)
+
+
+def _load(path: str | Path) -> Any:
     try:
         # Reading a pipe or a device might never end.
         check_regular(Path(path))
-        values = _yaml(Path(path).read_text(encoding="utf-8"), f"{str(path)!r}")
+        return _yaml(Path(path).read_text(encoding="utf-8"), f"{str(path)!r}")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the configuration {str(path)!r}: {error}") from None
-    values = _parameters(values)
-    for change in changes:
-        values = _apply_change(values, change)
+
+
+def _convert(values: Any, origin: str) -> Configuration:
+    if isinstance(values, dict) and isinstance(values.get("publish"), dict):
+        publish = [
+            {"topic": f"~/{name}", **each, "name": name} if isinstance(each, dict) else each
+            for name, each in values["publish"].items()
+        ]
+        values = {**values, "publish": publish}
     try:
         configuration = msgspec.convert(values, Configuration)
     except msgspec.ValidationError as error:
-        raise InputError(f"{str(path)!r}: {error}") from None
+        raise InputError(f"{origin!r}: {error}") from None
     _check(configuration)
+    return configuration
+
+
+def _beside(file: str, key: str, value: Any) -> Any:
+    return str(Path(file).absolute().parent / value) if key in PATHS and isinstance(value, str) and value else value
+
+
+def _place(configuration: Configuration, folder: Path) -> Configuration:
+    """Return a configuration with its files in a folder."""
     # So that a folder with all of them can be moved; an absolute path stays what it is.
-    names = {name: getattr(configuration, name) for name in ("bundle", "card", "labels")}
-    paths = {name: str(Path(path).parent / file) for name, file in names.items() if isinstance(file, str) and file}
+    names = {name: getattr(configuration, name) for name in PATHS}
+    paths = {name: str(folder / file) for name, file in names.items() if isinstance(file, str) and file}
     return msgspec.structs.replace(configuration, **paths)
+
+
+def _resolve(configuration: Configuration, ros: RosArguments) -> Configuration:
+    """Return a configuration with full names of topics."""
+
+    def full_name(topic: str) -> str:
+        return ros.resolve(topic, configuration.name, configuration.namespace)
+
+    def with_full_name(topic: Any) -> Any:
+        return msgspec.structs.replace(topic, topic=full_name(topic.topic))
+
+    names = ("diagnostics", "statistics", "dropped", "camera_info")
+    return msgspec.structs.replace(
+        configuration,
+        subscribe=with_full_name(configuration.subscribe),
+        publish=[with_full_name(each) for each in configuration.publish],
+        **{name: full_name(getattr(configuration, name)) for name in names},
+    )
+
+
+def list_parameters(configuration: Configuration) -> dict[str, Any]:
+    """Return a configuration's values by dotted names, without those that ROS 2 has no parameters for."""
+    return dict(_leaves(msgspec.to_builtins(configuration), ""))
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    prefix = f"{name}." if name else ""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{prefix}{key}")
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, f"{prefix}{inner.get('name') or number}")
+    # Those of rclpy itself have these names, and an empty list has no type.
+    elif value not in (None, []) and name != "use_sim_time":
+        yield name, value
+
+
+def change_configuration(configuration: Configuration, changes: Mapping[str, Any]) -> Configuration:
+    """Return a configuration with other values by dotted names, or raise `InputError`."""
+    values = msgspec.to_builtins(configuration)
+    for name, value in changes.items():
+        plain_value = list(value) if not isinstance(value, str | int | float | bool) else value
+        values = _with(values, name.split("."), plain_value, name)
+    return _convert(values, "parameters")
 
 
 def _yaml(text: str, origin: str) -> Any:
@@ -210,16 +325,6 @@ def _yaml(text: str, origin: str) -> Any:
     # Deeply nested lists end in a RecursionError, and PyYAML reports only some errors as its own.
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # numbers of thousands of digits, too
         raise InputError(f"{origin} is not valid YAML: {' '.join(str(error).split())}") from None
-
-
-def _parameters(values: Any) -> Any:
-    """Return the only node's `PARAMETERS`, if values have them."""
-    if isinstance(values, dict) and len(values) == 1:
-        ((name, contents),) = values.items()
-        if isinstance(contents, dict) and PARAMETERS in contents:
-            # ROS 2 has names of nodes with a slash in front, and `/**` for any node.
-            return {"name": str(name).strip("/*") or "soc_pipeline", **contents[PARAMETERS]}
-    return values
 
 
 def _apply_change(values: Any, change: str) -> Any:
@@ -233,10 +338,12 @@ def _with(values: Any, keys: Sequence[str], value: Any, change: str) -> Any:
     if not keys:
         return value
     key, deeper_keys = keys[0], keys[1:]
-    # Lists by position, as in `publish.0.score`; nothing can be appended.
-    if isinstance(values, list) and key.isdecimal() and int(key) < len(values):
-        changed_value = _with(values[int(key)], deeper_keys, value, change)
-        return [*values[: int(key)], changed_value, *values[int(key) + 1 :]]
+    # Lists by position or name, as in `publish.0.score`; nothing can be appended.
+    if isinstance(values, list):
+        names = [each.get("name") if isinstance(each, dict) else None for each in values]
+        position = names.index(key) if key in names else int(key) if key.isdecimal() else len(values)
+        if position < len(values):
+            return [*values[:position], _with(values[position], deeper_keys, value, change), *values[position + 1 :]]
     # Missing mappings on the way come into being: `prepare.mean` works without `prepare` in the file.
     if isinstance(values, dict) or values is None:
         mapping = values or {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,32 +16,41 @@ from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError, PipelineError
 from pipeline.io.prepared_bundle import prepare_bundle
 from pipeline.io.result_reader import make_reader
-from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, ignore
-from pipeline.ros.configuration import Quality, quality
-from pipeline.ros.messages import cdr, diagnostics
+from pipeline.io.source_frame import SECOND
+from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, Header, ignore
+from pipeline.ros.configuration import PROFILES, Quality, quality
+from pipeline.ros.messages import cdr, diagnostics, scans
 from pipeline.ros.messages.diagnostics import Condition
-from pipeline.ros.messages.message_reader import MessageReader
-from pipeline.ros.messages.message_writer import MessageWriter
+from pipeline.ros.messages.message_reader import HEADER, MessageReader, message_header
+from pipeline.ros.messages.message_writer import CAMERA_INFO, MessageWriter
+from pipeline.ros.messages.statistics import METRICS, TopicStatistics
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.switch_interval import choose_interval
 from pipeline.scheduler.waiting import Latch
 from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from pipeline.executor.bundle import Bundle
     from pipeline.picture.geometry import Geometry
     from pipeline.picture.pixels import Pixels
     from pipeline.ros.configuration import Configuration
-    from pipeline.ros.transports.base import Transport
+    from pipeline.ros.transports.base import Endpoint, Sender, Transport
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
 
 INTERVAL_S = 1.0
 """Seconds between two messages of diagnostics."""
 
+LIVE = ("bundle", "labels", "publish")
+"""Keys that may change while a node is configured; a bundle is used from its swap on."""
+
+CLOCK = "rosgraph_msgs/msg/Clock"
+
 
 class RosNode(Closable):
-    """Subscribes, lets the pipeline work, publishes.
+    """Subscribes, lets the pipeline work, publishes; a context manager that is active within its block.
 
     The pipeline is opened by the first message, which says what pictures there are to prepare.
 
@@ -51,13 +60,20 @@ class RosNode(Closable):
     bundle : Bundle
         Bundle of the configuration.
     transport : Transport
-        Closed by whoever opened it, after the plugin.
+        Closed by whoever opened it, after the node.
     report : callable
-        Function to call with each message without an answer.
+        Function to call with each message without an answer, and with a topic without a publisher.
     on_open : callable, optional
         Function to call with the pipeline, the pixels of its pictures and their geometry, before the first frame.
     trace : Trace, optional
         Trace of the pipeline.
+
+    Attributes
+    ----------
+    error : PipelineError or None
+        Error that ended the work: the pipeline cannot be opened for the messages that come.
+    is_paused : bool
+        True while messages are left alone.
 
     Raises
     ------
@@ -79,16 +95,7 @@ class RosNode(Closable):
         self._configuration, self._bundle, self._transport = configuration, bundle, transport
         self._on_report, self._trouble = report, ""
         self._reader = MessageReader(configuration.subscribe.type)
-        card = configuration.complete_card(bundle)
-        self._preparation, self._results = card.preparation or Preparation(), make_reader(bundle.plan, card)
-        self._decoding: dict[str, Any] = {
-            "task": card.task if self._results else "",
-            "guessed": card.origins.get("decoder", "").startswith("guess"),
-        }
-        self._publications = [
-            msgspec.structs.replace(publication, labels=publication.labels or card.labels)
-            for publication in configuration.publish
-        ]
+        self._read_card()
         self._check()
         # Says at once whether the bundle runs here, and lets the first message find all libraries in memory.
         pipeline.load(bundle).close()
@@ -97,21 +104,46 @@ class RosNode(Closable):
         self._node: Bridge | None = None
         self._running: Pipeline | None = None
         self._pixels: Any = None
-        self._early_counts, self._error = Counts(), None  # type: tuple[Counts, PipelineError | None]
-        # Announced before the first message, so that receivers are found by the time of the first answer.
-        self._senders = [
-            transport.publisher(publication.topic, publication.type, quality(publication.qos))
-            for publication in configuration.publish
-        ]
-        self._diagnose = self._diagnostics()
+        self._early_counts, self.error = Counts(), None  # type: tuple[Counts, PipelineError | None]
+        self.is_paused = False
+        self._sim_time, self._camera_info = 0, None  # type: tuple[int, Any]
         self._previous_condition: Condition | None = None
-        subscription = configuration.subscribe
-        # Last: from here on messages come, in another thread.
-        transport.subscribe(subscription.topic, subscription.type, quality(subscription.qos), self.receive)
+        self._subscriptions: list[Endpoint] = []
+        self._silence_s = 0.0
+        # Announced before the first message, so that receivers are found by the time of the first answer.
+        self._senders = [self._announce(each.topic, each.type, quality(each.qos)) for each in configuration.publish]
+        self._diagnose = self._announce(configuration.diagnostics, diagnostics.DIAGNOSTICS)
+        self._drop = self._announce(configuration.dropped, HEADER)
+        self._send_statistics = self._announce(configuration.statistics, METRICS)
+        self._statistics = TopicStatistics(self.now())
+
+    def __enter__(self) -> Self:
+        self.activate()
+        return self
+
+    def activate(self) -> None:
+        """Subscribe; from here on messages come, in another thread."""
+        configuration = self._configuration
+        topics = {configuration.camera_info: (CAMERA_INFO, self._keep_camera_info)}
+        if configuration.use_sim_time:
+            topics["/clock"] = (CLOCK, self._keep_time)
+        main = configuration.subscribe
+        # First, as its silence is told of.
+        self._subscriptions = [self._transport.subscribe(main.topic, main.type, quality(main.qos), self.receive)]
+        self._subscriptions += [
+            self._transport.subscribe(topic, kind, Quality(reliable=False), receive)
+            for topic, (kind, receive) in topics.items()
+            if topic
+        ]
+
+    def deactivate(self) -> None:
+        """Unsubscribe."""
+        while self._subscriptions:
+            self._subscriptions.pop().close()
 
     def receive(self, payload: bytes) -> None:
         """Take one message."""
-        if self._end.is_set():
+        if self._end.is_set() or self.is_paused:
             return
         # By one thread only, since transports hand over one message at a time.
         if self._node is None and not self._open_for(payload):
@@ -119,24 +151,26 @@ class RosNode(Closable):
         if self._node is not None:
             self._node.take(payload)
 
-    def run(self, stop: threading.Event | Latch) -> None:
-        """Publish diagnostics until `stop` is set.
-
-        Raises
-        ------
-        PipelineError
-            If the pipeline cannot be opened for the messages that come.
-        """
-        while not stop.wait(INTERVAL_S) and not self._end.is_set():
-            self.diagnose()
-        if self._error is not None:
-            raise self._error
+    def watch(self) -> None:
+        """Publish diagnostics and statistics, and tell of a topic without a publisher: once per `INTERVAL_S`."""
+        self.diagnose()
+        if self._send_statistics is not None:
+            for message in self._statistics.report(self._configuration.name, self.now()):
+                self._send_statistics(cdr.encode(message, METRICS), 0)
+        subscription, patience = self._configuration.subscribe, self._configuration.patience
+        is_silent = bool(self._subscriptions) and not self._subscriptions[0].peers()
+        before, self._silence_s = self._silence_s, self._silence_s + INTERVAL_S if is_silent else 0.0
+        if before < patience <= self._silence_s:
+            similar = self._transport.find_similar(subscription.type)
+            words = f"no publisher of {subscription.topic!r} ({subscription.type}) for {patience:g} s{similar}"
+            self._report(InputError(words))
 
     def diagnose(self) -> None:
         """Publish the diagnostics."""
         if self._diagnose is not None:
-            condition = self.condition()
-            self._diagnose(diagnostics.message(self._configuration.name, condition, self._previous_condition))
+            condition, name = self.condition(), self._configuration.name
+            message = diagnostics.message(name, condition, self._previous_condition, self.now())
+            self._diagnose(cdr.encode(message, diagnostics.DIAGNOSTICS), 0)
             self._previous_condition = condition
 
     def condition(self) -> Condition:
@@ -148,22 +182,69 @@ class RosNode(Closable):
         )
         return Condition(counts, self._running.statistics() if self._running else None, self._trouble)
 
+    def now(self) -> int:
+        """Return the time of the node's clock in nanoseconds."""
+        return self._sim_time if self._configuration.use_sim_time else time.time_ns()
+
+    def swap(self, bundle: Bundle) -> None:
+        """Run another bundle for later messages; an error leaves the first one at work."""
+        if self._running is not None:
+            self._running.swap(prepare_bundle(bundle, self._pixels, self._preparation)[0])
+        self._bundle = bundle
+
+    def change(self, configuration: Configuration) -> None:
+        """Take over what may change in a configuration; `InputError` for the rest."""
+        old, new = (msgspec.structs.asdict(each) for each in (self._configuration, configuration))
+        topics = [[(each.topic, each.type, each.qos) for each in values["publish"]] for values in (old, new)]
+        fixed = [name for name, value in new.items() if value != old[name] and name not in LIVE]
+        if fixed or topics[0] != topics[1]:
+            raise InputError(f"{', '.join(fixed) or 'topics'} cannot change now: clean up the node first")
+        self._configuration = configuration
+        self._read_card()
+        self._check()
+        if self._running is not None:
+            self._writers = self._make_writers(self._geometry)
+
     def close(self) -> None:
         """Accept no more messages, and publish the remaining answers."""
         # First, so that no message comes for a pipeline that is closing.
-        self._transport.stop()
+        self.deactivate()
         self._stack.close()
         # Once more with the last counts.
         self.diagnose()
+        for sender in (*self._senders, self._diagnose, self._drop, self._send_statistics):
+            if sender is not None:
+                sender.close()
+
+    def _read_card(self) -> None:
+        card = self._configuration.complete_card(self._bundle)
+        self._preparation, self._results = card.preparation or Preparation(), make_reader(self._bundle.plan, card)
+        self._decoding: dict[str, Any] = {
+            "task": card.task if self._results else "",
+            "guessed": card.origins.get("decoder", "").startswith("guess"),
+        }
+        self._publications = [
+            msgspec.structs.replace(publication, labels=publication.labels or card.labels)
+            for publication in self._configuration.publish
+        ]
 
     def _check(self) -> None:
         plan = self._bundle.plan
         if len(plan.inputs) != 1:
             names = ", ".join(spec.name for spec in plan.inputs)
             raise InputError(f"a message is one input, but the model has {names}")
-        for publication in self._publications:
-            # Made for its errors: those for the answers know the geometry of the pictures as well.
-            MessageWriter(publication, plan.outputs, **self._decoding)
+        # Made for their errors: those for the answers know the geometry of the pictures as well.
+        self._make_writers(None)
+
+    def _make_writers(self, geometry: Geometry | None) -> list[MessageWriter]:
+        plan = self._bundle.plan
+        return [
+            MessageWriter(publication, plan.outputs, geometry, plan.quantization, **self._decoding)
+            for publication in self._publications
+        ]
+
+    def _announce(self, topic: str, kind: str, qos: Quality = PROFILES["reliable"]) -> Any:
+        return self._transport.publisher(topic, kind, qos) if topic else None
 
     def _open_for(self, payload: bytes) -> bool:
         try:
@@ -177,9 +258,9 @@ class RosNode(Closable):
         try:
             self._open(pixels)
         except PipelineError as error:
-            self._error = error
+            self.error = error
             self._end.set()
-        return self._error is None
+        return self.error is None
 
     def _open(self, pixels: Any) -> None:
         configuration = self._configuration
@@ -197,36 +278,49 @@ class RosNode(Closable):
         self._pixels, self._geometry = pixels, geometry
         if self._on_open is not None:
             self._on_open(running, pixels, geometry)
-        plan = bundle.plan
-        self._writers = [
-            MessageWriter(publication, plan.outputs, geometry, plan.quantization, **self._decoding)
-            for publication in self._publications
-        ]
-        self._node = self._stack.enter_context(Bridge(running, self._request, self._publish, self._report))
+        self._writers = self._make_writers(geometry)
+        bridge = Bridge(running, self._request, self._publish, self._report, self._tell_dropped)
+        self._node = self._stack.enter_context(bridge)
 
     def _request(self, payload: bytes) -> BridgeRequest:
         header, pixels, array = self._reader.read(payload)
+        self._statistics.add(header.stamp, self.now())
         # The stage that prepares pictures was made for one size and encoding.
         if pixels != self._pixels:
             raise InputError(f"the images change from {self._pixels} to {pixels}; start the node again for these")
-        return BridgeRequest(header, array)
+        if self._configuration.subscribe.type in scans.READERS:
+            spec = self._bundle.plan.inputs[0]
+            array = scans.fit(array, spec.shape, spec.dtype)
+        return BridgeRequest(header, array, not self._configuration.use_sim_time)
 
     def _publish(self, answer: BridgeAnswer) -> None:
+        pairs: list[tuple[MessageWriter, Sender]] = [
+            (writer, sender)
+            for writer, sender in zip(self._writers, self._senders, strict=True)
+            # Drawn only for those who look.
+            if not writer.draws or sender.peers()
+        ]
         result = None
-        if self._results is not None and any(writer.decodes for writer in self._writers):
+        if self._results is not None and any(writer.decodes for writer, _ in pairs):
             size = None if self._pixels is None else (self._pixels.width, self._pixels.height)
             # Once for all topics.
             result = self._results.read(answer.outputs, self._geometry, size)
-        for writer, send in zip(self._writers, self._senders, strict=True):
-            send(writer.payload(answer, result), answer.header.stamp)
+        for writer, sender in pairs:
+            payload = writer.payload(answer, result, self._pixels, self._camera_info)
+            if payload is not None:
+                sender(payload, answer.header.stamp)
+
+    def _tell_dropped(self, header: Header) -> None:
+        if self._drop is not None:
+            self._drop(cdr.encode(message_header(header), HEADER), header.stamp)
+
+    def _keep_camera_info(self, payload: bytes) -> None:
+        self._camera_info = cdr.decode(payload, CAMERA_INFO)
+
+    def _keep_time(self, payload: bytes) -> None:
+        clock = cdr.decode(payload, CLOCK).clock
+        self._sim_time = clock.sec * SECOND + clock.nanosec
 
     def _report(self, error: Exception) -> None:
         self._trouble = str(error)
         self._on_report(error)
-
-    def _diagnostics(self) -> Callable[[Any], None] | None:
-        topic, kind = self._configuration.diagnostics, diagnostics.DIAGNOSTICS
-        if not topic:
-            return None
-        send = self._transport.publisher(topic, kind, Quality())
-        return lambda message: send(cdr.encode(message, kind), 0)

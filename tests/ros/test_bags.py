@@ -133,7 +133,9 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def message(encoding: str, data: np.ndarray, width: int = 64, height: int = 48, step: int = 0) -> Any:
-    return SimpleNamespace(encoding=encoding, width=width, height=height, step=step, data=data.reshape(-1))
+    return SimpleNamespace(
+        encoding=encoding, width=width, height=height, step=step, is_bigendian=0, data=data.reshape(-1)
+    )
 
 
 @pytest.mark.parametrize("padding", [0, 5])
@@ -142,6 +144,7 @@ def test_images_are_read_as_they_are_encoded(encoding: str, bytes_: int, padding
     encoding = {"yuyv": "yuv422_yuy2"}.get(encoding, encoding)
     rows = np.random.default_rng(0).integers(0, 256, (48, 64 * bytes_ + padding), np.uint8)
     pixels, array = images.read_picture(message(encoding, rows, step=rows.shape[1]))
+    assert pixels is not None
     assert array.shape == pixels.shape
     np.testing.assert_array_equal(array.reshape(48, -1), rows[:, : 64 * bytes_])
 
@@ -149,12 +152,50 @@ def test_images_are_read_as_they_are_encoded(encoding: str, bytes_: int, padding
 def test_uyvy_is_yuyv_with_its_bytes_exchanged() -> None:
     yuyv = np.random.default_rng(0).integers(0, 256, (48, 64, 2), np.uint8)
     pixels, array = images.read_picture(message("uyvy", np.ascontiguousarray(yuyv[..., ::-1])))
+    assert pixels is not None
     assert pixels.format == "yuyv422"
     np.testing.assert_array_equal(array, yuyv)
 
 
+def test_nv21_is_nv12_with_its_colours_exchanged() -> None:
+    planes = np.random.default_rng(0).integers(0, 256, (72, 64), np.uint8)
+    pixels, array = images.read_picture(message("nv21", planes, height=48, step=64))
+    assert pixels is not None
+    assert pixels.format == "nv12"
+    np.testing.assert_array_equal(array[:48], planes[:48])
+    np.testing.assert_array_equal(array[48:, ::2], planes[48:, 1::2])
+    np.testing.assert_array_equal(array[48:, 1::2], planes[48:, ::2])
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_pixels_of_16_bits_are_read_by_their_high_bytes(big: bool) -> None:
+    values = np.random.default_rng(0).integers(0, 65536, (48, 64, 3), np.uint16)
+    image = message("rgb16", values.astype(">u2" if big else "<u2").view(np.uint8).reshape(48, -1), step=384)
+    image.is_bigendian = int(big)
+    pixels, array = images.read_picture(image)
+    assert pixels is not None
+    assert pixels.format == "rgb24"
+    np.testing.assert_array_equal(array, values >> 8)
+
+
+def test_distances_are_an_array_and_no_picture() -> None:
+    metres = np.random.default_rng(0).random((48, 64), np.float32)
+    pixels, array = images.read_picture(message("32FC1", metres.view(np.uint8), step=256))
+    assert pixels is None
+    np.testing.assert_array_equal(array, metres)
+
+
+def test_the_mosaic_of_a_sensor_becomes_rgb() -> None:
+    # Of one colour everywhere: the sensor's rows are red and green, and green and blue.
+    mosaic = np.tile(np.array([[200, 100], [100, 50]], np.uint8), (24, 32))
+    pixels, array = images.read_picture(message("bayer_rggb8", mosaic))
+    assert pixels is not None
+    assert pixels.format == "rgb24"
+    np.testing.assert_array_equal(array[8:-8, 8:-8], np.broadcast_to([200, 100, 50], (32, 48, 3)))
+
+
 @pytest.mark.parametrize(
-    ("encoding", "size", "step"), [("bayer_rggb8", 64 * 48, 64), ("rgb8", 64 * 48, 0), ("rgb8", 64 * 48 * 3, 64)]
+    ("encoding", "size", "step"), [("bayer_rggb16", 64 * 96, 128), ("rgb8", 64 * 48, 0), ("rgb8", 64 * 48 * 3, 64)]
 )
 def test_images_that_cannot_be(encoding: str, size: int, step: int) -> None:
     with pytest.raises(InputError, match=r"cannot be read|has .* bytes"):

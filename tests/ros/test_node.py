@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -210,8 +209,9 @@ def test_a_model_that_does_not_take_what_comes_ends_the_node_with_an_error() -> 
     model = bundle(lambda x: x, [TensorSpec("x", (2, 7), "float64")], [TensorSpec("y", (2, 7), "float64")])
     with RosNode(configure(Publication("/out", TENSOR)), model, transport) as plugin:
         transport.send("/camera", cdr.encode(picture(pictures(1)[0], 5), IMAGE))
+        assert plugin.error is not None
         with pytest.raises(InputError, match="images do not fit the model's input"):
-            plugin.run(threading.Event())
+            raise plugin.error
 
 
 @pytest.mark.parametrize(

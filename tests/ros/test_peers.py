@@ -1,12 +1,11 @@
 """Peers that are not ours: Fast DDS publishes in C++, Cyclone DDS subscribes in C, the node works between them.
 
 Both are built from the messages' IDL by the compilers of their own; Debian has them as libfastrtps-dev, fastddsgen and
-cyclonedds-dev, cyclonedds-tools.  A node of ROS 2 with Fast DDS 3 does both; `make ros-peers` installs it.
+cyclonedds-dev, cyclonedds-tools.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import subprocess
@@ -90,31 +89,6 @@ def test_300_images_and_300_detection_messages_pass_between_fast_dds_and_cyclone
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0
-
-
-def test_images_pass_to_and_from_ros_2_with_fast_dds_3(  # noqa: PLR0917 - fixtures
-    root: Path, bundle: Path, domain: int, tmp_path: Path, node: Callable[..., Any], process: Callable[..., Any]
-) -> None:
-    """It announces types that differ from those of the messages, as Kilted's nodes do."""
-    python = root / ".venv/ros-peers/bin/python"
-    if not (python.parents[1] / "installed").exists():
-        pytest.skip("there is no ROS 2 with Fast DDS 3; 'make ros-peers' installs one")
-    count, height, width = 60, 24, 32
-    node("--config", configuration(tmp_path, bundle, domain))
-    settings = {
-        "ROS_DOMAIN_ID": str(domain),
-        "RMW_IMPLEMENTATION": "rmw_fastrtps_cpp",
-        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
-        "ROS_LOG_DIR": str(tmp_path),
-    }
-    peer = process(python, FOLDER / "rclpy_peer.py", count, height, width, **settings)
-    lines, err = peer.communicate(timeout=2 * PATIENCE_S)
-    assert peer.returncode == 0, err
-    pictures = [np.random.default_rng(number).integers(0, 256, (height, width, 3), np.uint8) for number in range(count)]
-    assert json.loads(lines) == [
-        [1700000000 + number, number, f"frame {number}", height, width, onnx_bundle.inverted(array).tobytes().hex()]
-        for number, array in enumerate(pictures)
-    ]
 
 
 def text(box: list[Any]) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.ros.bridge import Counts, Header
@@ -32,7 +31,7 @@ class Condition:
         The newest error.
     """
 
-    counts: Counts
+    counts: Counts = field(default_factory=Counts)
     statistics: Statistics | None = None
     trouble: str = ""
 
@@ -64,13 +63,13 @@ class Condition:
         return OK, "answering"
 
 
-def message(name: str, condition: Condition, previous: Condition | None = None) -> Any:
-    """Return a node's diagnostics: a status for pipeline and stages."""
+def message(name: str, condition: Condition, previous: Condition | None, now: int) -> Any:
+    """Return a node's diagnostics: a status for pipeline and stages, at a time in nanoseconds."""
     level, text = condition.judge(previous)
     statuses = [_status(level, f"{name}: pipeline", text, "", _pipeline(condition))]
     if condition.statistics is not None:
         statuses += [_stage(name, stage) for stage in condition.statistics.stages]
-    return create_message(DIAGNOSTICS, message_header(Header(time.time_ns())), statuses)
+    return create_message(DIAGNOSTICS, message_header(Header(now)), statuses)
 
 
 def _pipeline(condition: Condition) -> dict[str, Any]:

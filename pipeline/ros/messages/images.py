@@ -21,19 +21,32 @@ ENCODINGS = {
     "8UC3": "bgr24",
     "8UC4": "bgra",
     "yuv422_yuy2": "yuyv422",
+    "yuyv": "yuyv422",
     "nv12": "nv12",
+    # The bytes of a pair are exchanged in these.
+    "uyvy": "yuyv422",
+    "yuv422": "yuyv422",
+    "nv21": "nv12",
+    # Their high bytes are read, as cv_bridge does.
+    "rgb16": "rgb24",
+    "bgr16": "bgr24",
+    "rgba16": "rgba",
+    "bgra16": "bgra",
+    "mono16": "gray",
+    # FFmpeg makes RGB of them.
+    **{f"bayer_{order}8": f"bayer_{order}8" for order in ("rggb", "bggr", "gbrg", "grbg")},
 }
 """ROS's name of an encoding -> FFmpeg's."""
 
-SWAPPED = ("uyvy", "yuv422")
-"""Encodings of YUYV with the bytes of a pair exchanged."""
+DEPTHS = {"16UC1": "u2", "32FC1": "f4"}
+"""Encoding -> dtype of pixels that are distances, and no colours."""
 
 CODECS = {b"\xff\xd8": "mjpeg", b"\x89P": "png"}
 """First bytes of a compressed image -> its codec."""
 
 
-def read_picture(message: Any) -> tuple[Pixels, np.ndarray]:
-    """Return an `Image`'s format and bytes, in place without padding.
+def read_picture(message: Any) -> tuple[Pixels | None, np.ndarray]:
+    """Return an `Image`'s format and bytes, in place without padding; no format for distances.
 
     Parameters
     ----------
@@ -45,31 +58,40 @@ def read_picture(message: Any) -> tuple[Pixels, np.ndarray]:
     InputError
         If the encoding is unknown, or sizes contradict each other.
     """
-    encoding = str(message.encoding)
-    is_swapped = encoding in SWAPPED
-    if encoding not in ENCODINGS and not is_swapped:
+    encoding, width, height = str(message.encoding), int(message.width), int(message.height)
+    if encoding in DEPTHS:
+        dtype = np.dtype(f"{'>' if message.is_bigendian else '<'}{DEPTHS[encoding]}")
+        depths = np.ascontiguousarray(_rows(message, height, width * dtype.itemsize)).view(dtype)
+        return None, depths.astype(dtype.newbyteorder("="), copy=False)
+    if encoding not in ENCODINGS:
         raise InputError(
             f"an image is encoded as {encoding!r}, which cannot be read; supported are "
-            f"{', '.join((*ENCODINGS, *SWAPPED))}"
+            f"{', '.join((*ENCODINGS, *DEPTHS))}"
         )
-    pixels = Pixels("yuyv422" if is_swapped else ENCODINGS[encoding], int(message.width), int(message.height))
-    rows = _rows(message, pixels)
-    if is_swapped:
-        # UYVY is YUYV with the two bytes of each pair exchanged.
+    pixels = Pixels(ENCODINGS[encoding], width, height)
+    is_wide = encoding.endswith("16")
+    rows = _rows(message, pixels.shape[0], math.prod(pixels.shape[1:]) * (2 if is_wide else 1))
+    if is_wide:
+        rows = rows[:, 0 if message.is_bigendian else 1 :: 2]
+    elif encoding in ("uyvy", "yuv422"):
         rows = rows.reshape(len(rows), -1, 2)[..., ::-1]
-    return pixels, np.ascontiguousarray(rows).reshape(pixels.shape)
+    elif encoding == "nv21":
+        rows = np.concatenate([rows[:height], rows[height:].reshape(-1, 2)[:, ::-1].reshape(-1, width)])
+    array = np.ascontiguousarray(rows).reshape(pixels.shape)
+    if encoding.startswith("bayer"):
+        return Pixels("rgb24", width, height), pixels.rgb(array)
+    return pixels, array
 
 
-def _rows(message: Any, pixels: Pixels) -> np.ndarray:
+def _rows(message: Any, height: int, width: int) -> np.ndarray:
+    """Return rows of `width` bytes, without what fills them up."""
     data = message.data if isinstance(message.data, np.ndarray) else np.frombuffer(message.data, np.uint8)
-    height = pixels.shape[0]
-    width = math.prod(pixels.shape[1:])
     # Some drivers leave the step zero where rows have no padding.
     step = int(message.step) or width
     # Checked before anything is cut out of it: the sender may be anybody.
     if step < width or not width or data.size < height * step:
         raise InputError(
-            f"an image of {pixels.width}x{pixels.height} as {message.encoding!r} with rows of {message.step} bytes "
+            f"an image of {message.width}x{message.height} as {message.encoding!r} with rows of {message.step} bytes "
             f"has {data.size} bytes"
         )
     return data[: height * step].reshape(height, step)[:, :width]

@@ -11,11 +11,11 @@ from pipeline.io.source_frame import SECOND
 from pipeline.picture.pixels import Pixels
 from pipeline.ros.bag_source import COMPRESSED, IMAGE
 from pipeline.ros.bridge import Header
-from pipeline.ros.messages import cdr, images, tensors
+from pipeline.ros.messages import cdr, images, scans, tensors
 from pipeline.ros.messages.types import create_message
 
-TENSOR = "soc_pipeline_msgs/msg/Tensor"
-READABLE = (IMAGE, COMPRESSED, TENSOR, *tensors.DTYPES)
+TENSOR, HEADER = "soc_pipeline_msgs/msg/Tensor", "std_msgs/msg/Header"
+READABLE = (IMAGE, COMPRESSED, TENSOR, *scans.READERS, *tensors.DTYPES)
 
 
 class MessageReader:
@@ -46,6 +46,8 @@ class MessageReader:
             return Header(), None, tensors.array(message, self._kind)
         if self._kind == TENSOR:
             return read_header(message), None, _array(message)
+        if self._kind in scans.READERS:
+            return read_header(message), None, scans.READERS[self._kind](message)
         pixels, array = (
             images.read_picture(message) if self._kind == IMAGE else self._decompressor.read_picture(message)
         )
@@ -61,9 +63,7 @@ def read_header(message: Any) -> Header:
 def message_header(header: Header) -> Any:
     """Return a header as messages have it."""
     seconds, nanoseconds = divmod(header.stamp, SECOND)
-    return create_message(
-        "std_msgs/msg/Header", create_message("builtin_interfaces/msg/Time", seconds, nanoseconds), header.frame_id
-    )
+    return create_message(HEADER, create_message("builtin_interfaces/msg/Time", seconds, nanoseconds), header.frame_id)
 
 
 def _array(message: Any) -> np.ndarray:

@@ -23,13 +23,15 @@ from pipeline.ros.messages.detections import (
     read_rows,
 )
 from pipeline.ros.messages.message_reader import TENSOR, message_header
-from pipeline.ros.messages.types import create_message
+from pipeline.ros.messages.types import create_message, fields
 
 if TYPE_CHECKING:
+    from pipeline.picture.pixels import Pixels
     from pipeline.ros.bridge import BridgeAnswer
     from pipeline.ros.configuration import Publication
 
-WRITABLE = (DETECTIONS, CLASSIFICATION, IMAGE, TENSOR, *tensors.DTYPES)
+CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
+WRITABLE = (DETECTIONS, CLASSIFICATION, IMAGE, CAMERA_INFO, TENSOR, *tensors.DTYPES)
 
 ENCODINGS = {
     ("uint8", 1): "mono8", ("uint8", 3): "rgb8", ("uint8", 4): "rgba8",
@@ -42,6 +44,9 @@ _RESULTS = {
     "classify": (CLASSIFICATION,), "mask": (IMAGE,),
 }  # fmt: skip
 """Task -> types of its result."""
+
+PARTS = {"points": (TENSOR, tensors.TYPES["float32"]), "masks": (IMAGE,), "annotated": (IMAGE,)}
+"""Part of a result -> its types."""
 
 Message = Callable[[np.ndarray, Any], Any]
 """Makes a message of an array and a header."""
@@ -67,8 +72,8 @@ class MessageWriter:
 
     Attributes
     ----------
-    decodes : bool
-        True if messages are of the decoded result and not of an output.
+    decodes, draws : bool
+        True if messages are of the decoded result and not of an output; and if that is drawn.
 
     Raises
     ------
@@ -87,8 +92,13 @@ class MessageWriter:
         guessed: bool = False,
     ) -> None:
         self._kind, self._publication = publication.type, publication
-        self.decodes = not publication.output and self._kind in _RESULTS.get(task, ())
-        if self.decodes and not guessed:
+        part = publication.part
+        self.draws, self.decodes = part == "annotated", not publication.output and self._kind in _RESULTS.get(task, ())
+        if part and (not task or self._kind not in PARTS[part]):
+            remedy = f"publish it as {' or '.join(PARTS[part])}" if task else "name a decoder: decode"
+            raise InputError(f"topic {publication.topic!r}: there are no {part} in a {self._kind}; {remedy}")
+        self.decodes = self.decodes or bool(part)
+        if part or self._kind == CAMERA_INFO or (self.decodes and not guessed):
             return
         try:
             self._spec = find_output(publication, outputs)
@@ -102,8 +112,20 @@ class MessageWriter:
         # Scores are compared with a threshold, and boxes drawn; other types promise the bytes of the model.
         self._quantization = quantization if self._kind == DETECTIONS else ()
 
-    def payload(self, answer: BridgeAnswer, result: Result | None = None) -> bytearray:
-        """Return the bytes of an answer's message.
+    def payload(
+        self, answer: BridgeAnswer, result: Result | None = None, pixels: Pixels | None = None, camera_info: Any = None
+    ) -> bytearray | None:
+        """Return the bytes of an answer's message; None if there is none.
+
+        Parameters
+        ----------
+        answer : BridgeAnswer
+        result : Result, optional
+            Its decoded result.
+        pixels : Pixels, optional
+            Format of its picture.
+        camera_info : object, optional
+            Newest message of that type.
 
         Raises
         ------
@@ -111,6 +133,11 @@ class MessageWriter:
             If the output is of another shape than the type takes.
         """
         header = message_header(answer.header)
+        if self._kind == CAMERA_INFO:
+            return None if camera_info is None else cdr.encode(replace_header(camera_info, header), CAMERA_INFO)
+        if self._publication.part:
+            array = _part(self._publication.part, answer, result, pixels)
+            return None if array is None else cdr.encode(self._part_message(array, header), self._kind)
         if self.decodes:
             return cdr.encode(self._result_message(result, header), self._kind)
         array = np.asarray(numbers(answer.outputs, self._quantization)[self._spec.name])
@@ -125,6 +152,11 @@ class MessageWriter:
         assert isinstance(result, Mask)  # noqa: S101 - by its task
         # Class numbers of the pixels; a decoder's result has them once it is at the picture's size.
         return image(np.asarray(result.classes), header, publication)
+
+    def _part_message(self, array: np.ndarray, header: Any) -> Any:
+        if self._kind == IMAGE:
+            return image(array, header, self._publication)
+        return tensor(array, header, self._publication.part) if self._kind == TENSOR else tensors.message(array)
 
     def _maker(self, publication: Publication, geometry: Geometry | None) -> Message:
         if self._kind == DETECTIONS:
@@ -146,6 +178,32 @@ class MessageWriter:
                 f"not a {self._kind}"
             )
         return lambda array, _: tensors.message(array)
+
+
+def _part(part: str, answer: BridgeAnswer, result: Result | None, pixels: Pixels | None) -> np.ndarray | None:
+    """Return key points [boxes, points, 3], numbers of boxes by pixel from 1 on, or the drawn picture."""
+    if part == "annotated":
+        if pixels is None or result is None:
+            return None
+        from pipeline.io.sinks.overlay import draw
+
+        return pixels.rgb(draw(np.asarray(answer.inputs), result, pixels))
+    if not isinstance(result, Detections):
+        return None
+    if part == "points":
+        return result.points
+    if result.masks is None:
+        return None
+    numbers_of_boxes = np.zeros(result.masks.shape[1:], np.uint16)
+    # The best one last, so that it lies above the others.
+    for number in range(len(result), 0, -1):
+        numbers_of_boxes[result.masks[number - 1]] = number
+    return numbers_of_boxes
+
+
+def replace_header(message: Any, header: Any) -> Any:
+    """Return a camera's facts with another header."""
+    return create_message(CAMERA_INFO, header, *(getattr(message, field.name) for field in fields(CAMERA_INFO)[1:]))
 
 
 def find_output(publication: Publication, outputs: Sequence[TensorSpec]) -> TensorSpec:

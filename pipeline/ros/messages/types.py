@@ -11,7 +11,7 @@ from pipeline.system.optional import require
 
 DTYPES = {
     "byte": "u1", "char": "u1", "uint8": "u1", "int8": "i1", "uint16": "u2", "int16": "i2",
-    "uint32": "u4", "int32": "i4", "uint64": "u8", "int64": "i8", "float32": "f4", "float64": "f8",
+    "bool": "?", "uint32": "u4", "int32": "i4", "uint64": "u8", "int64": "i8", "float32": "f4", "float64": "f8",
 }  # fmt: skip
 """Primitive type of ROS -> NumPy's, without the order of bytes."""
 
@@ -25,6 +25,23 @@ DEFINITIONS = {
     "sensor_msgs/msg/Image": f"{_STAMPED}, uint32 height, uint32 width, string encoding, uint8 is_bigendian, "
     "uint32 step, uint8[] data",
     "sensor_msgs/msg/CompressedImage": f"{_STAMPED}, string format, uint8[] data",
+    "sensor_msgs/msg/RegionOfInterest": "uint32 x_offset, uint32 y_offset, uint32 height, uint32 width, "
+    "bool do_rectify",
+    "sensor_msgs/msg/CameraInfo": f"{_STAMPED}, uint32 height, uint32 width, string distortion_model, float64[] d, "
+    "float64[9] k, float64[9] r, float64[12] p, uint32 binning_x, uint32 binning_y, "
+    "sensor_msgs/msg/RegionOfInterest roi",
+    "sensor_msgs/msg/PointField": "string name, uint32 offset, uint8 datatype, uint32 count",
+    "sensor_msgs/msg/PointCloud2": f"{_STAMPED}, uint32 height, uint32 width, sensor_msgs/msg/PointField[] fields, "
+    "bool is_bigendian, uint32 point_step, uint32 row_step, uint8[] data, bool is_dense",
+    "sensor_msgs/msg/LaserScan": f"{_STAMPED}, float32 angle_min, float32 angle_max, float32 angle_increment, "
+    "float32 time_increment, float32 scan_time, float32 range_min, float32 range_max, float32[] ranges, "
+    "float32[] intensities",
+    "rosgraph_msgs/msg/Clock": "builtin_interfaces/msg/Time clock",
+    "statistics_msgs/msg/StatisticDataPoint": "uint8 data_type, float64 data",
+    "statistics_msgs/msg/MetricsMessage": "string measurement_source_name, string metrics_source, string unit, "
+    "builtin_interfaces/msg/Time window_start, builtin_interfaces/msg/Time window_stop, "
+    "statistics_msgs/msg/StatisticDataPoint[] statistics",
+    "std_msgs/msg/String": "string data",
     "geometry_msgs/msg/Point": f"{_POINT}, float64 z",
     "geometry_msgs/msg/Quaternion": f"{_POINT}, float64 z, float64 w",
     "geometry_msgs/msg/Pose": "geometry_msgs/msg/Point position, geometry_msgs/msg/Quaternion orientation",

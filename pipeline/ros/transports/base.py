@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
 from pipeline.system.closable import Closable
@@ -15,20 +16,60 @@ if TYPE_CHECKING:
 
 Receive = Callable[[bytes], None]
 Payload = bytes | bytearray
-Send = Callable[[Payload, int], None]
-"""Function sending a message, with its source time in nanoseconds for the middleware."""
+Lifecycle = Any
+"""A `pipeline.ros.lifecycle.Lifecycle`, which stands above the transports."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A subscription of this node, or a publisher.
+
+    Attributes
+    ----------
+    peers : callable
+        Counts those at the other end.
+    close : callable
+        Ends it; nothing is received any more.
+    """
+
+    peers: Callable[[], int] = lambda: 1
+    close: Callable[[], object] = lambda: None
+
+
+@dataclass(frozen=True)
+class Sender(Endpoint):
+    """A publisher; called with a message, and its source time in nanoseconds for the middleware.
+
+    Attributes
+    ----------
+    send : callable
+    """
+
+    send: Callable[[Payload, int], object] = lambda *_: None
+
+    def __call__(self, payload: Payload, stamp: int) -> None:
+        """Send a message."""
+        self.send(payload, stamp)
 
 
 class Transport(Closable, ABC):
     """Messages by topic and type, as encapsulated CDR bytes."""
 
     @abstractmethod
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
+    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
         """Call `receive` with messages one at a time, queued by quality."""
 
     @abstractmethod
-    def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return a function sending messages one at a time, from any thread."""
+    def publisher(self, topic: str, kind: str, quality: Quality) -> Sender:
+        """Return a publisher for messages one at a time, from any thread."""
+
+    def manage(self, lifecycle: Lifecycle) -> None:
+        """Bring a node up; also by calls of others, where the middleware has some."""
+        lifecycle.start()
+
+    def find_similar(self, kind: str) -> str:  # noqa: ARG002 - for those that know
+        """Describe where messages of a type are published instead."""
+        return ""
 
     @abstractmethod
     def stop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -11,8 +12,8 @@ from weakref import WeakValueDictionary
 
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import DTYPES, MessageField, fields
-from pipeline.ros.transports.base import Payload, Receive, Send, Transport
-from pipeline.ros.transports.type_watch import TypeWatch
+from pipeline.ros.transports.base import Endpoint, Payload, Receive, Sender, Transport
+from pipeline.ros.transports.peer_watch import PeerTopic, PeerWatch
 from pipeline.system.optional import require
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class _Padding:
 
 def _type(field: MessageField, *, octets: bool) -> Any:
     types = library("idl.types")
-    if field.kind == "string":
-        element: Any = str
+    if field.kind in ("string", "bool"):
+        element: Any = str if field.kind == "string" else bool
     elif field.kind in DTYPES:
         element = types.byte if octets and field.kind in OCTETS else getattr(types, IDL.get(field.kind, field.kind))
     else:
@@ -145,7 +146,7 @@ class Dds(Transport):
     """
 
     def __init__(self, domain: int, *, localhost: bool = False, octets: bool = False) -> None:
-        self._octets = octets
+        self._octets, self._number = octets, domain
         core, participants = library("core"), library("domain")
         try:
             # Has to exist before its participant, which takes the settings of the environment alone otherwise.
@@ -157,27 +158,39 @@ class Dds(Transport):
         self._stopping = core.GuardCondition(self._participant)
         self._writers: list[Any] = []
         self._threads: list[threading.Thread] = []
-        self._type_watch = TypeWatch(self._participant)
-        self._start(self._type_watch.run, "DDS types", self._stopping)
+        self._peers = PeerWatch()
+        self._start(self._watch, "DDS peers")
 
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
+    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
         """Read in a thread of its own."""
-        core, sub = library("core"), library("sub")
-        policies = _policies(quality)
-        reader = sub.DataReader(self._participant, self._topic(topic, kind, "publication"), qos=policies)
-        state = core.SampleState.Any | core.ViewState.Any | core.InstanceState.Any
-        wait_set = core.WaitSet(self._participant)
-        wait_set.attach(core.ReadCondition(reader, state))
-        wait_set.attach(self._stopping)
-        self._start(self._read, f"read {topic}", reader, wait_set, receive)
+        sub, topic_of_dds = library("sub"), self._topic(topic, kind, quality, publishes=False)
+        reader = sub.DataReader(self._participant, topic_of_dds, qos=_policies(quality))
+        ending = library("core").GuardCondition(self._participant)
+        thread = self._start(self._read, f"read {topic}", reader, ending, receive)
 
-    def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
+        def end() -> None:
+            ending.set(True)
+            if thread is not threading.current_thread():
+                thread.join()
+
+        return Endpoint(lambda: len(reader.get_matched_publications()), end)
+
+    def publisher(self, topic: str, kind: str, quality: Quality) -> Sender:
         """Return a function writing a sample."""
         policies, sample = _policies(quality), describe_type(kind, octets=self._octets)
-        writer = library("pub").DataWriter(self._participant, self._topic(topic, kind, "subscription"), qos=policies)
+        topic_of_dds = self._topic(topic, kind, quality, publishes=True)
+        writer = library("pub").DataWriter(self._participant, topic_of_dds, qos=policies)
         # Kept, since a writer without references leaves the domain, and its last samples with it.
         self._writers.append(writer)
-        return lambda payload, stamp: writer.write(sample(payload), timestamp=stamp or None)
+        return Sender(
+            lambda: len(writer.get_matched_subscriptions()),
+            lambda: self._writers.remove(writer),
+            lambda payload, stamp: writer.write(sample(payload), timestamp=stamp or None),
+        )
+
+    def find_similar(self, kind: str) -> str:
+        """Describe topics of that type, and other domains."""
+        return f" in domain {self._number}{self._peers.find_similar(kind, self._number)}"
 
     def stop(self) -> None:
         """End the readers."""
@@ -191,30 +204,54 @@ class Dds(Transport):
             _wait_for_receivers(writer)
         self._writers, self._threads = [], []
         # Entities of Cyclone end when nothing refers to them; in this order, each before what it belongs to.
-        del self._type_watch, self._stopping, self._participant, self._domain
+        del self._stopping, self._participant, self._domain
 
-    def _start(self, work: Callable[..., None], name: str, *arguments: Any) -> None:
+    def _start(self, work: Callable[..., None], name: str, *arguments: Any) -> threading.Thread:
         thread = threading.Thread(target=work, args=arguments, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
+        return thread
 
-    def _topic(self, topic: str, kind: str, peer_kind: str) -> Any:
+    def _topic(self, topic: str, kind: str, quality: Quality, *, publishes: bool) -> Any:
         # Without a quality of its own, which all its readers and writers would have to share.
         description = describe_type(kind, octets=self._octets)
-        name = f"rt/{topic.strip('/')}"
-        self._type_watch.add(peer_kind, name, description.__idl__.idl_transformed_typename)
-        return library("topic").Topic(self._participant, name, description)
+        name = topic.strip("/")
+        self._peers.add(PeerTopic(f"/{name}", kind, publishes, quality.reliable))
+        return library("topic").Topic(self._participant, f"rt/{name}", description)
 
-    def _read(self, reader: Any, wait_set: Any, receive: Receive) -> None:
-        second = library("util").duration(seconds=1)
+    def _wait_set(self, *conditions: Any) -> Any:
+        wait_set = library("core").WaitSet(self._participant)
+        for condition in (self._stopping, *conditions):
+            wait_set.attach(condition)
+        return wait_set
+
+    def _read(self, reader: Any, ending: Any, receive: Receive) -> None:
+        wait_set = self._wait_set(ending, _condition(reader))
         invalid = library("internal").InvalidSample
-        while not self._stopping.read():
-            wait_set.wait(second)
+        while not (self._stopping.read() or ending.read()):
+            wait_set.wait(library("util").duration(seconds=1))
             # One by one: what is behind stays in the middleware, whose history has the depth that was asked for.
-            while not self._stopping.read() and (samples := reader.take(1)):
+            while not (self._stopping.read() or ending.read()) and (samples := reader.take(1)):
                 # Publishers that leave send samples without data.
                 if not isinstance(samples[0], invalid):
                     receive(samples[0].payload)
+
+    def _watch(self) -> None:
+        """Note the network's endpoints, which the built-in topics list with their types."""
+        builtin = library("builtin")
+        readers = {
+            True: builtin.BuiltinDataReader(self._participant, builtin.BuiltinTopicDcpsPublication),
+            False: builtin.BuiltinDataReader(self._participant, builtin.BuiltinTopicDcpsSubscription),
+        }
+        wait_set = self._wait_set(*map(_condition, readers.values()))
+        while not self._stopping.read():
+            wait_set.wait(library("util").duration(seconds=1))
+            for publishes, reader in readers.items():
+                # Taken and not read, so that the wait set waits for what is new.
+                for endpoint in reader.take(64):
+                    # Those that leave are told of by samples without content.
+                    if getattr(endpoint, "topic_name", None):
+                        self._peers.note(_peer(endpoint, publishes=publishes))
 
 
 def _open_domain(number: int, *, localhost: bool) -> Any:
@@ -247,6 +284,20 @@ def _policies(quality: Quality) -> Any:
         # What ROS 2 sends and understands.
         policy.DataRepresentation(use_cdrv0_representation=True),
     )
+
+
+def _condition(reader: Any) -> Any:
+    core = library("core")
+    return core.ReadCondition(reader, core.SampleState.Any | core.ViewState.Any | core.InstanceState.Any)
+
+
+def _peer(endpoint: Any, *, publishes: bool) -> PeerTopic:
+    """Return ``sensor_msgs/msg/Image`` for ``sensor_msgs::msg::dds_::Image_``, and so on."""
+    policy, policies = library("qos").Policy, endpoint.qos
+    kind = re.sub(r"^(\w+)::(\w+)::dds_::(\w+)_$", r"\1/\2/\3", endpoint.type_name)
+    reliable = policy.Reliability not in policies or policies[policy.Reliability] != policy.Reliability.BestEffort
+    latched = policy.Durability in policies and policies[policy.Durability] != policy.Durability.Volatile
+    return PeerTopic(endpoint.topic_name.removeprefix("rt"), kind, publishes, reliable, latched)
 
 
 def _wait_for_receivers(writer: Any) -> None:

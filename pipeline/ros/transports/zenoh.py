@@ -12,12 +12,14 @@ import secrets
 import struct
 import threading
 import time
+from itertools import count
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import message_store
-from pipeline.ros.transports.base import Payload, Receive, Send, Transport
+from pipeline.ros.transports.base import Endpoint, Payload, Receive, Sender, Transport
+from pipeline.ros.transports.peer_watch import PeerTopic, PeerWatch
 from pipeline.system.optional import require
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ INTERVAL_S = 0.1
 
 ATTACHMENT = struct.Struct("<qqB16s")
 """Number of the message, its time in nanoseconds, and length and bytes of the publisher's identifier."""
+
+
+TOKENS = "@ros2_lv"
+"""First part of the keys by which nodes tell of their topics; a token lives as long as its session."""
 
 
 def library() -> ModuleType:
@@ -55,6 +61,8 @@ class Zenoh(Transport):
         Talk to the router on this machine, and listen nowhere else.
     endpoints : sequence of str
         Addresses to connect to; the router by default.
+    name, namespace : str
+        Names of the node in the tokens.
 
     Raises
     ------
@@ -64,7 +72,15 @@ class Zenoh(Transport):
         If nobody is there.
     """
 
-    def __init__(self, domain: int, *, localhost: bool = False, endpoints: tuple[str, ...] = (ROUTER,)) -> None:
+    def __init__(
+        self,
+        domain: int,
+        *,
+        localhost: bool = False,
+        endpoints: tuple[str, ...] = (ROUTER,),
+        name: str = "soc_pipeline",
+        namespace: str = "",
+    ) -> None:
         zenoh = library()
         self._domain, self._stopping = domain, threading.Event()
         try:
@@ -75,40 +91,71 @@ class Zenoh(Transport):
             ) from None
         self._subscribers: list[Any] = []
         self._threads: list[threading.Thread] = []
+        self._peers, self._tokens = PeerWatch(), set[str]()
+        session = str(self._session.info.zid())
+        self._name = f"{_mangle('')}/{_mangle(namespace)}/{_mangle(name)}"
+        self._node_key, self._next_entity = f"{TOKENS}/{domain}/{session}/0", count()
+        self._declare("NN")
+        liveliness = self._session.liveliness()
+        # Of all domains, so that a publisher in another one can be told of.
+        self._watcher = liveliness.declare_subscriber(f"{TOKENS}/**", self._note, history=True)
 
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
+    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
         """Queue messages by `quality`, delivered in a separate thread."""
         # The history that `quality` asks for is kept here, in front of the thread that calls `receive`.
         line: Queue[bytes] = Queue(quality.depth)
 
         keep = self._wait_for_place if quality.reliable else _newest
-        self._threads.append(self._reading(line, receive, topic))
-        self._subscribers.append(
-            self._session.declare_subscriber(
-                # Any hash: distributions before Iron know none.
-                key(self._domain, topic, kind, "*"),
-                lambda sample: keep(line, sample.payload.to_bytes()),
-            )
+        ending = threading.Event()
+        thread = self._reading(line, receive, topic, ending)
+        subscriber = self._session.declare_subscriber(
+            # Any hash: distributions before Iron know none.
+            key(self._domain, topic, kind, "*"),
+            lambda sample: keep(line, sample.payload.to_bytes()),
         )
+        self._subscribers.append(subscriber)
+        token = self._add(topic, kind, quality, publishes=False)
 
-    def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return a function putting a message with its attachment."""
+        def end() -> None:
+            ending.set()
+            for part in (subscriber, token):
+                part.undeclare()
+            self._subscribers.remove(subscriber)
+            if thread is not threading.current_thread():
+                thread.join()
+
+        return Endpoint(lambda: self._count(topic, kind, "MP"), end)
+
+    def publisher(self, topic: str, kind: str, quality: Quality) -> Sender:
+        """Return a publisher putting messages with their attachments."""
         zenoh = library()
         # A reliable publisher waits for the network; another one drops what cannot be sent.
         control = zenoh.CongestionControl.BLOCK if quality.reliable else zenoh.CongestionControl.DROP
         topic_key = key(self._domain, topic, kind, message_store().hash_rihs01(kind))
         publisher = self._session.declare_publisher(topic_key, congestion_control=control)
+        token = self._add(topic, kind, quality, publishes=True)
         # As rmw_zenoh has it in attachments: 16 bytes for each publisher, and by the numbers receivers tell what is
         # lost.
-        identifier, number = secrets.token_bytes(16), 0
+        identifier, numbers = secrets.token_bytes(16), count(1)
 
         def send(payload: Payload, stamp: int) -> None:
-            nonlocal number
-            number += 1
-            attachment = ATTACHMENT.pack(number, stamp or time.time_ns(), len(identifier), identifier)
+            attachment = ATTACHMENT.pack(next(numbers), stamp or time.time_ns(), len(identifier), identifier)
             publisher.put(payload, attachment=attachment)
 
-        return send
+        def end() -> None:
+            token.undeclare()
+            publisher.undeclare()
+
+        # Also those without a token, which are no nodes of ROS.
+        return Sender(lambda: int(publisher.matching_status.matching), end, send)
+
+    def find_similar(self, kind: str) -> str:
+        """Describe topics of that type, and other domains."""
+        domains = {token.split("/")[1] for token in tuple(self._tokens) if "/MP/" in token}
+        others = ", ".join(sorted(domains - {str(self._domain)}))
+        similar = self._peers.find_similar(kind)
+        elsewhere = f"; there are publishers in domain {others} (ROS_DOMAIN_ID)" if others and not similar else ""
+        return f" in domain {self._domain}{similar}{elsewhere}"
 
     def stop(self) -> None:
         """End the subscriptions."""
@@ -131,18 +178,57 @@ class Zenoh(Transport):
                 line.put(payload, timeout=INTERVAL_S)
                 return
 
-    def _reading(self, line: Queue[bytes], receive: Receive, topic: str) -> threading.Thread:
-        thread = threading.Thread(target=self._read, args=(line, receive), name=f"read {topic}", daemon=True)
+    def _declare(self, kind: str, *facts: str) -> Any:
+        """Tell the graph of ROS of the node, or of a topic of it."""
+        parts = (self._node_key, str(next(self._next_entity)), kind, self._name, *facts)
+        return self._session.liveliness().declare_token("/".join(parts))
+
+    def _add(self, topic: str, kind: str, quality: Quality, *, publishes: bool) -> Any:
+        self._peers.add(PeerTopic(topic, kind, publishes))
+        *_, type_name, digest = key(0, topic, kind, message_store().hash_rihs01(kind)).split("/")
+        # As rmw's numbers have it: 2 is best effort; what is left out is the default.
+        facts = f"{'' if quality.reliable else 2}::,{quality.depth}:,:,:,,"
+        return self._declare("MP" if publishes else "MS", _mangle(topic), type_name, digest, facts)
+
+    def _note(self, sample: Any) -> None:
+        token = str(sample.key_expr)
+        if sample.kind == library().SampleKind.DELETE:
+            self._tokens.discard(token)
+            return
+        self._tokens.add(token)
+        parts = token.split("/")
+        if len(parts) < 12 or parts[1] != str(self._domain) or parts[5] not in ("MP", "MS"):
+            return
+        # Qualities are not compared: Zenoh brings messages to subscribers of any.
+        kind = parts[10].replace("::msg::dds_::", "/msg/").removesuffix("_")
+        self._peers.note(PeerTopic(parts[9].replace("%", "/"), kind, publishes=parts[5] == "MP"))
+
+    def _count(self, topic: str, kind: str, entity: str) -> int:
+        type_name = key(0, topic, kind, "").split("/")[-2]
+        facts = f"/{_mangle(topic)}/{type_name}/"
+        start = f"{TOKENS}/{self._domain}/"
+        return sum(
+            token.startswith(start) and f"/{entity}/" in token and facts in token for token in tuple(self._tokens)
+        )
+
+    def _reading(self, line: Queue[bytes], receive: Receive, topic: str, ending: threading.Event) -> threading.Thread:
+        thread = threading.Thread(target=self._read, args=(line, receive, ending), name=f"read {topic}", daemon=True)
+        self._threads.append(thread)
         thread.start()
         return thread
 
-    def _read(self, line: Queue[bytes], receive: Receive) -> None:
-        while not self._stopping.is_set():
+    def _read(self, line: Queue[bytes], receive: Receive, ending: threading.Event) -> None:
+        while not (self._stopping.is_set() or ending.is_set()):
             try:
                 payload = line.get(timeout=INTERVAL_S)
             except Empty:
                 continue
             receive(payload)
+
+
+def _mangle(name: str) -> str:
+    """Return a name as one part of a key."""
+    return name.replace("/", "%") or "%"
 
 
 def _newest(line: Queue[bytes], payload: bytes) -> None:
@@ -178,4 +264,4 @@ def _settings(zenoh: ModuleType, endpoints: tuple[str, ...], *, localhost: bool)
 
 def open_transport(domain: int, configuration: Configuration) -> Zenoh:
     """Connect as a configuration says."""
-    return Zenoh(domain, localhost=configuration.localhost)
+    return Zenoh(domain, localhost=configuration.localhost, name=configuration.name, namespace=configuration.namespace)

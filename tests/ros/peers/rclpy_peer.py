@@ -1,61 +1,131 @@
-"""A node of ROS 2 with Fast DDS: publishes pictures, takes what `soc-pipeline node` answers, prints JSON.
+"""A node of ROS 2 that does what it is told: a call as JSON per line of its input, the answer per line of its output.
 
-python rclpy_peer.py COUNT HEIGHT WIDTH, in the environment that `make ros-peers` makes.
+python rclpy_peer.py NAME, in an environment of a release of ROS 2, without this project.
 """
 
 import json
 import sys
+import threading
 import time
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import rclpy
-from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import Image
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 
-PATIENCE_S = 100.0
-
-
-def message(number: int, height: int, width: int, name: str = "frame") -> Any:
-    pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), np.uint8)
-    image = Image(height=height, width=width, encoding="rgb8", step=3 * width)
-    image.header.stamp.sec, image.header.stamp.nanosec = 1700000000 + number, number
-    image.header.frame_id = f"{name} {number}"
-    image.data = pixels.tobytes()
-    return image
+PATIENCE_S = 60.0
 
 
-def main(count: int, height: int, width: int) -> None:
-    rclpy.init()
-    node = rclpy.create_node("peer")
-    quality = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=400, reliability=ReliabilityPolicy.RELIABLE)
-    received: list[Any] = []
-    publisher = node.create_publisher(Image, "camera", quality)
-    subscription = node.create_subscription(Image, "inverted", received.append, quality)
-    assert subscription is not None  # it lives as long as this
-    end = time.monotonic() + PATIENCE_S
-    # Only an answer shows that the other side has heard of both: what is sent before is lost.
-    while not received and time.monotonic() < end:
-        publisher.publish(message(0, height, width, "trial"))
-        rclpy.spin_once(node, timeout_sec=0.2)
+def kind(name: str) -> Any:
+    package, group, message = name.split("/")
+    return getattr(import_module(f"{package}.{group}"), message)
 
-    def answers() -> list[Any]:
-        return [image for image in received if image.header.frame_id.startswith("frame")]
 
-    for number in range(count):
-        publisher.publish(message(number, height, width))
-        # What is behind by more than the node keeps would be lost.
-        while number >= len(answers()) + 5 and time.monotonic() < end:
-            rclpy.spin_once(node, timeout_sec=0.05)
-    while len(answers()) < count and time.monotonic() < end:
-        rclpy.spin_once(node, timeout_sec=0.05)
-    rows = [
-        [image.header.stamp.sec, image.header.stamp.nanosec, image.header.frame_id, image.height, image.width,
-         bytes(image.data).hex()]
-        for image in answers()
-    ]  # fmt: skip
-    print(json.dumps(rows))
+def quality(reliable: bool, latched: bool = False, depth: int = 400) -> QoSProfile:
+    return QoSProfile(
+        history=HistoryPolicy.KEEP_LAST,
+        depth=depth,
+        reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+        durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return a message as JSON has it, bytes as hexadecimal digits."""
+    if hasattr(value, "get_fields_and_field_types"):
+        return {name: plain(getattr(value, name)) for name in value.get_fields_and_field_types()}
+    if isinstance(value, bytes) or getattr(value, "typecode", "") == "B":
+        return bytes(value).hex()
+    if isinstance(value, list | tuple) or hasattr(value, "tolist"):
+        return [plain(each) for each in value]
+    return value
+
+
+def fill(message: Any, values: dict[str, Any]) -> Any:
+    """Set the fields of a message, of messages inside by their own."""
+    for name, value in values.items():
+        inner = getattr(message, name)
+        if isinstance(value, dict) and hasattr(inner, "get_fields_and_field_types"):
+            fill(inner, value)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            type_name = message.get_fields_and_field_types()[name].partition("<")[2].rstrip(">")
+            element = kind(type_name.replace("/", "/msg/", 1))
+            setattr(message, name, [fill(element(), each) for each in value])
+        else:
+            setattr(message, name, bytes.fromhex(value) if isinstance(inner, bytes) else value)
+    return message
+
+
+class Peer:
+    def __init__(self, name: str) -> None:
+        rclpy.init()
+        self.node = rclpy.create_node(name)
+        self.publishers: dict[str, Any] = {}
+        self.subscribers: dict[str, Any] = {}
+        self.received: dict[str, list[Any]] = {}
+        executor = SingleThreadedExecutor()
+        executor.add_node(self.node)
+        threading.Thread(target=executor.spin, daemon=True).start()
+
+    def advertise(self, topic: str, type: str, reliable: bool = True, latched: bool = False) -> None:  # noqa: A002
+        self.publishers[topic] = self.node.create_publisher(kind(type), topic, quality(reliable, latched))
+
+    def subscribe(self, topic: str, type: str, reliable: bool = True, latched: bool = False) -> None:  # noqa: A002
+        messages = self.received.setdefault(topic, [])
+        self.subscribers[topic] = self.node.create_subscription(
+            kind(type), topic, messages.append, quality(reliable, latched)
+        )
+
+    def wait(self, topic: str) -> bool:
+        """Wait until somebody is at the other end."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if topic in self.publishers and self.publishers[topic].get_subscription_count():
+                return True
+            if topic in self.subscribers and self.node.count_publishers(topic):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def images(self, topic: str, *, first: int, count: int, height: int, width: int, rate: float = 100) -> None:
+        for number in range(first, first + count):
+            pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), np.uint8)
+            image = kind("sensor_msgs/msg/Image")(height=height, width=width, encoding="rgb8", step=3 * width)
+            image.header.stamp.sec, image.header.stamp.nanosec = 1700000000 + number, number
+            image.header.frame_id = f"frame {number}"
+            image.data = pixels.tobytes()
+            self.publishers[topic].publish(image)
+            time.sleep(1 / rate)
+
+    def send(self, topic: str, type: str, values: dict[str, Any]) -> None:  # noqa: A002
+        self.publishers[topic].publish(fill(kind(type)(), values))
+
+    def take(self, topic: str, count: int = 0) -> Any:
+        """Return what has come, after waiting for so many."""
+        end = time.monotonic() + PATIENCE_S
+        while len(self.received[topic]) < count and time.monotonic() < end:
+            time.sleep(0.02)
+        messages, self.received[topic][:] = list(self.received[topic]), []
+        return [plain(message) for message in messages]
+
+    def call(self, service: str, type: str, values: dict[str, Any]) -> Any:  # noqa: A002
+        client = self.node.create_client(kind(type), service)
+        assert client.wait_for_service(PATIENCE_S), f"no service {service}"
+        future = client.call_async(fill(kind(type).Request(), values))
+        end = time.monotonic() + PATIENCE_S
+        while not future.done() and time.monotonic() < end:
+            time.sleep(0.01)
+        return plain(future.result())
+
+
+def main(name: str) -> None:
+    peer = Peer(name)
+    for line in sys.stdin:
+        method, arguments = json.loads(line)
+        print(json.dumps(getattr(peer, method)(**arguments)), flush=True)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(sys.argv[1])

@@ -9,7 +9,7 @@ from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.ros.configuration import Quality
-from pipeline.ros.transports.base import Payload, Receive, Send, Transport
+from pipeline.ros.transports.base import Endpoint, Payload, Receive, Sender, Transport
 
 BOARD = Board("test", (Device("python", "python"),), ())
 
@@ -31,14 +31,15 @@ class Local(Transport):
     def __init__(self) -> None:
         self.published: dict[str, list[tuple[Payload, int]]] = {}
         self.receivers: dict[str, tuple[str, Quality, Receive]] = {}
-        self.is_stopped = False
+        self.is_stopped, self.subscribers = False, 1
 
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
+    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
         self.receivers[topic] = (kind, quality, receive)
+        return Endpoint(lambda: 1, lambda: self.receivers.pop(topic, None))
 
-    def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
+    def publisher(self, topic: str, kind: str, quality: Quality) -> Sender:
         messages = self.published.setdefault(topic, [])
-        return lambda payload, stamp: messages.append((payload, stamp))
+        return Sender(lambda: self.subscribers, send=lambda payload, stamp: messages.append((payload, stamp)))
 
     def send(self, topic: str, payload: Payload) -> None:
         """Let the subscriber of a topic receive a message."""
