@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -50,11 +51,11 @@ class _Part(NamedTuple):
     extent: int
     resized: int
     begin: int
-    pixels: slice
+    pixels: tuple[int, int]
 
     @property
     def room(self) -> int:
-        return int(self.pixels.stop) - int(self.pixels.start)
+        return self.pixels[1] - self.pixels[0]
 
 
 def arguments(  # noqa: PLR0913, PLR0917 - all that tables follow from
@@ -76,11 +77,9 @@ def arguments(  # noqa: PLR0913, PLR0917 - all that tables follow from
     # Tables lie behind these headers, which have their positions.
     number_tables, weight_tables, columns = [numbers], [weights], 0
     for number, plane in enumerate(tables.planes_of(pixels.kernel, layout.channels)):
-        width, height = plane.shared
-        row_taps = taps(down.extent, down.resized, rules.sampling, down.pixels, height)
-        column_taps = taps(across.extent, across.resized, rules.sampling, across.pixels, width)
+        row_taps = taps(down.extent, down.resized, rules.sampling, down.pixels, plane.shared[1])
+        column_taps, starts, windows = _columns(plane, across, rules.sampling)
         rows = row_taps.starts[:, None] + np.arange(row_taps.number)
-        starts, windows = _windows(plane, column_taps, -(-pixels.width // width), columns)
         position = sum(map(len, number_tables))
         row_weights = sum(map(len, weight_tables))
         numbers[tables.FIRST_PLANE + number * tables.PLANE_NUMBERS :][: tables.WINDOWS + 1] = (
@@ -88,7 +87,8 @@ def arguments(  # noqa: PLR0913, PLR0917 - all that tables follow from
             column_taps.number, position + rows.size, row_weights + row_taps.weights.size,
             position + rows.size + starts.size,
         )  # fmt: skip
-        number_tables += [pixels.row_offsets(number, rows, stride).ravel(), starts.ravel(), windows.ravel()]
+        windows = windows + [0, 0, columns]
+        number_tables += [pixels.row_offsets(number, rows, stride).ravel(), starts + columns, windows.ravel()]
         weight_tables += [row_taps.weights.ravel(), column_taps.weights.ravel()]
         columns += int(windows[:, 1].max())
     return KernelArguments(np.concatenate(number_tables), np.concatenate(weight_tables), columns)
@@ -96,7 +96,7 @@ def arguments(  # noqa: PLR0913, PLR0917 - all that tables follow from
 
 def _part(extent: int, resized: int, begin: int, room: int) -> _Part:
     first = max(-begin, 0)
-    return _Part(extent, resized, max(begin, 0), slice(first, first + min(resized - first, room - max(begin, 0))))
+    return _Part(extent, resized, max(begin, 0), (first, first + min(resized - first, room - max(begin, 0))))
 
 
 def _numbers(layout: PictureLayout, across: _Part, down: _Part, order: np.ndarray) -> np.ndarray:
@@ -112,14 +112,16 @@ def _numbers(layout: PictureLayout, across: _Part, down: _Part, order: np.ndarra
     return numbers
 
 
-def _windows(plane: PixelPlane, columns: Taps, width: int, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each new column's pixels are kept; and first byte, bytes, and first column of each tile."""
+@functools.lru_cache(maxsize=128)
+def _columns(plane: PixelPlane, part: _Part, sampling: str) -> tuple[Taps, np.ndarray, np.ndarray]:
+    """Return taps; where each new column's pixels are kept; and first byte, bytes, and first column of each tile."""
+    columns = taps(part.extent, part.resized, sampling, part.pixels, plane.shared[0])
     starts = np.pad(columns.starts, (0, -len(columns.starts) % TILE), mode="edge").reshape(-1, TILE)
     begin, end = starts.min(axis=1), starts.max(axis=1) + columns.number
     count = np.maximum(end - begin, tables.NARROWEST)
-    begin = np.clip(begin, 0, np.maximum(width - count, 0))
-    places = first + (starts - begin[:, None]) * plane.step
-    return places, np.stack([begin * plane.step, count * plane.step, np.full_like(begin, first)], axis=1)
+    begin = np.clip(begin, 0, np.maximum(-(-part.extent // plane.shared[0]) - count, 0))
+    places = (starts - begin[:, None]) * plane.step
+    return columns, places.ravel(), np.stack([begin * plane.step, count * plane.step, np.zeros_like(begin)], axis=1)
 
 
 def _matrix(pixels: Pixels, channels: int) -> np.ndarray:

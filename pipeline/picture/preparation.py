@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -68,6 +68,17 @@ class PictureInput:
         self.layout = layout(spec, preparation.layout)
         quantization = next((scales for scales in quantizations if scales.tensor == spec.name), None)
         self.channels = _channels(preparation, spec, self.layout.channels, quantization)
+        self._kernels: dict[str, Any] = {}
+
+    def kernel(self, pixel_format: str) -> Any:
+        """Return the kernel for a format of pixels."""
+        from pipeline.executor.picture_code import find_kernel
+
+        # Asked for with each crop; TVM's table has a lock.
+        if pixel_format not in self._kernels:
+            form = PictureForm.of(self.layout, self.spec.dtype)
+            self._kernels[pixel_format] = find_kernel(self.code, form, pixel_format)
+        return self._kernels[pixel_format]
 
     def fit(self, width: int, height: int) -> Geometry:
         """Return the position of pictures of a size."""
@@ -136,12 +147,9 @@ class PreparationStage:
     """
 
     def __init__(self, pixels: Pixels, picture_input: PictureInput, rules: Preparation | None = None) -> None:
-        from pipeline.executor.picture_code import find_kernel
-
         self._pixels, self._input, self._rules = pixels, picture_input, rules or picture_input.preparation
         self.geometry = picture_input.fit(pixels.width, pixels.height)
-        form = PictureForm.of(picture_input.layout, picture_input.spec.dtype)
-        self._kernel = find_kernel(picture_input.code, form, pixels.kernel)
+        self._kernel = picture_input.kernel(pixels.kernel)
         self._arguments: dict[int, KernelArguments] = {}
 
     def __call__(self, array: np.ndarray) -> np.ndarray:

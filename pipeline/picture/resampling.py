@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -25,8 +26,10 @@ class Taps(NamedTuple):
         return int(self.weights.shape[1])
 
 
-def taps(extent: int, resized: int, sampling: str, part: slice, shared: int = 1) -> Taps:
-    """Return the windows of new pixels.
+# Crops differ in size, but share extents: the longer side of all is the input's, and most are cut from one picture.
+@functools.lru_cache(maxsize=256)
+def taps(extent: int, resized: int, sampling: str, part: tuple[int, int], shared: int = 1) -> Taps:
+    """Return the windows of new pixels, arrays that are not to be changed.
 
     Parameters
     ----------
@@ -34,12 +37,12 @@ def taps(extent: int, resized: int, sampling: str, part: slice, shared: int = 1)
         Pixels of the picture along the axis, and new ones.
     sampling : str
         See `Preparation`; an average is Pillow's bilinear one.
-    part : slice
-        New pixels of interest.
+    part : tuple of int
+        First and end of the new pixels of interest.
     shared : int
         Pixels of the picture for one of a plane, as of colours, in which neighbours share theirs.
     """
-    positions = np.arange(part.start, part.stop)
+    positions = np.arange(*part)
     pixels, weights = (_neighbours if sampling == "opencv" else _filter)(positions, extent, resized, sampling)
     weights /= weights.sum(axis=1, keepdims=True)
     plane_extent = -(-extent // shared)
