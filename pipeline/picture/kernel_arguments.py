@@ -87,7 +87,7 @@ def arguments(  # noqa: PLR0913, PLR0917 - all that tables follow from
             column_taps.number, position + rows.size, row_weights + row_taps.weights.size,
             position + rows.size + starts.size,
         )  # fmt: skip
-        windows = windows + [0, 0, columns]
+        windows = windows + np.array([0, 0, columns])
         number_tables += [pixels.row_offsets(number, rows, stride).ravel(), starts + columns, windows.ravel()]
         weight_tables += [row_taps.weights.ravel(), column_taps.weights.ravel()]
         columns += int(windows[:, 1].max())
