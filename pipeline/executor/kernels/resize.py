@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +12,31 @@ from tvm import tirx
 from pipeline.executor.kernels.anchor import FusedGroup
 from pipeline.executor.kernels.kernel import MEMORY_BOUND, Kernel, epilogue_store
 from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
-from pipeline.executor.kernels.layout.expressions import FIRST, LAST, constant, is_static
+from pipeline.executor.kernels.layout.expressions import FIRST, LAST, constant, is_static, name_of
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.model import byte_resizing
+from pipeline.model.byte_resizing import Resampling
+from pipeline.model.passes.bindings import form_of
 from pipeline.tvm import statements as tir
 
 MOST_SHRINKING = 2
 """Largest shrinking factor of columns. Beyond it most of a mixed row would not be read."""
+
+_REALS = Resampling(
+    "float32",
+    1,
+    lambda top, bottom, share: [top + (bottom - top) * share],
+    lambda left, right, share: left[0] + (right[0] - left[0]) * share,
+)
+_RESAMPLINGS = {"float32": _REALS, **byte_resizing.RESAMPLINGS}
 
 _POSITIONS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
 @dataclass(frozen=True)
 class ResizeForm:
-    """Extents of the data and the result, channels last."""
+    """Extents of the data and the result, channels last, and their dtype."""
 
     batch: int
     height: int
@@ -32,6 +44,7 @@ class ResizeForm:
     channels: int
     out_height: int
     out_width: int
+    dtype: str = "float32"
 
     @property
     def result(self) -> tuple[int, int, int, int]:
@@ -40,15 +53,17 @@ class ResizeForm:
 
 
 class BilinearResize(Kernel[ResizeForm]):
-    """Resizing of float32 images, by four static pixels per result."""
+    """Resizing by four static pixels per result: of float32, and of bytes as importers state it."""
 
     name = "resize"
-    operators = frozenset({"image.resize2d"})
+    operators = frozenset({"image.resize2d", "call_tir"})
     form = ResizeForm
     effort = MEMORY_BOUND
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Match a bilinear resizing of channels-last data."""
+        if name_of(call) == "call_tir":
+            return self._match_bytes(rewriter, call)
         data, attrs = call.args[0], call.attrs
         mode = str(attrs.coordinate_transformation_mode)
         if str(attrs.layout) not in (FIRST, LAST) or attrs.method != "linear" or mode not in _POSITIONS:
@@ -59,54 +74,74 @@ class BilinearResize(Kernel[ResizeForm]):
         # Turned for it alone, an image would move twice more.
         if layout.first and not rewriter.is_last(data):
             return None
-        batch, height, width, channels = layout.extents(data.ty)
-        _, out_height, out_width, _ = layout.extents(call.ty)
-        form = ResizeForm(batch, height, width, channels, out_height, out_width)
-        if width > MOST_SHRINKING * out_width:
+        form = _form(layout, data, call)
+        tables = [*interpolation(form.height, form.out_height, mode), *interpolation(form.width, form.out_width, mode)]
+        return self._placeholder(rewriter, layout, form, data, [constant(table) for table in tables])
+
+    def _match_bytes(self, rewriter: Rewriter, call: Any) -> Any:
+        if form_of(call).get("kind") != byte_resizing.KIND:
             return None
-        tables = [*interpolation(height, out_height, mode), *interpolation(width, out_width, mode)]
-        operands = [layout.source(rewriter, data), *map(constant, tables)]
-        return layout.result(self.placeholder(rewriter.builder, form, operands, form.result))
+        data, *tables = call.args[1].fields
+        layout = ChannelLayout(first=False)
+        return self._placeholder(rewriter, layout, _form(layout, data, call), data, tables)
+
+    def _placeholder(self, rewriter: Rewriter, layout: ChannelLayout, form: ResizeForm, data: Any, tables: Any) -> Any:
+        if form.width > MOST_SHRINKING * form.out_width:
+            return None
+        operands = [layout.source(rewriter, data), *tables]
+        return layout.result(self.placeholder(rewriter.builder, form, operands, form.result, form.dtype))
 
     def write(self, group: FusedGroup, form: ResizeForm, cpu: Microarchitecture, tasks: int) -> Any:
         """Return the loops over the result's rows."""
         data, rows, row_shares, columns, column_shares = group.operands
-        source, declare = tir.flat(data, "data", form.batch * form.height * form.width * form.channels)
-        store, length = epilogue_store(group), form.width * form.channels
+        size = form.batch * form.height * form.width * form.channels
+        source, declare = tir.flat(data, "data", size, form.dtype)
+        store, length, resampling = epilogue_store(group), form.width * form.channels, _RESAMPLINGS[form.dtype]
 
         def row(index: Any) -> Any:
             image, h = tir.unravel(index, (form.batch, form.out_height))
-            line = tir.buffer("line", [length])
+            lines = [tir.buffer("line", [length], resampling.dtype) for _ in range(resampling.lines)]
             starts = [(image * form.height + _position(rows, h, side)) * length for side in (0, 1)]
 
-            def mix_rows(offset: Any, lanes: int) -> Any:
-                top, bottom = (tir.load(source, tir.span(start + offset, lanes)) for start in starts)
-                share = tir.wide(tir.load(row_shares, h), lanes)
-                return tir.store(line, top + (bottom - top) * share, tir.span(offset, lanes))
+            def mix_rows(offset: Any) -> Any:
+                top, bottom = (tir.load(source, start + offset) for start in starts)
+                values = resampling.mix_rows(top, bottom, tir.load(row_shares, h))
+                return tir.sequence(list(map(tir.store, lines, values, [offset] * len(lines))))
 
             def pixel(w: Any) -> Any:
-                left, right = (_position(columns, w, side) * form.channels for side in (0, 1))
+                starts = [_position(columns, w, side) * form.channels for side in (0, 1)]
 
                 def channel(c: Any) -> Any:
-                    first, second = tir.load(line, left + c), tir.load(line, right + c)
-                    value = first + (second - first) * tir.load(column_shares, w)
+                    left, right = ([tir.load(line, start + c) for line in lines] for start in starts)
+                    value = resampling.mix_columns(left, right, tir.load(column_shares, w))
                     return store(value, image, h, w, c)
 
-                def channels(start: Any, lanes: int) -> Any:
-                    return tir.loop("lane", lanes, lambda lane: channel(start + lane), tir.VECTORIZED)
+                return _vectors(form.channels, cpu.lanes, channel)
 
-                return tir.run(form.channels, cpu.lanes, channels)
+            loops = [_vectors(length, cpu.lanes, mix_rows), tir.loop("w", form.out_width, pixel)]
+            return tir.sequence([*map(tirx.AllocBuffer, lines), *loops])
 
-            return tir.sequence(
-                [tirx.AllocBuffer(line), tir.run(length, cpu.lanes, mix_rows), tir.loop("w", form.out_width, pixel)]
-            )
-
-        lines = tir.loop("row", form.batch * form.out_height, row, tir.parallel(tasks))
-        return tir.sequence([declare, lines])
+        return tir.sequence([declare, tir.loop("row", form.batch * form.out_height, row, tir.parallel(tasks))])
 
     def operations(self, form: ResizeForm) -> int:
         """Count three operations per element of mixed rows and results."""
         return 3 * form.batch * form.out_height * (form.width + form.out_width) * form.channels
+
+
+def _form(layout: ChannelLayout, data: Any, result: Any) -> ResizeForm:
+    _, out_height, out_width, _ = layout.extents(result.ty)
+    return ResizeForm(*layout.extents(data.ty), out_height, out_width, str(data.ty.dtype))
+
+
+def _vectors(length: int, lanes: int, element: Callable[[Any], Any]) -> Any:
+    """Return the loops over elements; the last vector overlaps, as far as it is no part of one."""
+
+    def step(start: Any, count: int) -> Any:
+        size = min(lanes, 1 << (count - 1).bit_length())
+        start, size = (tir.number(length - size), size) if count < size <= length else (start, count)
+        return tir.loop("lane", size, lambda lane: element(start + lane), tir.VECTORIZED)
+
+    return tir.run(length, lanes, step)
 
 
 def _position(table: Any, index: Any, side: int) -> Any:

@@ -27,6 +27,7 @@ from pipeline.export.relax_onnx.quantized_arithmetic import write_layer
 from pipeline.export.relax_onnx.recurrent import write_recurrent
 from pipeline.export.relax_onnx.requantization import write_requantization
 from pipeline.export.relax_onnx.tensors import Unwritable
+from pipeline.model import byte_resizing
 from pipeline.model.passes import bindings
 from pipeline.model.requantization import Requantization
 
@@ -63,6 +64,8 @@ def _write_kernel(graph: GraphWriter, call: Any) -> Results:
     if form.get("kind") == "Identity":
         # Of its first operand; another one is there for it to be no constant.
         return graph.tensor(operand)
+    if form.get("kind") == byte_resizing.KIND:
+        return resizing.write_byte_resize(graph, call)
     if form.get("kind") not in ("RNN", "LSTM", "GRU"):
         raise Unwritable
     return write_recurrent(graph, call, form)

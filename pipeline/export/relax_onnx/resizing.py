@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from pipeline.export.relax_onnx import layouts
 from pipeline.export.relax_onnx.graph_writer import GraphWriter
+from pipeline.export.relax_onnx.integer_arithmetic import shift_right
 from pipeline.export.relax_onnx.operands import is_given, shape
 from pipeline.export.relax_onnx.tensors import Tensor, Unwritable, constant
+from pipeline.model.byte_resizing import BITS
 
 _METHODS = {"nearest_neighbor": "nearest", "nearest": "nearest", "linear": "linear", "cubic": "cubic"}
 _PLACES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
@@ -41,6 +44,37 @@ def _resize(graph: GraphWriter, call: Any) -> Tensor:
     sizes = constant(extents, np.int64)
     result = graph.node("Resize", [source, None, None, sizes], extents, **attributes)
     return graph.cast(layouts.channels_as(graph, result, layout), str(call.ty.dtype))
+
+
+def write_byte_resize(graph: GraphWriter, call: Any) -> Tensor:
+    """Write a quantised image's resizing, as products with its four neighbours."""
+    image, rows, row_shares, columns, column_shares = (graph.tensor(operand) for operand in call.args[1].fields)
+    wide, is_real = row_shares.dtype, row_shares.dtype == "float32"
+
+    def mix(source: Tensor, axis: int, positions: Any, shares: Any) -> list[Tensor]:
+        factors = ((1 if is_real else 1 << BITS) - shares, shares)
+        return [
+            graph.elementwise(
+                "Mul",
+                graph.gather(source, constant(positions[:, side], np.int64), axis),
+                constant(factor.reshape(-1, *[1] * (3 - axis)), wide),
+            )
+            for side, factor in enumerate(factors)
+        ]
+
+    lines = mix(graph.cast(image, wide), 1, rows.values, row_shares.values)
+    # The sum of real numbers depends on its order: above left, below left, above right, below right.
+    sides = zip(*(mix(line, 2, columns.values, column_shares.values) for line in lines), strict=True)
+    total = reduce(partial(graph.elementwise, "Add"), (term for side in sides for term in side))
+    if is_real:
+        total = graph.cast(graph.elementwise("Add", total, graph.scalar(0.5, total)), "int32")
+    else:
+        half = 1 << (2 * BITS - 1)
+        is_positive = graph.elementwise("Greater", total, graph.scalar(0, total), dtype="bool")
+        numbers = (graph.scalar(number, total) for number in (half, half - 1))
+        total = graph.elementwise("Add", total, graph.elementwise("Where", is_positive, *numbers, dtype=wide))
+        total = shift_right(graph, total, graph.scalar(2 * BITS, total))
+    return graph.cast(total, image.dtype)
 
 
 def _grid_sample(graph: GraphWriter, call: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Bilinear resizing over random shapes, against ONNX Runtime, and its positions along an axis."""
+"""Bilinear resizing over random shapes, against ONNX Runtime and the definition, and its positions along an axis."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tvm import relax
 
 from pipeline.executor.kernels.resize import interpolation
+from pipeline.model import byte_resizing
 from tests.support.onnx_models import node, weights
 from tests.support.random_networks import Drawn, check, check_cores, odd
 from tests.support.random_seeds import seeds
@@ -87,3 +88,42 @@ def test_positions_that_shrink_stay_inside() -> None:
     neighbours, _ = interpolation(2, 64, "half_pixel")
     assert neighbours.min() == 0
     assert neighbours.max() == 1
+
+
+@pytest.mark.parametrize(("side", "size"), [((5, 7), (9, 27)), ((6, 4), (3, 3)), ((3, 9), (3, 2))])
+@pytest.mark.parametrize("channels", [1, 3, 21])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
+def test_bytes_are_rounded_as_by_litert(
+    dtype: str, channels: int, side: tuple[int, int], size: tuple[int, int]
+) -> None:
+    limits = np.iinfo(dtype)
+    data = np.random.default_rng(0).integers(limits.min, limits.max, (2, *side, channels), dtype, endpoint=True)
+    places = [tables(extent, count, dtype) for extent, count in zip(side, size, strict=True)]
+    network = module({"x": data}, lambda emit, x: byte_resizing.resize(emit.__self__, x, *places))
+    # Most of a mixed row would not be read where columns shrink much.
+    assert ("resize" in kernels(network).values()) == (side[1] <= 2 * size[1])
+    np.testing.assert_array_equal(run(network, {"x": data}), four_neighbours(data, *places))
+
+
+def tables(extent: int, count: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the neighbours of aligned corners, and the second's share: whole 1024ths for signed numbers."""
+    positions = np.arange(count) * (extent - 1) / max(count - 1, 1)
+    first = np.floor(positions)
+    shares = positions - first
+    shares = shares.astype(np.float32) if dtype == "uint8" else np.floor(shares * 1024)
+    return np.stack([first, np.minimum(first + 1, extent - 1)], 1), shares
+
+
+def four_neighbours(image: np.ndarray, *places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return the sum of products with the neighbours, each rounded where they are real."""
+    is_real = image.dtype == np.uint8
+    wide, unit = (np.float32, 1) if is_real else (np.int64, 1024)
+    (rows, down), (columns, right) = ((positions.astype(int), shares.astype(wide)) for positions, shares in places)
+    total: np.ndarray = np.zeros((), wide)
+    for side, across in enumerate((unit - right, right)):
+        for end, along_rows in enumerate((unit - down, down)):
+            corner = image[:, rows[:, end]][:, :, columns[:, side]].astype(wide)
+            total = total + corner * along_rows[:, None, None] * across[:, None]
+    if is_real:
+        return (total + np.float32(0.5)).astype(image.dtype)
+    return ((total + np.where(total > 0, 1 << 19, (1 << 19) - 1)) >> 20).astype(image.dtype)
