@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,13 +118,13 @@ def tables(extent: int, count: int, dtype: str) -> tuple[np.ndarray, np.ndarray]
 def four_neighbours(image: np.ndarray, *places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return the sum of products with the neighbours, each rounded where they are real."""
     is_real = image.dtype == np.uint8
-    wide, unit = (np.float32, 1) if is_real else (np.int64, 1024)
+    wide, unit = ("float32", 1) if is_real else ("int64", 1024)
     (rows, down), (columns, right) = ((positions.astype(int), shares.astype(wide)) for positions, shares in places)
-    total: np.ndarray = np.zeros((), wide)
+    total: Any = 0
     for side, across in enumerate((unit - right, right)):
         for end, along_rows in enumerate((unit - down, down)):
             corner = image[:, rows[:, end]][:, :, columns[:, side]].astype(wide)
             total = total + corner * along_rows[:, None, None] * across[:, None]
-    if is_real:
-        return (total + np.float32(0.5)).astype(image.dtype)
-    return ((total + np.where(total > 0, 1 << 19, (1 << 19) - 1)) >> 20).astype(image.dtype)
+    rounded = total + np.float32(0.5) if is_real else (total + np.where(total > 0, 1 << 19, (1 << 19) - 1)) >> 20
+    result: np.ndarray = rounded.astype(image.dtype)
+    return result
