@@ -8,9 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.app.scopes import Evaluation
+from pipeline.picture.small_grey import small_grey
 
 MOST_TRACKS = 1000
 """Upper bound on tracks that a function remembers; the ones seen least recently are forgotten."""
+
+BACKGROUND_RATE = 0.2
+"""Share of a frame in the picture that motion is a difference to: slow things have to move for some frames."""
+
+MOTION_STEP = 16
+"""Steps of brightness of 255 that are more than the noise of a camera at night."""
 
 
 class ConditionFunction(NamedTuple):
@@ -105,16 +112,35 @@ def _for_frames(evaluation: Evaluation, memory: dict[Any, Any], count: int, cond
 
 
 def _every(evaluation: Evaluation, _: dict[Any, Any], count: int) -> bool:
-    return evaluation.index % max(1, int(count)) == 0
+    return evaluation.frame.index % max(1, int(count)) == 0
 
 
 def _every_seconds(evaluation: Evaluation, memory: dict[Any, Any], seconds: float) -> bool:
     last = memory.get(0)
     # A recording that is played again begins at an earlier time.
-    if last is not None and last <= evaluation.time_s < last + seconds:
+    now = evaluation.frame.time_s
+    if last is not None and last <= now < last + seconds:
         return False
-    memory[0] = evaluation.time_s
+    memory[0] = now
     return True
+
+
+def _motion(evaluation: Evaluation, memory: dict[Any, Any], zone: np.ndarray | None = None) -> float:
+    """Return the share of the picture, or of a zone, that differs from the frames before."""
+    grey = small_grey(*evaluation.frame.frame.read_picture())
+    background = memory.get("background")
+    if background is None or background.shape != grey.shape:
+        memory["background"], memory["cells"] = grey, np.ones(grey.shape, bool)
+        if zone is not None:
+            places = np.stack(np.meshgrid(*(np.arange(extent) + 0.5 for extent in grey.shape[::-1])), -1).reshape(-1, 2)
+            scale = np.divide(evaluation.frame.size, grey.shape[::-1])
+            memory["cells"] = contains(zone, places * scale).reshape(grey.shape)
+        return 0.0
+    change = grey - background
+    memory["background"] = background + BACKGROUND_RATE * change
+    # A camera that adapts its exposure changes the whole picture alike.
+    moved = np.abs(change - np.median(change)) > MOTION_STEP
+    return float(moved[memory["cells"]].mean()) if memory["cells"].any() else 0.0
 
 
 _COMMON = {"for_frames": ConditionFunction(_for_frames, (1, 2))}
@@ -129,6 +155,7 @@ ROW_FUNCTIONS: Mapping[str, ConditionFunction] = {
 
 FRAME_FUNCTIONS: Mapping[str, ConditionFunction] = {
     "every": ConditionFunction(_every, (1, 1)),
+    "motion": ConditionFunction(_motion, (0, 1), "zone"),
     "every_seconds": ConditionFunction(_every_seconds, (1, 1)),
     **_COMMON,
 }

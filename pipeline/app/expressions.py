@@ -212,7 +212,7 @@ class _Parser:
             raise AppError(f"{PREVIOUS} takes a node")
         node = self._node(arguments[0].id)
         self.previous.add(node)
-        return lambda evaluation: truth(evaluation.previous.get(node))
+        return lambda evaluation: truth(evaluation.frame.previous.get(node))
 
     def _shape(self, kind: str, tree: ast.expr) -> Step:
         shapes = self._shapes[kind]

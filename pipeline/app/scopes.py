@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.io.results import Classes, Detections
+
+if TYPE_CHECKING:
+    from pipeline.app.app_frame import AppFrame
 
 Points = Any
 """Sequence of (x, y), or an array of these."""
@@ -75,34 +77,16 @@ class Evaluation:
 
     Parameters
     ----------
-    results : mapping of str to object
-        Results of nodes by name; those of skipped nodes are missing.
-    size : (int, int)
-        Width and height of the picture.
-    index : int
-        Number of the frame in its stream.
-    time_s : float
-        Time of capture in seconds.
+    frame : AppFrame
+        Results of nodes that were skipped are missing.
     memories : dict
         Memory of the stream for this expression, filled by its functions.
     rows : Detections, optional
         Boxes, for a condition on each.
-    previous : mapping of str to object
-        Results of nodes of the frame before.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a frame has
-        self,
-        results: Mapping[str, Any],
-        size: tuple[int, int],
-        index: int,
-        time_s: float,
-        memories: dict[Any, dict[Any, Any]],
-        rows: Detections | None = None,
-        previous: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        self._results, self._size, self._memories = results, size, memories
-        self.index, self.time_s, self.previous = index, time_s, previous
+    def __init__(self, frame: AppFrame, memories: dict[Any, dict[Any, Any]], rows: Detections | None = None) -> None:
+        self.frame, self._results, self._memories = frame, frame.results, memories
         self._rows = None if rows is None else RowScope(rows)
 
     @property
@@ -123,7 +107,7 @@ class Evaluation:
 
     def in_pixels(self, points: np.ndarray) -> np.ndarray:
         """Return points in pixels; shares of the picture's sides are all at most 1."""
-        return points * self._size if points.max() <= 1 else points
+        return points * self.frame.size if points.max() <= 1 else points
 
     def truth(self, node: str) -> bool:
         """Test if a trigger fired, a function returned something true, or a node found anything."""
@@ -147,5 +131,5 @@ class Evaluation:
             return np.zeros(0, bool) if result is None else np.ones(1, bool)
         if condition is None:
             return np.ones(len(result), bool)
-        inner = Evaluation(self._results, self._size, self.index, self.time_s, self._memories, result)
+        inner = Evaluation(self.frame, self._memories, result)
         return np.broadcast_to(condition(inner), len(result))

@@ -77,8 +77,7 @@ class Condition:
         self._memories.pop(stream, None)
 
     def _evaluation(self, frame: AppFrame, rows: Detections | None = None) -> Evaluation:
-        memories = self._memories.setdefault(frame.stream, {})
-        return Evaluation(frame.results, frame.size, frame.index, frame.time_s, memories, rows, frame.previous)
+        return Evaluation(frame, self._memories.setdefault(frame.stream, {}), rows)
 
 
 class FunctionStep(Step):

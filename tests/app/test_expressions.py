@@ -7,13 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.app.app_frame import AppFrame
 from pipeline.app.expressions import Expression
 from pipeline.app.scopes import Evaluation
 from pipeline.errors import AppError
 from pipeline.io.results import Classes, Detections, Text
+from pipeline.io.source_frame import SECOND, SourceFrame
+from pipeline.picture.pixels import Pixels
+from pipeline.picture.small_grey import small_grey
 
 ZONES = {"door": ((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0))}
 LINES = {"gate": ((50.0, 0.0), (50.0, 100.0))}
+PICTURE = np.zeros((100, 100), np.uint8)
 NAMES = ("people", "scene", "plate", "night-light")
 
 
@@ -33,11 +38,12 @@ class Watch:
         self._memories: dict[Any, dict[Any, Any]] = {}
         self._index, self._rows = -1, rows
 
-    def __call__(self, results: Any = None, time_s: float = 0.0) -> Any:
+    def __call__(self, results: Any = None, time_s: float = 0.0, picture: np.ndarray = PICTURE) -> Any:
         self._index += 1
-        rows = results if self._rows else None
-        named = {} if self._rows else results or {}
-        value = self._expression.evaluate(Evaluation(named, (100, 100), self._index, time_s, self._memories, rows))
+        pixels = Pixels("gray", picture.shape[1], picture.shape[0])
+        frame = AppFrame("a", self._index, SourceFrame("", picture, round(time_s * SECOND), pixels=pixels), {})
+        frame.results = {} if self._rows else results or {}
+        value = self._expression.evaluate(Evaluation(frame, self._memories, results if self._rows else None))
         return np.broadcast_to(value, len(results)).tolist() if self._rows else bool(value)
 
 
@@ -116,6 +122,43 @@ def test_frames_come_every_so_often() -> None:
     assert [timed(time_s=time_s) for time_s in (0, 0.4, 0.5, 0.9, 1.1, 0.2)] == [True, False, True, False, True, True]
 
 
+def noisy(seed: int, level: int, square: tuple[int, int] | None = None) -> np.ndarray:
+    """Return a picture of 100 x 100 pixels with a camera's noise, and maybe a darker square of 20 pixels."""
+    picture = np.random.default_rng(seed).normal(level, 4, (100, 100))
+    if square:
+        picture[square[1] : square[1] + 20, square[0] : square[0] + 20] -= 60
+    return picture.clip(0, 255).astype(np.uint8)
+
+
+def test_motion_is_the_share_of_the_picture_that_changes() -> None:
+    watch = Watch("motion() > 0.03")
+    still = [watch(picture=noisy(seed, 120)) for seed in range(5)]
+    assert still == [False] * 5
+    assert watch(picture=noisy(5, 120, (40, 40)))
+    # A square of 4 % of the picture; a camera that adapts its exposure moves nothing.
+    assert not Watch("motion() > 0.05")(picture=noisy(5, 120, (40, 40)))
+    assert [watch(picture=noisy(seed, 160, (40, 40))) for seed in range(6, 20)][-5:] == [False] * 5
+    # Another size begins anew.
+    assert not watch(picture=noisy(3, 10)[:50])
+
+
+def test_motion_of_a_zone_is_what_changes_in_it() -> None:
+    watch = Watch("motion(door) > 0.07")
+    pictures = [noisy(1, 120), noisy(2, 120, (70, 10)), noisy(3, 120, (10, 10))]
+    assert [watch(picture=picture) for picture in pictures] == [False, False, True]
+
+
+@pytest.mark.parametrize("format_name", ["gray", "rgb24", "bgra", "yuyv422", "nv12", "yuv420p"])
+def test_brightness_is_read_of_all_formats(format_name: str) -> None:
+    pixels = Pixels(format_name, 640, 360)
+    array = np.full(pixels.shape, 7, np.uint8)
+    array[100:140, 320:360] = 200
+    grey = small_grey(pixels, array)
+    assert grey.shape == (90, 160)
+    assert (grey[28:33, 82:88] == 200).all()
+    assert grey[60, 20] == 7
+
+
 def test_all_parts_are_computed_so_that_counting_goes_on() -> None:
     watch = Watch("count(people) > 5 and for_frames(2, True) or for_frames(3, count(people) == 1)")
     results = {"people": boxes((1, 1, 1))}
@@ -132,6 +175,8 @@ def test_all_parts_are_computed_so_that_counting_goes_on() -> None:
         ("crossed(door)", True, "no line 'door'"),
         ("insid(door)", True, "no function 'insid'"),
         ("count(people, 1, 2) > 0", False, "count takes a node"),
+        ("motion(dor) > 0", False, "no zone 'dor'; did you mean 'door'"),
+        ("motion() > 0", True, "there is no function 'motion'"),
         ("every()", False, "every takes 1 arguments, and not 0"),
         ("people +", False, "is no condition"),
         ("people[0]", False, "cannot be part of a condition"),

@@ -145,6 +145,38 @@ def _changed(node: Any, changes: dict[str, Any]) -> Any:
     return msgspec.structs.replace(node, **changes)
 
 
+def find_hand(picture: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return 21 points around the bright part of a picture, the wrist below the middle finger, and if there is any."""
+    rows, columns = np.nonzero(picture[..., 0] > 60)
+    points = np.zeros((21, 3), np.float32)
+    if not len(rows):
+        return points.reshape(1, 63), np.zeros((1, 1), np.float32)
+    left, top, right, bottom = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+    points[:, 0], points[:, 1] = np.linspace(left, right, 21), np.linspace(top, bottom, 21)
+    points[0, :2], points[9, :2] = ((left + right) / 2, bottom), ((left + right) / 2, top)
+    return points.reshape(1, 63), np.ones((1, 1), np.float32)
+
+
+def test_palms_are_looked_for_where_no_hand_is_followed() -> None:
+    pytest.importorskip("av", reason="the extra video is not installed")
+    outputs = [TensorSpec("Identity", (1, 63)), TensorSpec("Identity_1", (1, 1))]
+    hands = identity((224, 224, 3)).with_stage(find_hand, inputs=["y"], outputs=outputs, fresh=True)
+    # A hand walks to the right; it is gone for a frame, and another one is there.
+    pictures = [np.zeros((64, 64, 3), np.uint8) for _ in range(9)]
+    for number, column in enumerate([16, 18, 20, 22, 24, None, 32, 34, 36]):
+        if column is not None:
+            pictures[number][32:40, column : column + 8] = 200
+    ended = run("hands.toml", {"camera": app_models.Scenes(pictures)}, {"palms": detector("palm"), "hands": hands})
+    # Also on the frame after the one on which it was lost.
+    assert [number for number, frame in enumerate(ended) if "palms" in frame.results] == [0, 6]
+    found = [frame.results["hands"] for frame in ended]
+    assert [hand.tracks.tolist() for hand in found] == [[0]] * 5 + [[]] + [[1]] * 3
+    for frame, hand in zip(ended, found, strict=True):
+        if len(hand):
+            left = np.nonzero(frame.picture[..., 0])[1].min()
+            assert hand.corners()[0].min(axis=0) == pytest.approx([left, 32], abs=1.5)
+
+
 def test_heavy_models_listen_only_where_somebody_speaks(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     silence, speech, wake = 0.0, 0.5, 0.9
     bundles = {

@@ -65,8 +65,8 @@ class Regions:
             Landmarks of the frame before, with the tracks of its regions.
         """
         options, parts = self._options, []
-        if previous is not None and len(previous):
-            kept = previous[previous.scores >= options.keep]
+        kept = None if previous is None else previous[previous.scores >= options.keep]
+        if kept is not None and len(kept):
             parts.append(_regions(kept, options.kept_upright, options.kept_scale, options.kept_shift))
         if found is not None and len(found):
             new = _regions(found, options.found_upright, options.found_scale, options.found_shift)
