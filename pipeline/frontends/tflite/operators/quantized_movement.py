@@ -192,7 +192,9 @@ def _nearest_places(extent: int, results: int, *, align: bool, centers: bool) ->
 
 def extreme_place(importer: Any, operator: TfliteOperator, function: Callable[..., Any]) -> Any:
     """Return ``ARG_MAX`` or ``ARG_MIN``, the first place of equal ones."""
-    value = op.astype(importer.value(operator.operands[0]), "int32")
+    value = importer.value(operator.operands[0])
+    # Kernels search bytes as they are, which are a quarter of the memory.
+    value = op.astype(value, "int32") if operator.operands[0].dtype == "int16" else value
     indices = function(value, _numbers(operator, 1)[0] % len(operator.operands[0].shape))
     return op.reshape(op.astype(indices, operator.outputs[0].dtype), operator.outputs[0].shape)
 
