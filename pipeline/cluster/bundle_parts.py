@@ -17,8 +17,8 @@ from pipeline.executor.bundle import Bundle
 from pipeline.executor.bundle_description import describe_manifest
 from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.manifest import CHECKSUM, MANIFEST
+from pipeline.system.file_store import FolderStore
 from pipeline.system.files import cache_folder, replace_folder, scratch_folder
-from pipeline.system.folder_store import FolderStore
 
 MOST_BUNDLES = 16
 """Bundles in a node's folder; the least recently used makes room."""

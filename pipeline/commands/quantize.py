@@ -133,7 +133,7 @@ def _round_scales(options: argparse.Namespace) -> Loss:
 
 
 def _limits(options: argparse.Namespace) -> ScaleLimits | None:
-    from pipeline.quantization.accelerators import limits_of
+    from pipeline.quantization.quantize import limits_of
 
     return limits_of(options.board, power_of_two=options.power_of_two)
 

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.io.prepared_bundle import prepare_bundle
     from pipeline.io.result_reader import make_reader
     from pipeline.io.sinks import registry
-    from pipeline.io.sinks.summary_lines import SummaryLines
+    from pipeline.io.sinks.json_lines import SummaryLines
 
     # 1. Check what can be checked before anything is opened.
     check_folder(options)

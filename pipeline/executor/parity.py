@@ -11,8 +11,7 @@ import numpy as np
 
 from pipeline.comparison.compare import OutputDifference, compare_output, compare_outputs, overall
 from pipeline.comparison.judgement import Judgement
-from pipeline.comparison.random_frame import random_frame
-from pipeline.comparison.trial_frames import TrialFrame
+from pipeline.comparison.random_frame import TrialFrame, random_frame
 from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan
 from pipeline.errors import BuildError

@@ -5,15 +5,17 @@ Both may leave only a batch open: it becomes 1.
 
 from __future__ import annotations
 
+import ast
 import logging
+import operator
+import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError, near
-from pipeline.frontends.extent_names import evaluate
 
 Pattern = Sequence[int | str | None]
 """Extents of an input: a number, the model's name for an open one, or None for a nameless one."""
@@ -191,3 +193,57 @@ def _example(pattern: Pattern, axis: int) -> int:
 def _option(name: str, extents: Sequence[int | str]) -> str:
     value = ",".join(map(str, extents))
     return f"--shape {shlex.quote(f'{name}={value}')}"
+
+
+# What ONNX calls "float" and "double" has another name elsewhere.
+_FRAMES = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)?|double|complex(64|128)")
+
+
+def check_dtype(model: str, name: str, dtype: str) -> None:
+    """Raise `ModelError` for an input or output in another dtype."""
+    if not _FRAMES.fullmatch(dtype):
+        raise ModelError(
+            f"{model}: {name!r} is of {dtype}, which arrays do not have; let the model cast it, "
+            "from or to float32 for example"
+        )
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+}
+
+MOST_LETTERS = 200
+"""Letters of the longest sum or product; longer texts are damage."""
+
+
+def evaluate(text: str, extents: Mapping[str, int]) -> int | None:
+    """Return the extent of a text like ``past_length + 1``, or None.
+
+    Parameters
+    ----------
+    text : str
+        A name, or whole numbers and names that are added, subtracted, multiplied or divided.
+    """
+    if text in extents:
+        return extents[text]
+    # Most are plain names, and a model may have thousands.
+    if text.isidentifier() or len(text) > MOST_LETTERS:
+        return None
+    try:
+        return _evaluate(ast.parse(text.strip(), mode="eval").body, extents)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _evaluate(node: ast.expr, extents: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.Name):
+        return extents[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_evaluate(node.left, extents), _evaluate(node.right, extents))
+    raise ValueError(f"{ast.dump(node)} is no extent")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.comparison.trial_frames import candidates
+from pipeline.comparison.random_frame import candidates
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import StageError
 from pipeline.scheduler.pipeline import Pipeline

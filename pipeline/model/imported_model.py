@@ -1,18 +1,48 @@
-"""ImportedModel: a Relax module with the model's names."""
+"""ImportedModel: a Relax module with the model's names, and its mapped parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import mmap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.state import State
 from pipeline.core.tensor_quantization import Quantization
+from pipeline.system.memory import map_file, release
+from pipeline.tvm.access import tvm_ffi
 
 if TYPE_CHECKING:
-    from pipeline.model.mapped_parameters import Parameters
     from pipeline.model.passes.constant_file import ConstantFile
+
+
+class Parameters:
+    """Files of a model's parameters."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, mmap.mmap] = {}
+
+    def tensor_in(self, path: Path, offset: int, dtype: Any, shape: Sequence[int]) -> Any:
+        """Return an array in a file as TVM's tensor, unread.
+
+        The array need not be aligned.
+        """
+        # One mapping per file: a model has hundreds of tensors in one, and Linux allows a process 65530 mappings by
+        # default.
+        if path not in self._files:
+            with path.open("rb") as stream:
+                self._files[path] = map_file(stream.fileno())
+        values = np.ndarray(tuple(shape), dtype, buffer=self._files[path], offset=offset)
+        return tvm_ffi.from_dlpack(values, require_alignment=0)
+
+    def release(self) -> None:
+        """Let the system take back the read pages until needed again."""
+        for pages in self._files.values():
+            release(pages)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from pipeline.core.plan.moves import Move
 from pipeline.core.plan.stage_plan import StagePlan
 from pipeline.prediction.borrowing import StagePart, replica_parts
 from pipeline.prediction.frame_flow import FrameFlow, Phase, WorkerGroup
-from pipeline.prediction.memory_pools import memory_pools
-from pipeline.prediction.shared_loads import lent_devices
+from pipeline.prediction.shared_loads import lent_devices, memory_pools
 
 # Of a pattern that does not repeat itself in so many rounds of all workers, the mean of those behind the first ones.
 _WARM_UP_ROUNDS, _ROUNDS, _UNLIKE_ROUNDS = 8, 24, 60

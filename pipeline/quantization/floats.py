@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.aliases import follow
+from pipeline.model.passes.naming import follow
 
 _SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "BatchNormalization")
 _PAIR = ("QuantizeLinear", "DequantizeLinear")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,9 +19,66 @@ from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.remote.candidate import DeviceCandidate, Loaded
 from pipeline.remote.connection import Connection, ServerRefusal
-from pipeline.remote.endpoint import RemoteSession
+from pipeline.remote.endpoint import RemoteSession, ServerEndpoint
+from pipeline.remote.pool import Pool
 from pipeline.remote.pool_device import PoolCandidate
-from pipeline.remote.shared_pool import shared_pool
+
+
+@dataclass
+class _Use:
+    """A pool in use."""
+
+    pool: Pool
+    membership: contextlib.ExitStack
+    users: int = 0
+
+
+_uses: dict[Address, _Use] = {}
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def shared_pool(address: Address) -> Iterator[Pool]:
+    """Yield an address's pool, shared by this process's workers.
+
+    Raises
+    ------
+    DeviceLost
+        If nobody can be asked for its members.
+    MissingExtra
+        If Zenoh would be, and is not installed.
+    """
+    with _lock:
+        use = _uses.get(address)
+        if use is None:
+            use = _uses[address] = _open_pool(address)
+        use.users += 1
+    try:
+        yield use.pool
+    finally:
+        with _lock:
+            use.users -= 1
+            is_last = not use.users
+            if is_last:
+                del _uses[address]
+        if is_last:
+            use.membership.close()
+
+
+def _open_pool(address: Address) -> _Use:
+    pool = Pool([ServerEndpoint(member) for member in address.members if member.scheme == "remote"])
+    with contextlib.ExitStack() as stack:
+        stack.callback(pool.close)
+        if not address.members:
+            from pipeline.remote.zenoh_members import follow_announcements
+
+            stack.enter_context(follow_announcements(address, pool))
+        elif address.members[0].tracker:
+            from pipeline.remote.tracker_members import follow_tracker
+
+            stack.enter_context(follow_tracker(address.members[0], pool))
+        return _Use(pool, stack.pop_all())
+
 
 RETRY_S = 0.05
 """Seconds between two attempts to reach a server while a frame waits."""

@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer
-from pipeline.remote.rate_limit import RateLimit
-from pipeline.remote.refusal_log import RefusalLog
+from pipeline.remote.rate_limit import RateLimit, RefusalLog
 from pipeline.remote.session import FAREWELL_S, ServerSession, SessionLimits
 from pipeline.remote.tls import NoTls, ServerTls
 from pipeline.remote.wire import MOST_DISCARDED, Wire, break_off, finish, peer_address

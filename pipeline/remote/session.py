@@ -19,7 +19,7 @@ from pipeline.remote.device_threads import DeviceThread, ServedStage
 from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer, Refusal
-from pipeline.remote.refusal_log import RefusalLog
+from pipeline.remote.rate_limit import RefusalLog
 from pipeline.remote.served_bundle import BUNDLE, CHANGING, ServedBundle
 from pipeline.remote.wire import LARGEST_GREETING, MOST_DISCARDED, MalformedMessage, Wire, blocks, is_loopback
 from pipeline.system.memory import contents

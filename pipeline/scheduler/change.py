@@ -16,9 +16,9 @@ import numpy as np
 from pipeline.core.plan.plan import Plan
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import InputError, PipelineError, PlanError, near
-from pipeline.scheduler.arrays import read_array
 from pipeline.scheduler.deployment import Deployment
 from pipeline.scheduler.engine import Engine
+from pipeline.scheduler.inputs import read_array
 from pipeline.scheduler.pending_builds import PendingBuilds
 from pipeline.system.memory import snapshot
 from pipeline.system.threads import call_in_time

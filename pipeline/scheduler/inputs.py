@@ -1,7 +1,8 @@
-"""Inputs: check of a frame's arrays against the plan."""
+"""Inputs: callers' arrays of any library, checked against the plan."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,8 +10,7 @@ import numpy as np
 
 from pipeline.core import packed_value
 from pipeline.core.plan.plan import TensorSpec
-from pipeline.errors import InputError, near
-from pipeline.scheduler.arrays import read_array
+from pipeline.errors import InputError, describe_error, near
 
 Crop = Mapping[str, tuple[slice, ...]]
 """Crop per output: the caller's part."""
@@ -118,3 +118,50 @@ def _wrong_kind(spec: TensorSpec, array: np.ndarray) -> str:
     aspect = "dtype" if array.dtype != np.dtype(spec.dtype) else "rank" if array.ndim != len(spec.shape) else "shape"
     actual, expected = f"{array.dtype}{list(array.shape)}", f"{spec.dtype}{list(spec.shape)}"
     return f"wrong {aspect} for the input {spec.name!r}: {actual} given, {expected} expected"
+
+
+def read_array(role: str, name: str, value: Any) -> np.ndarray:
+    """Return a value as an array, sharing memory where possible.
+
+    Takes what NumPy takes, PyTorch's tensors also with a gradient or of bfloat16, and whatever has only
+    ``__dlpack__``, on the CPU.
+
+    Parameters
+    ----------
+    role, name : str
+        Role, such as ``"input"``, and name.
+    value : array or anything like one
+
+    Raises
+    ------
+    InputError
+        If it is none, or lies where NumPy cannot read it.
+    """
+    # The usual case first: this is asked for each input of each frame.
+    if type(value) is np.ndarray:
+        return value
+    try:
+        # Not imported: a tensor of PyTorch's can only be there if its caller has done so.
+        if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
+            # NumPy refuses a tensor that has a gradient.
+            return _read_tensor(torch, value.detach())
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            # `asarray` does not know the protocol: it would make an array of one Python object.
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        reason = " ".join(describe_error(error, kind=False).split())
+        raise InputError(f"cannot read the {role} {name!r} as an array: a {kind} is given: {reason}") from error
+
+
+def _read_tensor(torch: Any, tensor: Any) -> np.ndarray:
+    if tensor.dtype != torch.bfloat16:
+        array: np.ndarray = np.asarray(tensor)
+        return array
+    try:
+        kind = np.dtype("bfloat16")
+    except TypeError:  # no package that brings it has been imported, so that no input is of it, either
+        raise TypeError("its dtype is bfloat16, which NumPy does not know; give tensor.float()") from None
+    # PyTorch converts no bfloat16 to NumPy, but the same bits under another name.
+    return np.asarray(tensor.view(torch.int16)).view(kind)

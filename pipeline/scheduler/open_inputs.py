@@ -10,8 +10,7 @@ import numpy as np
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.shapes import Build, OpenShapes, Size, describe_shape, describe_size
 from pipeline.errors import InputError
-from pipeline.scheduler.arrays import read_array
-from pipeline.scheduler.inputs import AcceptedInputs, Crop, InputCheck
+from pipeline.scheduler.inputs import AcceptedInputs, Crop, InputCheck, read_array
 
 
 class UnknownSize(InputError):

@@ -13,14 +13,13 @@ from pipeline.core.shapes import Build, OpenShapes
 from pipeline.scheduler.change import Changes, RunnableBundle, check_codes
 from pipeline.scheduler.engine import Engine
 from pipeline.scheduler.frame_calls import FrameCalls
-from pipeline.scheduler.life_cycle import LifeCycle
+from pipeline.scheduler.life_cycle import LifeCycle, watch
 from pipeline.scheduler.options import PipelineKeywords, PipelineOptions
 from pipeline.scheduler.original_calls import OriginalCalls
 from pipeline.scheduler.pending_builds import PendingBuilds, SizeBuilder
 from pipeline.scheduler.statistics import Statistics
 from pipeline.scheduler.switch_interval import SwitchInterval
 from pipeline.scheduler.trace import Trace
-from pipeline.scheduler.unclosed import watch
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,15 +15,14 @@ from pipeline.executor.devices.base import DeviceRuntime, NumberedRuntime
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
-from pipeline.scheduler.interpreter_wait import CAN_SAMPLE, SampledRun
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.reopening import Reopening
-from pipeline.scheduler.run_notes import RunNotes
 from pipeline.scheduler.stage_device import StageDevice
 from pipeline.scheduler.stream_states import StageState
+from pipeline.scheduler.switch_interval import CAN_SAMPLE, SampledRun
 from pipeline.scheduler.turns import Loan, Turns
 from pipeline.scheduler.waiting import Latch
-from pipeline.scheduler.worker_context import Assignment
+from pipeline.scheduler.worker_context import Assignment, RunNotes
 from pipeline.system.threads import Lease
 from pipeline.system.watchdog import TimedRun
 

@@ -19,9 +19,8 @@ from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.statistics import percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.wiring import wire
-from pipeline.simulation.arrivals import EVEN, arrival_times
+from pipeline.simulation.arrivals import EVEN, arrival_times, draw_durations
 from pipeline.simulation.clock import Clock, Request
-from pipeline.simulation.durations import draw_durations
 from pipeline.simulation.entrance import Entrance
 from pipeline.simulation.result import Simulation
 from pipeline.simulation.segments import SharedResources

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline import frontends
 from pipeline.core.shapes import Shapes, is_open
 from pipeline.errors import ModelError
-from pipeline.frontends.frame_dtypes import check_dtype
+from pipeline.frontends.input_shapes import check_dtype
 from pipeline.model.passes.normalise import clean
 from pipeline.split.graph import Graph, from_relax
 from pipeline.split.states import with_states

@@ -164,7 +164,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
 
 
 def _pack(plan: Plan, keywords: BuildKeywords) -> BuildOptions:
-    from pipeline.comparison.tolerance import Tolerance
+    from pipeline.comparison.judgement import Tolerance
     from pipeline.core.numerics import Numerics
     from pipeline.executor.tuning.lookup import TuningLookup
     from pipeline.workflow.bundle_builder import BuildOptions

@@ -17,8 +17,8 @@ from pipeline.measure import cost_cache
 from pipeline.split.graph import Graph
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel, content
+from pipeline.system.file_store import FolderStore
 from pipeline.system.files import cache_folder
-from pipeline.system.folder_store import FolderStore
 from pipeline.system.leftovers import remove
 from pipeline.workflow.bundle_builder import BuildOptions, build_stages
 from pipeline.workflow.import_check import CheckOptions

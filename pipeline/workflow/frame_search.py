@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.comparison.judgement import Bounds
-from pipeline.comparison.trial_frames import TrialFrame, candidates, is_tame
+from pipeline.comparison.random_frame import TrialFrame, candidates, is_tame
 from pipeline.errors import BuildError, ModelError, reason
 from pipeline.split.graph import Graph
 from pipeline.workflow.reference_check import ReferenceCheck

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pipeline.comparison.judgement import Bounds
-from pipeline.comparison.tolerance import Tolerance
-from pipeline.comparison.trial_frames import TrialFrame
+from pipeline.comparison.judgement import Bounds, Tolerance
+from pipeline.comparison.random_frame import TrialFrame
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan.plan import Plan
 from pipeline.errors import BuildError, reason

@@ -16,8 +16,8 @@ from pipeline.executor import host_target
 from pipeline.executor.verified_file import describe_file
 from pipeline.system.affinity import process_cores
 from pipeline.system.distribution import IS_FULL, REMEDY, RUNTIME
+from pipeline.system.file_store import FolderStore
 from pipeline.system.files import CACHE_VARIABLE, cache_folder, check_regular, write_atomically
-from pipeline.system.folder_store import FolderStore
 from pipeline.system.version import VERSION
 from pipeline.tvm.library import tvm_version
 

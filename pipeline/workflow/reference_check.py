@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.comparison.compare import OutputDifference, compare_output
-from pipeline.comparison.judgement import Bounds, Judgement, ReferenceOutput, judge
+from pipeline.comparison.judgement import Bounds, Judgement, ReferenceOutput, Tolerance, judge
 from pipeline.comparison.random_frame import perturb
-from pipeline.comparison.tolerance import Tolerance
 from pipeline.core.numerics import rounding_of
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan.plan import TensorSpec

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.comparison.judgement import ReferenceOutput, judge
-from pipeline.comparison.tolerance import Tolerance
+from pipeline.comparison.judgement import ReferenceOutput, Tolerance, judge
 from pipeline.core import packed_value
 from pipeline.core.packed_model import SourceRuntime
 from pipeline.core.packed_value import is_packed

@@ -97,7 +97,7 @@ def verify(
     MissingExtra
         If it is not installed.
     """
-    from pipeline.comparison.tolerance import Tolerance
+    from pipeline.comparison.judgement import Tolerance
     from pipeline.frontends import references
     from pipeline.split.symbolic_model import with_source
     from pipeline.workflow import unsplit

@@ -7,7 +7,7 @@
 namespace soc {
 namespace {
 
-// As in pipeline/core/plan/plan_checks.py and reordering.py.
+// As in pipeline/core/plan/plan_checks.py and stage_plan.py.
 constexpr int64_t kMostFrames = 1 << 20, kMostReplicas = 1024, kMostPerReplica = 32, kMostCore = 1 << 16;
 // Bytes that this machine can address.
 constexpr int64_t kLargest = sizeof(void*) > 4 ? int64_t{1} << 48 : PTRDIFF_MAX;

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.comparison.judgement import Bounds, ReferenceOutput, judge
-from pipeline.comparison.tolerance import Tolerance
+from pipeline.comparison.judgement import Bounds, ReferenceOutput, Tolerance, judge
 from pipeline.errors import BuildError
 
 BOUNDS = Bounds()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.comparison.random_frame import random_frame
-from pipeline.comparison.trial_frames import candidates, is_tame
+from pipeline.comparison.random_frame import candidates, is_tame, random_frame
 from pipeline.core.plan.plan import TensorSpec
 
 SPECS = [TensorSpec("x", (2, 3), "float32"), TensorSpec("rate", (), "int64"), TensorSpec("pixels", (4,), "uint8")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.core.aliases import follow
 from pipeline.errors import ModelError
+from pipeline.model.passes.naming import follow
 
 
 def test_a_name_leads_to_a_tensor() -> None:

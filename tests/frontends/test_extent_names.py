@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.frontends.extent_names import evaluate
+from pipeline.frontends.input_shapes import evaluate
 
 
 @pytest.mark.parametrize(

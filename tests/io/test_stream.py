@@ -14,8 +14,7 @@ from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError, SourceLost, StageError
 from pipeline.io.sinks.base import Callback, Sink
 from pipeline.io.source_frame import SECOND, SourceFrame, StreamFrame
-from pipeline.io.sources.base import FrameSource
-from pipeline.io.sources.pacing import PacedSource
+from pipeline.io.sources.base import FrameSource, PacedSource
 from pipeline.io.sources.pattern import Pattern, parse_pattern
 from pipeline.io.stream import FrameStream
 from pipeline.io.uri import parse_size, parse_uri

@@ -12,8 +12,8 @@ from pipeline.core.board.board import Board, Cluster, Device, Link
 from pipeline.core.plan.moves import find_moves
 from pipeline.core.plan.plan import Plan, StagePlan, StepPlan, TensorSpec
 from pipeline.prediction.contention import WAKING_S
-from pipeline.prediction.memory_pools import memory_pools
 from pipeline.prediction.predict import FRAMES_INSIDE, predict
+from pipeline.prediction.shared_loads import memory_pools
 from pipeline.simulation import simulate
 from tests.support.small_cases import random_small_case
 

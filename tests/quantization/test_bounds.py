@@ -14,9 +14,8 @@ from pipeline.cli import main
 from pipeline.core.board.board import Device
 from pipeline.core.scale_limits import ScaleLimits
 from pipeline.quantization import loss
-from pipeline.quantization.accelerators import limits_of
 from pipeline.quantization.onnx_model import load
-from pipeline.quantization.quantize import Frames, quantize
+from pipeline.quantization.quantize import Frames, limits_of, quantize
 from pipeline.quantization.rounding import round_scales
 from pipeline.split.offload import verdicts
 from pipeline.split.planning.problem.group_work import groups

@@ -14,7 +14,7 @@ from pipeline.remote import messages
 from pipeline.remote.device_threads import ServerDevices
 from pipeline.remote.entrance import BURST_S, SHARE, StrangerBudget
 from pipeline.remote.offer import Offer
-from pipeline.remote.refusal_log import MOST_LINES, PERIOD_S, RefusalLog
+from pipeline.remote.rate_limit import MOST_LINES, PERIOD_S, RefusalLog
 from pipeline.remote.server import Server
 from pipeline.remote.store import FileStore
 from pipeline.remote.wire import LARGEST_GREETING, LARGEST_HEAD

@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.plan.plan import Plan
 from pipeline.errors import InputError
 from pipeline.scheduler import Pipeline
-from pipeline.scheduler.arrays import read_array
+from pipeline.scheduler.inputs import read_array
 
 X = np.arange(4, dtype=np.float32)
 

@@ -12,7 +12,7 @@ from pipeline.core.plan.plan import Plan
 from pipeline.core.shapes import Build
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.scheduler import Pipeline
-from pipeline.scheduler.interpreter_wait import CAN_SAMPLE, EVERY
+from pipeline.scheduler.switch_interval import CAN_SAMPLE, EVERY
 
 X = np.zeros(4, np.float32)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.simulation.bandwidth import Bandwidth
 from pipeline.simulation.clock import Clock, Process
+from pipeline.simulation.segments import Bandwidth
 
 
 def ends(*runs: tuple[float, float, float], bytes_per_s: float = 10.0) -> list[float]:

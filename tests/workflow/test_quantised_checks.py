@@ -14,9 +14,8 @@ import pytest
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 import pipeline
-from pipeline.comparison.judgement import Bounds
+from pipeline.comparison.judgement import Bounds, Tolerance
 from pipeline.comparison.random_frame import random_frame
-from pipeline.comparison.tolerance import Tolerance
 from pipeline.core.board.board import Board, Device
 from pipeline.frontends import references
 from pipeline.workflow.reference_check import ReferenceCheck

@@ -175,7 +175,7 @@ def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
 
 def source(options: argparse.Namespace, bundle: Bundle, preparation: Preparation) -> FrameSource:
     """Open the options' source, or raise `InputError`."""
-    from pipeline.io.sources import pacing, registry
+    from pipeline.io.sources import base, registry
     from pipeline.io.sources.base import SourceOptions
     from pipeline.io.sources.files import Files
 
@@ -188,7 +188,7 @@ def source(options: argparse.Namespace, bundle: Bundle, preparation: Preparation
         paths = [Path(path) for path in options.input]
         files = Files(paths, plan.inputs, preparation, plan.quantization, bundle.pictures)
         # Files have no pace of their own unless they are given one.
-        return pacing.PacedSource(files, fps, speed) if fps or speed else files
+        return base.PacedSource(files, fps, speed) if fps or speed else files
     return registry.open_source(
         options.source,
         SourceOptions(

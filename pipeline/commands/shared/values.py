@@ -65,7 +65,7 @@ def _number(text: str, *, at_least_zero: bool) -> float:
 
 def tolerance(text: str) -> str:
     """Parse shares such as ``1e-3``, steps such as ``2steps``, or both."""
-    from pipeline.comparison.tolerance import Tolerance
+    from pipeline.comparison.judgement import Tolerance
     from pipeline.errors import BuildError
 
     try:

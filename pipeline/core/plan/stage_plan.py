@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pipeline.core.plan.reordering import frames_at_work
 from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions
+
+MOST_PER_REPLICA = 32
+"""Frames inside for each replica at most: one so much slower than the others is not worth waiting for."""
+
+
+def frames_at_work(times: Sequence[float]) -> int:
+    """Return the frames begun during the slowest replica's frame, inclusive."""
+    longest = max(times)
+    # Each of the others ends at most so many in that time, and has begun one more; but for the slowest, which is one.
+    counts = (math.ceil(longest / seconds - 1e-9) if seconds else 1 for seconds in times)
+    return min(sum(counts), MOST_PER_REPLICA * len(times))
 
 
 @dataclass(frozen=True)

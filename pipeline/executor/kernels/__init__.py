@@ -119,13 +119,13 @@ def _passes(target: Any, *, is_optimised: bool) -> list[Any]:
     from tvm import relax
     from tvm.relax.backend.cpu_generic import pipeline as generic
 
-    from pipeline.executor.kernels.tir import nan, quotients
+    from pipeline.executor.kernels.tir import nan, remainders
 
     return [
         *([] if is_optimised else [*generic.library_dispatch_passes(target), *generic.legalize_passes(target)]),
         # Behind legalization, so that TVM's own functions are changed too.
         nan.limits_pass(),
-        quotients.widen_pass(),
+        remainders.widen_pass(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),

@@ -15,7 +15,7 @@ from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.rows import folding, matching
 from pipeline.executor.kernels.rows.rows import RowBlock, Rows, bind_once, loop_over_rows, store_elements
-from pipeline.executor.kernels.tir.exponential import exponential
+from pipeline.executor.kernels.tir.elementary import exponential
 from pipeline.tvm import statements as tir
 
 Store = Callable[..., Any]

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from pipeline.export.relax_onnx.axis_orders import FOLLOWERS, find_order, inverse, undo
-from pipeline.export.relax_onnx.definitions import Definitions
+from pipeline.export.relax_onnx.operands import Definitions
 from pipeline.export.relax_onnx.tensors import Node, Tensor, Unwritable, constant
 from pipeline.model.passes.bindings import array
 

@@ -8,21 +8,47 @@ and away from zero there, and sums are real numbers of 32 bits: a result may dif
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline.export.relax_onnx import convolutions, layouts
 from pipeline.export.relax_onnx.elementwise import clip
 from pipeline.export.relax_onnx.graph_writer import GraphWriter
-from pipeline.export.relax_onnx.operands import axes, dtype, integers, shape
-from pipeline.export.relax_onnx.quantized_reductions import find_mean
+from pipeline.export.relax_onnx.operands import Definitions, axes, dtype, integers, shape
 from pipeline.export.relax_onnx.reductions import reduce
 from pipeline.export.relax_onnx.tensors import Tensor, constant
 from pipeline.model.passes.bindings import array, calls
 from pipeline.model.requantization import NONE, Requantization
 
 _BYTES = ("int8", "uint8")
+
+
+class Mean(NamedTuple):
+    """Sum of a tensor of bytes over axes, less zero points."""
+
+    data: Any
+    zero: int
+    axes: tuple[int, ...]
+    elements: int
+    """Number of elements in each sum."""
+
+
+def find_mean(definitions: Definitions, expression: Any) -> Mean | None:
+    """Return the sum over axes inside a mean, or None."""
+    less = definitions.with_constant(expression, "subtract")
+    total = definitions.call(expression if less is None else less[0], "sum")
+    cast = None if total is None else definitions.call(total.args[0], "astype")
+    if total is None or cast is None or dtype(cast.args[0]) not in _BYTES or (less is not None and less[1].ndim):
+        return None
+    extents = shape(cast.args[0])
+    over = axes(total.attrs.axis, len(extents))
+    count = math.prod(extents[axis] for axis in over)
+    zero, remainder = divmod(0 if less is None else int(less[1]), count)
+    return None if remainder else Mean(cast.args[0], zero, over, count)
+
+
 _ONE = np.float32(1)
 _KINDS = {"add": "Add", "subtract": "Sub", "multiply": "Mul"}
 _PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")

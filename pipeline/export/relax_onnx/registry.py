@@ -6,18 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.export.relax_onnx import (
-    attention,
     convolutions,
     elementwise,
     indexing,
     integer_arithmetic,
     movement,
     normalization,
-    padding,
     pooling,
     products,
-    quantization,
     reductions,
+    requantization,
     resizing,
     sorting,
 )
@@ -25,7 +23,6 @@ from pipeline.export.relax_onnx.graph_writer import GraphWriter, Results
 from pipeline.export.relax_onnx.islands import write_island
 from pipeline.export.relax_onnx.quantized_arithmetic import write_layer
 from pipeline.export.relax_onnx.recurrent import write_recurrent
-from pipeline.export.relax_onnx.requantization import write_requantization
 from pipeline.export.relax_onnx.tensors import Unwritable
 from pipeline.model import byte_resizing
 from pipeline.model.passes import bindings
@@ -35,8 +32,8 @@ Writer = Callable[[GraphWriter, Any], Results]
 """Writer of a call's nodes; raises `Unwritable` for calls without a form in ONNX."""
 
 _FAMILIES: tuple[Any, ...] = (
-    attention, convolutions, elementwise, indexing, integer_arithmetic, movement, normalization, padding, pooling,
-    products, quantization, reductions, resizing, sorting,
+    convolutions, elementwise, indexing, integer_arithmetic, movement, normalization, pooling, products, reductions,
+    requantization, resizing, sorting,
 )  # fmt: skip
 
 WRITERS: dict[str, Writer] = {name: writer for family in _FAMILIES for name, writer in family.WRITERS.items()}
@@ -57,9 +54,9 @@ def write_call(graph: GraphWriter, call: Any) -> Results:
 
 def _write_kernel(graph: GraphWriter, call: Any) -> Results:
     operand = call.args[1].fields[0]
-    if (requantization := Requantization.of(call)) is not None:
-        layer = None if graph.exact else write_layer(graph, requantization, operand)
-        return write_requantization(graph, requantization, operand) if layer is None else layer
+    if (rescaling := Requantization.of(call)) is not None:
+        layer = None if graph.exact else write_layer(graph, rescaling, operand)
+        return requantization.write_requantization(graph, rescaling, operand) if layer is None else layer
     form = bindings.form_of(call)
     if form.get("kind") == "Identity":
         # Of its first operand; another one is there for it to be no constant.

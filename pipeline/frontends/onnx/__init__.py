@@ -12,8 +12,7 @@ from pipeline.core.packed_model import ONNX_RUNTIME
 from pipeline.core.shapes import Shapes, is_open
 from pipeline.errors import MissingExtra, ModelError, reason
 from pipeline.frontends.cards.ultralytics import exported_size
-from pipeline.frontends.frame_dtypes import check_dtype
-from pipeline.frontends.input_shapes import resolve
+from pipeline.frontends.input_shapes import check_dtype, resolve
 from pipeline.model.imported_model import ImportedModel
 from pipeline.system.distribution import install_command
 from pipeline.system.native_output import quietly

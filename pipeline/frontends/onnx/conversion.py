@@ -15,17 +15,16 @@ import onnx
 from pipeline.core.packed_model import ONNX_RUNTIME
 from pipeline.errors import ModelError, reason
 from pipeline.frontends.fallback import Conversion, IslandRefused, OperatorRefused, without_frames
-from pipeline.frontends.onnx import narrow_types, packed_ends
+from pipeline.frontends.onnx import packed_ends
 from pipeline.frontends.onnx.experimental import replace_experimental
 from pipeline.frontends.onnx.external_data import ExternalData
 from pipeline.frontends.onnx.importer import OnnxImporter, supported_kinds, why_unsupported
 from pipeline.frontends.onnx.islands import DOMAIN, replace_by_islands
-from pipeline.frontends.onnx.narrow_types import uses_narrow_types
 from pipeline.frontends.onnx.packed_ends import model_inputs
 from pipeline.frontends.onnx.reference import literal_options, open_session
 from pipeline.frontends.onnx.runtime_types import state_types
 from pipeline.frontends.onnx.simplification.functions import OLDEST_OPSET
-from pipeline.frontends.onnx.simplification.tensors import opset, tensors_read
+from pipeline.frontends.onnx.simplification.tensors import NARROW_TYPES, opset, tensor_types, tensors_read
 from pipeline.model.imported_model import ImportedModel, Island
 
 LONGEST_S = 120
@@ -62,7 +61,7 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
     # What these are tells more.
     if fallback and fixed and state_types(model):
         model = simplify(path, model)
-    reasons = packed_ends.reasons(model.graph, model_inputs(model)) | narrow_types.reasons(model.graph)
+    reasons = packed_ends.reasons(model.graph, model_inputs(model)) | narrow_type_reasons(model.graph)
     reasons |= _find_unsupported(model.graph)
     return _OnnxConversion(path, model, data, fixed=fixed, fallback=fallback).run(reasons)
 
@@ -183,3 +182,32 @@ def _find_unsupported(graph: Any) -> dict[int, str]:
     """Return the numbers of unimportable nodes, with reasons."""
     read = {name for node in graph.node for name in tensors_read(node)} | {value.name for value in graph.output}
     return {number: cause for number, node in enumerate(graph.node) if (cause := why_unsupported(node, read))}
+
+
+def uses_narrow_types(graph: Any) -> bool:
+    """Look for narrow types in attributes and constants."""
+    attributes = (attribute for node in graph.node for attribute in node.attribute)
+    # Integers alone: of other attributes the field is 0, as is an undefined type.
+    return any(
+        attribute.i in NARROW_TYPES for attribute in attributes if attribute.name in ("to", "output_dtype")
+    ) or any(tensor.data_type in NARROW_TYPES for tensor in graph.initializer)
+
+
+def narrow_type_reasons(graph: Any) -> dict[int, str]:
+    """Return the nodes with computed narrow tensors, with reasons.
+
+    Constants are none of these: the importer reads their values.
+    """
+    texts = {
+        name: f"{name!r} is of {NARROW_TYPES[value.tensor_type.elem_type]}, which no kernel computes with"
+        for name, value in tensor_types(graph).items()
+        if value.tensor_type.elem_type in NARROW_TYPES
+    }
+    computed = {name for node in graph.node if node.op_type != "Constant" for name in node.output}
+    computed |= {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    return {
+        number: texts[name]
+        for number, node in enumerate(graph.node)
+        for name in (*node.input, *node.output)
+        if name in texts and name in computed
+    }

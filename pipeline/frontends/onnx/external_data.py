@@ -16,7 +16,7 @@ from pipeline.frontends.onnx.node_order import sort_topologically
 from pipeline.frontends.onnx.outline import outline
 from pipeline.frontends.onnx.reference import literal_options, open_session
 from pipeline.frontends.onnx.simplification.tensors import is_external
-from pipeline.model.mapped_parameters import Parameters
+from pipeline.model.imported_model import Parameters
 from pipeline.system.files import utf8_folder
 from pipeline.system.memory import LARGE
 

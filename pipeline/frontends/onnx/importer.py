@@ -21,8 +21,7 @@ from pipeline.frontends.onnx.external_data import ExternalData
 from pipeline.frontends.onnx.islands import DOMAIN
 from pipeline.frontends.onnx.kernels import as_operator
 from pipeline.frontends.onnx.operators.node_call import NodeCall, integers
-from pipeline.frontends.onnx.operators.refusals import wrong_conversion
-from pipeline.frontends.onnx.operators.registry import CONVERTERS
+from pipeline.frontends.onnx.operators.registry import CONVERTERS, wrong_conversion
 from pipeline.frontends.onnx.operators.resizing import drop_empty
 from pipeline.frontends.onnx.simplification.tensors import is_external, static_shape, tensor_types
 from pipeline.model.passes.bindings import call_island, constant, with_form

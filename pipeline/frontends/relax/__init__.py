@@ -18,7 +18,7 @@ from tvm import relax
 from pipeline.core.card_file import CARD_KEY, encode_card
 from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError, reason
-from pipeline.frontends.relax import entry, json_form
+from pipeline.frontends.relax import entry, schema
 from pipeline.frontends.relay.params import Params, load_parameters
 from pipeline.model.imported_model import ImportedModel
 from pipeline.model.passes import bindings
@@ -69,7 +69,7 @@ def load(path: Path, shapes: Shapes, params: Params | None = None) -> ImportedMo
     try:
         text = path.read_text(encoding="utf-8")
         with compiler_lock:
-            module = quietly(lambda: json_form.parse(text))
+            module = quietly(lambda: schema.parse(text))
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except UnicodeDecodeError:

@@ -13,8 +13,7 @@ from tvm.ir import Call, GenericConst, GlobalVar, Op
 
 from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError, near
-from pipeline.frontends.extent_names import evaluate
-from pipeline.frontends.input_shapes import resolve
+from pipeline.frontends.input_shapes import evaluate, resolve
 from pipeline.model.passes.bindings import constant
 
 # Each part is a variable; TVM makes them all before anybody can object.

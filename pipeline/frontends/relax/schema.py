@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import tvm
+
+from pipeline.errors import reason
 from pipeline.tvm.access import tvm_ffi
 
 _DEEPEST = 400
@@ -218,3 +221,15 @@ def _check_tensor(text: str) -> None:
     elements = math.prod(extents) if min(extents, default=0) >= 0 else -1
     if not 0 <= rank <= _MOST_AXES or length != 40 + 8 * rank + size or size != elements * ((bits * lanes + 7) // 8):
         raise ValueError(f"{length} bytes are no tensor of the shape {extents}")
+
+
+def parse(text: str) -> Any:
+    """Return the object of a JSON text; `ValueError` if it is no JSON, or is not consistent."""
+    try:
+        # TVM ends the process on some texts that are no JSON.
+        check(json.loads(text))
+        return tvm.ir.load_json(text)
+    except RecursionError:
+        raise ValueError("it nests deeper than is supported") from None
+    except Exception as error:  # TVM raises what its classes' checks meet
+        raise ValueError(reason(error)) from error

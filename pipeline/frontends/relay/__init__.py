@@ -15,9 +15,9 @@ from pipeline.errors import ModelError
 from pipeline.frontends.input_shapes import resolve
 from pipeline.frontends.relay import json_form, parser
 from pipeline.frontends.relay.convert import convert
+from pipeline.frontends.relay.operators.table import find_unsupported
 from pipeline.frontends.relay.params import Params, load_parameters
 from pipeline.frontends.relay.scalars import DTYPES
-from pipeline.frontends.relay.support import find_unsupported
 from pipeline.frontends.relay.syntax import Parameter, RelayProgram, TensorType
 from pipeline.model.imported_model import ImportedModel
 from pipeline.tvm.access import compiler_lock

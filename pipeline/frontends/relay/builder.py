@@ -10,8 +10,7 @@ import numpy as np
 from tvm import relax
 
 from pipeline.errors import ModelError
-from pipeline.frontends.relay.extents import numbers, plain
-from pipeline.frontends.relay.scalars import DTYPES
+from pipeline.frontends.relay.scalars import DTYPES, numbers, plain
 from pipeline.model.passes.bindings import array, constant, kernels, operands
 from pipeline.model.passes.fold_constants import fold
 from pipeline.model.requantization import Requantization

@@ -1,4 +1,4 @@
-"""Results as JSON lines, one per frame, written at once."""
+"""Results as lines of JSON, or for people, one per frame, written at once."""
 
 from __future__ import annotations
 
@@ -94,3 +94,13 @@ def _open(uri: Uri, _: SinkOptions) -> JsonLines:
 
 
 KINDS = (SinkKind("jsonl", _open, "a .jsonl file", has_suffix(".jsonl", ".ndjson")),)
+
+
+class SummaryLines(Sink):
+    """Prints name and result of each frame, where `soc-pipeline run` has no sink."""
+
+    def add(self, result: StreamFrame) -> None:
+        """Print one line."""
+        if result.result is not None:
+            # Flushed, since a pipe may have a reader who follows a camera.
+            print(f"{result.frame.name}: {result.result.summary() or 'nothing'}", flush=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.core.model_card import Preparation
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
+from pipeline.io.source_frame import SourceFrame
 from pipeline.io.uri import Uri
 from pipeline.system.closable import Closable
 
@@ -94,3 +97,37 @@ class SourceKind:
     """True if `open` heeds `SourceOptions.fps` itself; a recording is else played at that pace."""
     is_command: bool = False
     """True if the text is run, and so needs `SourceOptions.allow_commands`."""
+
+
+class PacedSource(FrameSource):
+    """Frames of a recording, due at its pace.
+
+    Parameters
+    ----------
+    source : FrameSource
+        Closed with this one.
+    fps : float, optional
+        Frames per second.
+    speed : float, optional
+        Instead of `fps`: the frames' own pace times this.
+    """
+
+    def __init__(self, source: FrameSource, fps: float | None = None, speed: float | None = None) -> None:
+        self._source, self._fps, self._speed = source, fps, speed
+        self.live, self.owns_memory, self.pixels = source.live, source.owns_memory, source.pixels
+
+    def __iter__(self) -> Iterator[SourceFrame]:
+        """Yield due frames; a late reader sees its delay."""
+        begin, first = time.time(), None
+        for number, frame in enumerate(self._source):
+            # Recordings begin at any time; the first frame is due at once.
+            first = frame.timestamp if first is None else first
+            since = (frame.timestamp - first) / self._speed if self._speed else number / (self._fps or 1.0)
+            # From the beginning and not from the frame before, so that delays do not add up.
+            due = begin + since
+            time.sleep(max(0.0, due - time.time()))
+            yield dataclasses.replace(frame, ready=due)
+
+    def close(self) -> None:
+        """Close the recording."""
+        self._source.close()

@@ -12,8 +12,7 @@ from pipeline.errors import InputError, SourceLost
 from pipeline.io.gstreamer import OPENING_S, STEP_S, LaunchedPipeline, library
 from pipeline.io.source_frame import SECOND, SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
-from pipeline.io.sources.camera import SILENCE
-from pipeline.io.sources.capture_clock import CaptureClock
+from pipeline.io.sources.camera import SILENCE, CaptureClock
 from pipeline.io.uri import Uri
 from pipeline.picture.pixels import Pixels
 

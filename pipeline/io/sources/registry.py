@@ -7,8 +7,7 @@ import importlib
 from functools import cache
 
 from pipeline.errors import InputError
-from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
-from pipeline.io.sources.pacing import PacedSource
+from pipeline.io.sources.base import FrameSource, PacedSource, SourceKind, SourceOptions
 from pipeline.io.sources.reconnect import ReconnectingSource
 from pipeline.io.uri import Uri, check_allowed, parse_uri
 

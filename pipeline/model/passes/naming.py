@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax
 
-from pipeline.core.aliases import follow
+from pipeline.errors import ModelError
 from pipeline.model.imported_model import ImportedModel
 from pipeline.model.passes.bindings import Binding, kind
 from pipeline.model.passes.contract import Property, contract
@@ -114,3 +114,19 @@ def unique(name: str, used_names: set[str]) -> str:
         candidate, count = f"{name}{count}", count + 1
     used_names.add(candidate)
     return candidate
+
+
+def follow(name: str, aliases: Mapping[str, str]) -> str:
+    """Return the tensor at the end of a name's aliases.
+
+    Raises
+    ------
+    ModelError
+        If the name leads back to itself.
+    """
+    target = name
+    for _ in range(len(aliases) + 1):
+        if target not in aliases:
+            return target
+        target = aliases[target]
+    raise ModelError(f"tensor {target!r} is a copy of itself; give each tensor of the model a name of its own")

@@ -44,7 +44,7 @@ class GoalSearch:
 
     timed: TimedGraph
     goal: str
-    """Goal of `pipeline.split.planning.problem.goals.OBJECTIVES`."""
+    """Goal of `pipeline.split.planning.problem.request.OBJECTIVES`."""
     fps: float | None
     """Frames per second that have to be kept."""
     request: PlanRequest

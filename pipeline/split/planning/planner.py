@@ -13,8 +13,7 @@ from pipeline.split.planning.arrangement import arrange, solve_ordered
 from pipeline.split.planning.goal_search import GoalSearch
 from pipeline.split.planning.placement import Placement
 from pipeline.split.planning.problem import pins, queues
-from pipeline.split.planning.problem.goals import check_watts, resolve_goal
-from pipeline.split.planning.problem.request import ANY_REQUEST, PlanRequest, resolve_request
+from pipeline.split.planning.problem.request import ANY_REQUEST, PlanRequest, check_watts, resolve_goal, resolve_request
 from pipeline.split.planning.solver.solution import Solution
 from pipeline.split.planning.split_gain import SplitGain, is_split
 from pipeline.split.planning.timed_graph import TimedGraph

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 import pipeline
 from pipeline.core import packed_value
 from pipeline.errors import InputError, ModelError
-from pipeline.frontends.frame_dtypes import check_dtype
+from pipeline.frontends.input_shapes import check_dtype
 from tests.support.onnx_models import node, save
 
 FLOAT = TensorProto.FLOAT

@@ -18,8 +18,7 @@ import pytest
 from pipeline.errors import InputError, SourceLost
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource
-from pipeline.io.sources.camera import Capture, open_camera, open_stream
-from pipeline.io.sources.capture_clock import CaptureClock
+from pipeline.io.sources.camera import Capture, CaptureClock, open_camera, open_stream
 from pipeline.io.sources.reconnect import ReconnectingSource
 from pipeline.picture.pixels import library
 

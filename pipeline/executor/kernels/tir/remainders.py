@@ -1,4 +1,4 @@
-"""Remainders by powers of two, in a form left alone by LLVM 22.
+"""Remainders by powers of two, in a form left alone by LLVM 22, and quotients of narrow integers.
 
 Where LLVM makes vectors of a loop for AVX-512, it may take ``i % 4`` for ``i``, and read beyond the end.  It does so
 only if it knows the divisor; a bit mask that it does not know costs as little.
@@ -10,6 +10,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import prim
 
 # It is 0 on x86, and an instruction as good as any until LLVM's last step, which is when it says so.
 _UNKNOWN_ZERO = "llvm.get.dynamic.area.offset"
@@ -46,3 +47,24 @@ def _mask_loop(loop: Any) -> Any:
 
 def _is_power(divisor: int) -> bool:
     return divisor > 1 and divisor & (divisor - 1) == 0
+
+
+_DIVISIONS = (prim.expr.Div, prim.expr.Mod, prim.expr.FloorDiv, prim.expr.FloorMod)
+_NARROW = {"int8", "int16"}
+
+
+def widen_pass() -> Any:
+    """Return the pass dividing in C's ``int``, truncated afterwards."""
+    return tirx.transform.prim_func_pass(lambda function, *_: _widen(function), opt_level=0, name="WidenQuotients")
+
+
+def _widen(function: Any) -> Any:
+    def widen(division: Any, mutator: Any) -> Any:
+        division = mutator.default_mutate(division)
+        dtype = str(division.ty.dtype)
+        # A constant divisor is an instruction or two of vectors, and never the fault.
+        if dtype not in _NARROW or isinstance(division.b, tirx.IntImm):
+            return division
+        return type(division)(division.a.astype("int32"), division.b.astype("int32")).astype(dtype)
+
+    return function.with_body(tvm_ffi.structural_mutate(function.body, [(kind, widen) for kind in _DIVISIONS]))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from tvm import relax
 
 from pipeline.frontends.relay.builder import BindingBuilder, axis, shape
-from pipeline.frontends.relay.extents import are_equal_shapes
+from pipeline.frontends.relay.scalars import are_equal_shapes
 
 Converter: TypeAlias = Callable[..., Any]
 

@@ -11,8 +11,8 @@ from tvm import relax
 from pipeline.errors import ModelError
 from pipeline.frontends.relay.attributes import Attributes
 from pipeline.frontends.relay.builder import BindingBuilder, axis, constant_values, fields, shape
-from pipeline.frontends.relay.extents import are_equal_shapes, numbers, product, quotient
 from pipeline.frontends.relay.operators.common import Converter, reshape, transpose
+from pipeline.frontends.relay.scalars import are_equal_shapes, numbers, product, quotient
 
 op = relax.op
 

@@ -34,7 +34,6 @@ from pipeline.frontends.tflite.operators import (
     quantized_products,
     quantized_resizing,
     quantized_softmax,
-    resizing,
     spatial,
     tvm_kinds,
     wide_softmax,
@@ -56,7 +55,6 @@ FAMILIES: tuple[dict[str, Converter], ...] = (
     spatial.CONVERTERS,
     products.CONVERTERS,
     movement.CONVERTERS,
-    resizing.CONVERTERS,
     elementwise.CONVERTERS,
     # The last, for what none of ours converts.
     tvm_kinds.CONVERTERS,

@@ -11,13 +11,14 @@ import numpy as np
 from tvm import relax
 
 from pipeline.frontends.tflite.flatbuffer import TfliteOperator, TfliteTensor
-from pipeline.frontends.tflite.operators import rounding
 from pipeline.frontends.tflite.operators.converter import Converter
 from pipeline.frontends.tflite.operators.quantized_values import (
     INTEGERS,
     activation_of,
     center,
     object_to,
+    round_from_zero,
+    rounded_product,
     scale_of,
     store,
     zero_of,
@@ -104,7 +105,7 @@ def _round(importer: Any, source: TfliteTensor, output: TfliteTensor) -> Any:
         op.maximum(quotient, relax.const(float(limits.min - zero), "float32")),
         relax.const(float(limits.max - zero), "float32"),
     )
-    return store(importer.bb, op.astype(rounding.round_from_zero(importer.bb, bounded), "int32"), output)
+    return store(importer.bb, op.astype(round_from_zero(importer.bb, bounded), "int32"), output)
 
 
 def dequantize(importer: Any, operator: TfliteOperator) -> Any:
@@ -162,9 +163,9 @@ def _in_scale(importer: Any, tensor: TfliteTensor, output: TfliteTensor) -> Any:
         return value
     factor = scale_of(tensor) * (np.float32(1) / scale_of(output))
     offset = np.float32(-zero_of(tensor)) * factor
-    product = rounding.rounded_product(op.multiply(op.astype(value, "float32"), relax.const(factor)))
+    product = rounded_product(op.multiply(op.astype(value, "float32"), relax.const(factor)))
     number = op.add(product, relax.const(offset))
-    return store(importer.bb, op.astype(rounding.round_from_zero(importer.bb, number), "int32"), output)
+    return store(importer.bb, op.astype(round_from_zero(importer.bb, number), "int32"), output)
 
 
 def same_scale(first: TfliteTensor, second: TfliteTensor) -> bool:

@@ -21,8 +21,8 @@ from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem import queues
 from pipeline.split.planning.problem.costs import describe_misfit, fallback_share
 from pipeline.split.planning.problem.footprint import Footprint
-from pipeline.split.planning.problem.goals import resolve_goal
 from pipeline.split.planning.problem.group_work import group_works, groups
+from pipeline.split.planning.problem.request import resolve_goal
 from pipeline.split.planning.solver.bound import relaxed_interval
 from pipeline.split.planning.split_gain import is_split
 from pipeline.split.unfused import DividedGroup, divided_groups

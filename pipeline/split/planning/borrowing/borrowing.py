@@ -8,8 +8,7 @@ from dataclasses import replace
 from pipeline.core.board.board import Device
 from pipeline.split.planning.borrowing.heterogeneous_choices import Borrowing
 from pipeline.split.planning.problem.board_processors import BoardProcessor
-from pipeline.split.planning.problem.borrowable import is_borrowable, may_borrow
-from pipeline.split.planning.problem.request import PlanRequest
+from pipeline.split.planning.problem.request import PlanRequest, is_borrowable, may_borrow
 
 MOST_DEVICES = 3
 """Most devices that one stage borrows unasked: the time to look for paths grows with the square of their number."""

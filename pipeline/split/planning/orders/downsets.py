@@ -18,7 +18,7 @@ from pipeline.core.board.board import Board
 from pipeline.split.orders import GroupDag
 from pipeline.split.planning.problem.arrays import Array
 from pipeline.split.planning.problem.board_processors import board_processors
-from pipeline.split.planning.problem.borders import board_borders
+from pipeline.split.planning.problem.border_kinds import board_borders
 from pipeline.split.planning.problem.choice import Choice
 from pipeline.split.planning.problem.problem import Problem
 

@@ -11,7 +11,7 @@ from pipeline.prediction.contention import WAKING_S
 from pipeline.split.cuts import crossing_counts
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.board_processors import BoardProcessor, board_processors
-from pipeline.split.planning.problem.borders import board_borders
+from pipeline.split.planning.problem.border_kinds import board_borders
 from pipeline.split.planning.problem.choice_builder import DeviceTimes, Seconds, Spans, Variants, board_choices
 from pipeline.split.planning.problem.footprint import Footprint
 from pipeline.split.planning.problem.problem import MemoryLimit, Problem, Processor

@@ -1,18 +1,50 @@
-"""PlanRequest: stages, devices and cuts fixed by a user."""
+"""PlanRequest: stages, devices, cuts and objective fixed by a user."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Real
 from typing import TypedDict
 
+import numpy as np
+
 from pipeline.core.board.board import Board, Device
-from pipeline.errors import PlanError
+from pipeline.errors import PlanError, near
 from pipeline.split.cuts import resolve
 from pipeline.split.graph import Graph
-from pipeline.split.planning.problem.borrowable import split_name
 from pipeline.split.planning.problem.pins import Pins, stage_devices
+
+
+def is_borrowable(device: Device) -> bool:
+    """Check for a local device without cores, open to borrowing."""
+    kind = device.capabilities
+    return not device.cores and not device.address and kind.computes and not kind.occupies_cores
+
+
+def may_borrow(device: Device) -> bool:
+    """Check for a device of local cores, whose workers may borrow."""
+    return bool(device.cores) and not device.address and device.capabilities.occupies_cores
+
+
+def split_name(board: Board, name: str) -> tuple[str, tuple[str, ...]]:
+    """Return own and borrowed devices of a name such as ``"cpu+vta"``.
+
+    Raises `PlanError` if one of them cannot be borrowed, or the first one not borrow; `BoardError` if the board has no
+    such device.
+    """
+    home, *borrowed = name.split("+")
+    if borrowed and not may_borrow(board.device(home)):
+        raise PlanError(f"{name!r}: {home!r} has no cores of this machine whose workers could borrow a device")
+    for device in borrowed:
+        if not is_borrowable(board.device(device)):
+            names = [device.name for device in board.devices if is_borrowable(device)]
+            raise PlanError(
+                f"{name!r}: {device!r} cannot be borrowed; board {board.name!r} has "
+                f"{', '.join(names) or 'nothing that can be'}{near(device, names)}"
+            )
+    return home, tuple(borrowed)
 
 
 class PlanChoices(TypedDict, total=False):
@@ -137,3 +169,31 @@ def _check_count(graph: Graph, stages: int | str) -> int:
             f"at most {limit} stages"
         )
     return stages
+
+
+OBJECTIVES = ("throughput", "latency", "energy")
+
+
+def resolve_goal(objective: str | None, fps: float | None) -> str:
+    """Return the objective, by default by the rate."""
+    if fps is not None and not _is_rate(fps):
+        raise PlanError(f"fps is {fps!r}; it must be a number above 0")
+    goal = objective or ("latency" if fps else "throughput")
+    if goal not in OBJECTIVES:
+        raise PlanError(f"objective is {objective!r}; it must be one of {', '.join(OBJECTIVES)}")
+    return goal
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, Real) and 0 < float(value) < np.inf
+
+
+def check_watts(board: Board, request: PlanRequest) -> None:
+    """Raise `PlanError` for devices without power: they would look free."""
+    devices = {device.name: device for devices in request.devices or [board.devices] for device in devices}
+    unknown = [repr(name) for name, device in devices.items() if not device.watts_busy]
+    if unknown:
+        raise PlanError(
+            f"the objective 'energy' needs the power of all devices; board {board.name!r} has none of "
+            f"{', '.join(unknown)}: give 'watts_idle' and 'watts_busy' in its file, or take another objective"
+        )

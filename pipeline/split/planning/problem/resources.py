@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.core.board.board import Board, Device
-from pipeline.prediction.memory_pools import memory_pools
+from pipeline.prediction.shared_loads import memory_pools
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem.arrays import Array
-from pipeline.split.planning.problem.borders import BoardBorders
+from pipeline.split.planning.problem.border_kinds import BoardBorders
 from pipeline.split.planning.problem.choice import Choice
 from pipeline.split.planning.problem.group_work import group_traffic
 from pipeline.split.planning.problem.problem import Problem, Resource

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import PlanError
-from pipeline.split.planning.problem.goals import resolve_goal
+from pipeline.split.planning.problem.request import resolve_goal
 
 
 @pytest.mark.parametrize(
