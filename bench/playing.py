@@ -4,12 +4,15 @@
     python bench/playing.py --model yolo.onnx --preset ultrafast
 
 The scenes move, and are made here: handwritten digits, which the demo's detector finds.  Parts and stream take turns;
-each figure is the best of the rounds, since what else runs on the machine only slows them down.
+each figure is the median of the rounds, and each ratio that of the rounds' ratios.
 
-part    decode the file, prepare the picture, run the model, draw the result, encode the picture: each alone
+part    decode the file, prepare the picture, run the model, draw the result, encode the picture: each alone,
+        on all cores, since what they share slows each of them down in the stream as well
 stream  all of them, as `soc-pipeline run MODEL --source in.mp4 --sink 'out.mp4?show=boxes'` streams
+cpu_ms  processor time per frame, of the decoder's and the encoder's own threads as well
 ratio   frames per second of the stream over those of the slowest part, and of `simulate` for a plan with the parts as
-        stages, which take turns on as many cores as there are: two cores cannot run five parts at once
+        stages of their processor times, which take turns on as many cores as there are: two cores cannot run five
+        parts at once, nor an encoder of two threads beside a decoder of two
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -24,7 +28,7 @@ from typing import Any
 
 import av
 import numpy as np
-from report import Row, parser, report, usable_cores
+from report import Row, median, parser, report, usable_cores
 
 import pipeline
 from pipeline.core.board.board import Board, Device
@@ -48,6 +52,8 @@ from pipeline.simulation import simulate
 WIDTH, HEIGHT, FPS = 1920, 1080, 30
 STEP = 6
 """Pixels that the scene moves from picture to picture."""
+EXPECTED = ("slowest part", "simulated")
+"""Rows that the stream is compared with."""
 
 
 def main() -> None:
@@ -55,17 +61,18 @@ def main() -> None:
     options.add_argument("--model", type=Path, default=FILE, help="a detector with its card (default: the demo's)")
     options.add_argument("--encoder", default="", help="as the option of the sink")
     options.add_argument("--preset", default="", help="as the option of the sink")
-    options.add_argument("--threads", type=int, default=1, help="of the decoder, and of the encoder (default: 1 each)")
+    options.add_argument(
+        "--threads", type=int, default=0, help="of decoder and encoder each (default: as suits the processor)"
+    )
     options.add_argument("--source", type=Path, help="a video of your own")
     arguments = options.parse_args()
-    frames, rounds = (60, 2) if arguments.quick else (150, 5)
+    frames, rounds = (60, 3) if arguments.quick else (100, 9)
     encoding = Encoding(arguments.encoder, arguments.preset, threads=arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
         source = arguments.source or write(Path(folder) / "in.mp4", frames)
         trial = Trial(load(arguments.model), source, Path(folder) / "out.mp4", frames, encoding)
         samples = [trial.measure() for _ in range(rounds)]
-    best = {name: min(sample[name] for sample in samples) for name in samples[0]}
-    report(f"Video of {WIDTH}x{HEIGHT}", rows(trial, best), (__doc__ or "").rpartition("\n\n")[2], arguments.json)
+    report(f"Video of {WIDTH}x{HEIGHT}", rows(trial, samples), (__doc__ or "").rpartition("\n\n")[2], arguments.json)
 
 
 def write(path: Path, count: int) -> Path:
@@ -93,6 +100,25 @@ def load(model: Path) -> Bundle:
     return pipeline.build(graph, pipeline.plan(graph))
 
 
+@dataclass(frozen=True, order=True)
+class Cost:
+    """Seconds per frame: by the clock, and of the process on all cores."""
+
+    wall_s: float
+    cpu_s: float
+
+
+class CostTimer:
+    """Measures from its creation on."""
+
+    def __init__(self) -> None:
+        self._wall_s, self._cpu_s = time.perf_counter(), time.process_time()
+
+    def cost(self, frames: int) -> Cost:
+        """Return the cost of each of the frames since then."""
+        return Cost((time.perf_counter() - self._wall_s) / frames, (time.process_time() - self._cpu_s) / frames)
+
+
 @dataclass
 class Trial:
     """One stream and its parts."""
@@ -103,9 +129,9 @@ class Trial:
     frames: int
     encoding: Encoding
 
-    def measure(self) -> dict[str, float]:
-        """Return the seconds per frame of each part, and of the stream."""
-        seconds = {"decode": self._decode()}
+    def measure(self) -> dict[str, Cost]:
+        """Return the cost per frame of each part, and of the stream."""
+        costs = {"decode": self._decode()}
         with self._open() as video:
             # All of them, since frames differ in what they cost: 3 MB each.
             frames = list(islice(video, self.frames))
@@ -113,21 +139,21 @@ class Trial:
             model = self.bundle.plan
             rules = PictureInput(model.inputs[0], self._preparation, model.quantization, self.bundle.pictures)
             prepare = PreparationStage(video.pixels, rules)
-        seconds["prepare"], inputs = per_frame(prepare, [np.asarray(frame.inputs) for frame in frames])
+        costs["prepare"], inputs = per_frame(prepare, [np.asarray(frame.inputs) for frame in frames])
         with pipeline.load(self.bundle) as running:
-            seconds["model"], outputs = per_frame(lambda array: running.submit(array).outputs(), inputs)
+            costs["model"], outputs = per_frame(lambda array: running.submit(array).outputs(), inputs)
         reader = make_reader(model, self._card)
 
-        def draw(result: StreamFrame) -> tuple[Any, np.ndarray]:
+        def draw(result: StreamFrame) -> np.ndarray:
             decoded = reader.read_frame(result.frame, result.outputs, geometry) if reader else None
-            return Annotator().picture(replace(result, result=decoded))
+            return Annotator().picture(replace(result, result=decoded))[1]
 
         results = [StreamFrame(frame, output) for frame, output in zip(frames, outputs, strict=True)]
-        seconds["draw"], pictures = per_frame(draw, results)
-        drawn = [replace(frame, inputs=picture) for frame, (_, picture) in zip(frames, pictures, strict=True)]
-        seconds["encode"] = self._encode(drawn)
-        seconds["stream"] = self._stream()
-        return seconds
+        # Without keeping them: fresh pages for each picture would cost more than those of an earlier one.
+        costs["draw"], _ = per_frame(lambda result: len(draw(result)), results)
+        costs["encode"] = self._encode([replace(result.frame, inputs=draw(result)) for result in results])
+        costs["stream"] = self._stream()
+        return costs
 
     @property
     def _card(self) -> Any:
@@ -140,66 +166,82 @@ class Trial:
     def _open(self) -> VideoFile:
         return VideoFile(self.source, threads=self.encoding.threads)
 
-    def _decode(self) -> float:
-        begin = time.perf_counter()
+    def _decode(self) -> Cost:
+        timer = CostTimer()
         with self._open() as video:
             count = sum(1 for _ in islice(video, self.frames))
-        return (time.perf_counter() - begin) / count
+        return timer.cost(count)
 
-    def _encode(self, frames: list[SourceFrame]) -> float:
-        begin = time.perf_counter()
+    def _encode(self, frames: list[SourceFrame]) -> Cost:
+        timer = CostTimer()
         with Video(self.target, self.encoding) as sink:
             for frame in frames:
                 sink.add(StreamFrame(frame, {"none": np.zeros(1)}))
-        return (time.perf_counter() - begin) / len(frames)
+        return timer.cost(len(frames))
 
-    def _stream(self) -> float:
+    def _stream(self) -> Cost:
         with self._open() as video:
             prepared, geometry = prepare_bundle(self.bundle, video.pixels, self._preparation)
             reader = make_reader(self.bundle.plan, self._card)
             # As `soc-pipeline run` does, so that threads of Python take turns often enough.
             with pipeline.load(prepared, switch_interval=choose_interval(prepared.plan)) as running:
-                begin = time.perf_counter()
+                timer = CostTimer()
                 with Video(self.target, self.encoding) as sink:
                     FrameStream(running, video, sink, limit=self.frames, reader=reader, geometry=geometry).run()
-                return (time.perf_counter() - begin) / running.statistics().delivered
+                return timer.cost(running.statistics().delivered)
 
 
-def per_frame(call: Callable[[Any], Any], frames: list[Any]) -> tuple[float, list[Any]]:
-    """Return the seconds of a call, and all results."""
+def per_frame(call: Callable[[Any], Any], frames: list[Any]) -> tuple[Cost, list[Any]]:
+    """Return the cost of a call while the other cores are as busy, and all results."""
     call(frames[0])
-    begin = time.perf_counter()
-    results = [call(frame) for frame in frames]
-    return (time.perf_counter() - begin) / len(frames), results
+    cores = len(usable_cores())
+    with ThreadPoolExecutor(cores) as pool:
+        timer = CostTimer()
+        results = list(pool.map(call, frames))
+        cost = timer.cost(len(frames))
+    return replace(cost, wall_s=cost.wall_s * cores), results
 
 
-def rows(trial: Trial, best: dict[str, float]) -> list[Row]:
+def rows(trial: Trial, samples: list[dict[str, Cost]]) -> list[Row]:
     """Return the parts, the slowest of them, the simulation and the stream."""
-    parts = {name: seconds for name, seconds in best.items() if name != "stream"}
-    simulation = simulate(plan(trial.bundle.plan, parts), frames=trial.frames)
-    simulated = simulation.seconds / trial.frames
-    lines = {**parts, "slowest part": max(parts.values()), "simulated": simulated, "stream": best["stream"]}
-    ratios = {name: lines[name] / best["stream"] for name in ("slowest part", "simulated")}
+    rounds = [lines(trial, sample) for sample in samples]
     return [
-        {"part": name, "ms": seconds * 1e3, "frames_per_s": 1 / seconds, "ratio": ratios.get(name)}
-        for name, seconds in lines.items()
+        {
+            "part": name,
+            "ms": median([each[name].wall_s for each in rounds]) * 1e3,
+            "cpu_ms": median([each[name].cpu_s for each in rounds]) * 1e3,
+            "frames_per_s": 1 / median([each[name].wall_s for each in rounds]),
+            "ratio": median([each[name].wall_s / each["stream"].wall_s for each in rounds])
+            if name in EXPECTED
+            else None,
+        }
+        for name in rounds[0]
     ]
 
 
-def plan(model: Plan, parts: dict[str, float]) -> Plan:
-    """Return the parts as stages that take turns on the machine's cores, the model with its replicas."""
+def lines(trial: Trial, sample: dict[str, Cost]) -> dict[str, Cost]:
+    """Return a round's costs with what they let expect of the stream."""
+    parts = {name: cost for name, cost in sample.items() if name != "stream"}
+    seconds = simulate(plan(trial, parts), frames=trial.frames).seconds / trial.frames
+    simulated = Cost(seconds, sum(cost.cpu_s for cost in parts.values()))
+    return {**parts, **dict(zip(EXPECTED, (max(parts.values()), simulated), strict=True)), "stream": sample["stream"]}
+
+
+def plan(trial: Trial, parts: dict[str, Cost]) -> Plan:
+    """Return the parts as stages that take turns on the machine's cores, each with its threads or replicas."""
     specs = [TensorSpec(name, (1,)) for name in ("file", *parts)]
     # A server's slots take turns as the threads of a process do, on whatever core is free.
     cores = Device("cores", "remote", address="remote://localhost:9190/cpu", slots=len(usable_cores()))
-    # Stages and replicas alike work on as many frames at once.
-    replicas = {"model": sum(stage.replicas for stage in model.stages)}
+    # Stages and replicas alike work on as many frames at once, and so do the threads of a decoder or an encoder.
+    replicas = {"model": sum(stage.replicas for stage in trial.bundle.plan.stages)}
+    replicas |= dict.fromkeys(("decode", "encode"), trial.encoding.threads or len(usable_cores()))
     stages = tuple(
         StagePlan(
             name,
             "cores",
             (before,),
             (after,),
-            seconds=parts[name],
+            seconds=parts[name].cpu_s,
             replicas=replicas.get(name, 1),
             queue_depth=QUEUE if name == "encode" else 2,
         )

@@ -120,10 +120,17 @@ def _run(options: argparse.Namespace) -> int:
 
 def _stream(app: RunningApp) -> bool:
     """Run the streams; return True after the user's interrupt."""
+    from pipeline.scheduler.switch_interval import SwitchInterval, choose_interval
+
+    # All models share the interpreter, so that the shortest stage of any decides.
+    intervals = [choose_interval(running.plan) for running in app.pipelines.values()]
+    interval = SwitchInterval(min(intervals, default=None))
     try:
         app.run()
     except KeyboardInterrupt:
         return True
+    finally:
+        interval.end()
     return False
 
 

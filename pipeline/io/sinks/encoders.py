@@ -66,6 +66,9 @@ class Encoding:
         if self.bitrate or name not in _LIVE:
             context.bit_rate = self.bitrate or _BITS_PER_PIXEL * context.width * context.height
         context.options, context.thread_count = rules, self.threads
+        # PyAV asks for threads that share each picture. Those wait for one another, the longer the busier the cores:
+        # with a picture per thread a stream through a detector got 1.2 times as fast on two cores.
+        context.thread_type = "AUTO"
 
 
 def parse_encoding(options: Mapping[str, str]) -> Encoding:
