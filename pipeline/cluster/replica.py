@@ -30,7 +30,6 @@ class ReplicaOrder:
     """Order for a replica's work."""
 
     digest: str
-    """Digest of the bundle."""
     devices: DeviceMap = field(default_factory=dict)
     """Devices in place of some of its plan's."""
     options: Mapping[str, Any] = field(default_factory=dict)

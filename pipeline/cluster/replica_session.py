@@ -37,7 +37,6 @@ class ReplicaTerms:
     timeout: float
     """Seconds without a sign of life after which it counts as lost."""
     outputs: Sequence[TensorSpec]
-    """Outputs of a frame."""
     references: Callable[[], Mapping[str, Any]]
     """Returns the bundle's files in the object store, put there when the first node asks for them."""
 

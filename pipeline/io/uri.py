@@ -17,7 +17,6 @@ class Uri:
     """A text taken apart."""
 
     text: str
-    """Text of the user."""
     kind: str
     """Kind, such as ``"camera"``; empty where the text is a path."""
     location: str

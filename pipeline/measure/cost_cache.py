@@ -43,7 +43,6 @@ class TimeRecord(msgspec.Struct, frozen=True):
     """Key in full, for people, and should two keys ever have one hash."""
     seconds: float
     outputs: tuple[OutputLayout, ...] = ()
-    """Outputs of a group."""
     contended: float | None = None
     """Seconds of a group while the device's other cores work as hard, if it has any."""
 
@@ -61,7 +60,6 @@ class ImportRecord(msgspec.Struct, frozen=True):
 
     key: str
     tool: str
-    """Tool that measured."""
     seconds: tuple[float | None, ...]
     """Seconds of each group; None where the device cannot run it."""
 

@@ -73,7 +73,6 @@ class ImportedModel:
     """A model as a Relax module, with its original names."""
 
     name: str
-    """Name of the model."""
     module: Any
     """Module whose function ``main`` is one dataflow block; parameters that are not model inputs are constants. Other
     functions are kernels that ``main`` calls. A `tvm.IRModule`."""

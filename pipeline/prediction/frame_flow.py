@@ -29,7 +29,6 @@ class Phase:
     memory_s: float = 0.0
     """Seconds of it, if nobody else computes; the phase is no shorter than that."""
     units: int = 1
-    """Units of the resource."""
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,7 @@ class Offer:
     """Files and devices of a server, for its sessions."""
 
     store: FileStore
-    """The files of stages."""
     computing: ServerDevices
-    """The devices."""
     cores: tuple[int, ...]
     """Host cores that stages may use."""
     largest_frame: int = messages.LARGEST_FRAME

@@ -50,7 +50,6 @@ class SharedStages:
     key: Hashable
     """Equal for those workers."""
     loaded: Loaded
-    """The stages with their code."""
     version: str = ""
     """Checksum of the bundle's manifest whose results the stream has; empty as long as nobody has told one."""
     users: int = 0
@@ -117,7 +116,6 @@ class Place:
 
     member: Member
     stages: SharedStages
-    """Stages to run."""
     session: PoolSession | None = None
     """Session of it; None as long as there is none yet."""
     run: TimedRun | None = None

@@ -92,13 +92,11 @@ class PipelineOptions:
     """Options of a pipeline, packed once."""
 
     create: Callable[[Device], DeviceRuntime]
-    """Makes the runtime of a device."""
     admission: Admission
     """Policy for frames that find no room."""
     supervision: Supervision
     """Treatment of stages that fail or hang."""
     trace: Trace | None = None
-    """Trace for events."""
 
     @staticmethod
     def of(**keywords: Unpack[PipelineKeywords]) -> PipelineOptions:

@@ -79,7 +79,6 @@ class WorkerContext:
     on_break: Callable[[BaseException], None]
     """Function to call with the error of a worker that broke."""
     turns: DeviceTurns = field(default_factory=DeviceTurns)
-    """Turns of borrowed devices."""
     # Each thread adds and removes itself; single steps, which need no lock.
     worker_threads: set[int] = field(default_factory=set)
     """Identifiers of the workers' threads."""
@@ -92,7 +91,6 @@ class Assignment:
     context: WorkerContext
     """The pipeline."""
     stage: StagePlan
-    """Stage to run."""
     replica: int
     """Number of the worker among those of its stage."""
     make_runtime: Callable[[], DeviceRuntime]

@@ -21,7 +21,6 @@ class FileStore:
     """Contents by key, each a file behind its checksum."""
 
     root: Path
-    """Folder of the files."""
     limit: int
     """Bytes that stay; the least recently used makes room."""
 
@@ -67,7 +66,6 @@ class FolderStore:
     """Folders by key."""
 
     root: Path
-    """Folder of the folders."""
     limit: int
     """Folders that stay; the least recently used makes room."""
 

@@ -31,7 +31,6 @@ class ReferenceFrame:
     """Judgements of one frame's outputs."""
 
     reference: str
-    """Name of the reference."""
     judgements: Mapping[str, Judgement]
     """Judgements by output; without those that the library itself computes differently each time."""
 

@@ -65,7 +65,6 @@ class Updates:
     options: argparse.Namespace
     """Options, with those of `arguments`."""
     load: Callable[[Path], Bundle]
-    """Returns the bundle at a path."""
     counts: UpdateCounts | None = None
     """Counts of versions by outcome, after the stream has ended; None if nobody looked for any."""
 

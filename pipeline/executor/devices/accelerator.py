@@ -25,7 +25,6 @@ class Accelerator:
     version: str
     """Compute version, such as CUDA's ``"9.0"``."""
     target: Mapping[str, object] = field(default_factory=dict)
-    """Target to compile for."""
 
 
 def tvm_indices(kind: str) -> list[int]:

@@ -29,7 +29,6 @@ class Proposal(NamedTuple):
     module: Any
     """A `tvm.IRModule`."""
     text: str
-    """Text for storage."""
     source: Any = None
     """Key of the search itself."""
 

@@ -41,7 +41,6 @@ class TuningStep:
     name: str
     """The function that was just measured."""
     record: TuningRecord
-    """Present record of it."""
 
 
 class _TaskSearch:

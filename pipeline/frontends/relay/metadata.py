@@ -56,7 +56,6 @@ class JsonNode:
     text: str = ""
     """Text of a string or an operator's name."""
     keys: tuple[str, ...] = ()
-    """Keys of a map with strings as keys."""
     data: tuple[int, ...] = ()
     """The nodes in a list or a map."""
 

@@ -19,13 +19,11 @@ class Sample:
     """A frame and its outcome."""
 
     number: int
-    """Sequence number."""
     inputs: Sequence[np.ndarray]
     """Copies, in the plan's order."""
     result: Mapping[str, np.ndarray] | np.ndarray | BaseException
     """Result of the frame, or its error."""
     metadata: Any = None
-    """Metadata of the caller."""
 
 
 class Sampler:

@@ -74,7 +74,6 @@ class RowBlock(NamedTuple):
     indices: list[Any]
     """The index along each outer axis."""
     lanes: int
-    """Lanes of one vector."""
     vectors: int
     """Vectors of rows side by side; if the neighbours are of one row, there is that row only."""
 

@@ -14,7 +14,6 @@ class ColumnBlock(NamedTuple):
     column: Any
     """The first one."""
     packed_offset: Any
-    """Offset of the packed columns."""
     size: int
     """Vectors of columns."""
     last: int

@@ -20,7 +20,7 @@ class PaddedRows:
     """Scratch buffer (rows, width, group channels), and its filling statements."""
 
     buffer: Any
-    """Buffer of one dimension. A `buffer`."""
+    """Buffer of one dimension."""
     line: int
     """Elements from one row to the next."""
     statements: list[Any]

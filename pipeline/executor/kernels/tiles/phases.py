@@ -68,7 +68,6 @@ class PhaseRange:
     pad_before: int
     """Padding that the first output needs before the tensor; negative if its data begin inside."""
     outputs: int
-    """Outputs of each phase."""
 
 
 @dataclass(frozen=True)

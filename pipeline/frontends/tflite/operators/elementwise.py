@@ -60,4 +60,3 @@ CONVERTERS: dict[str, Converter] = {
     "SOFTMAX": Converter(softmax),
     "SQUARED_DIFFERENCE": Converter(squared_difference),
 }
-"""Converters by kind."""

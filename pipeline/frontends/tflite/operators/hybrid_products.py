@@ -114,4 +114,3 @@ CONVERTERS: dict[str, Converter] = {
     "DEPTHWISE_CONV_2D": Converter(depthwise_convolution, _why_not),
     "FULLY_CONNECTED": Converter(dense, _why_not),
 }
-"""Converters by kind."""

@@ -168,4 +168,3 @@ CONVERTERS: dict[str, Converter] = {
     "LOGISTIC": _by_width(_logistic, tanh=False),
     "TANH": _by_width(np.tanh, tanh=True),
 }
-"""Converters by kind."""

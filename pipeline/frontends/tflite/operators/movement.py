@@ -82,4 +82,3 @@ CONVERTERS: dict[str, Converter] = {
     "MIRROR_PAD": Converter(mirror_pad, constant_operands(1), approximates=True),
     "REVERSE_SEQUENCE": Converter(reverse_sequence),
 }
-"""Converters by kind."""

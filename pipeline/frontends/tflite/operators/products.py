@@ -44,4 +44,3 @@ CONVERTERS: dict[str, Converter] = {
     "BATCH_MATMUL": Converter(matrix_product, approximates=True),
     "FULLY_CONNECTED": Converter(dense, clamping, approximates=True),
 }
-"""Converters by kind."""

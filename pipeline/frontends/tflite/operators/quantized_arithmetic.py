@@ -230,4 +230,3 @@ CONVERTERS: dict[str, Converter] = {
     "DEQUANTIZE": Converter(dequantize, _to_real),
     "QUANTIZE": Converter(quantize, _to_integers),
 }
-"""Converters by kind."""

@@ -266,4 +266,3 @@ CONVERTERS: dict[str, Converter] = {
     "TRANSPOSE": Converter(transpose, _object(1)),
     "UNPACK": Converter(unpack, _object()),
 }
-"""Converters by kind."""

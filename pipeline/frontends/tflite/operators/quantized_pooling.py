@@ -166,4 +166,3 @@ CONVERTERS: dict[str, Converter] = {
     "REDUCE_MIN": Converter(extreme_element, _reduced_as_is),
     "SUM": Converter(total, _reduced),
 }
-"""Converters by kind."""

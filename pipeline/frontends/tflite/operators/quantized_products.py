@@ -187,4 +187,3 @@ CONVERTERS: dict[str, Converter] = {
     "FULLY_CONNECTED": Converter(dense, _object_to_product()),
     "TRANSPOSE_CONV": Converter(transpose_convolution, _object_to_product(data=2, bias=3)),
 }
-"""Converters by kind."""

@@ -58,4 +58,3 @@ def _why_not(_importer: Any, operator: TfliteOperator) -> str:
 
 
 CONVERTERS: dict[str, Converter] = {"RESIZE_BILINEAR": Converter(bilinear, _why_not)}
-"""Converters by kind."""

@@ -103,4 +103,3 @@ CONVERTERS: dict[str, Converter] = {
     "RESIZE_BILINEAR": Converter(bilinear, _why_no_bilinear),
     "RESIZE_NEAREST_NEIGHBOR": Converter(nearest, constant_operands(1), approximates=True),
 }
-"""Converters by kind."""

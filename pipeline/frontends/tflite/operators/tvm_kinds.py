@@ -44,7 +44,6 @@ def _why_not(importer: Any, operator: TfliteOperator) -> str:
 
 
 CONVERTERS: dict[str, Converter] = dict.fromkeys(_KINDS, Converter(convert, _why_not, approximates=True))
-"""Converters by kind."""
 
 
 def why_refused(importer: Any, operator: TfliteOperator) -> str:

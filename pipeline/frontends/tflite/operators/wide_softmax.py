@@ -82,4 +82,3 @@ def _why_not(_importer: Any, operator: TfliteOperator) -> str:
 
 
 CONVERTERS: dict[str, Converter] = {"SOFTMAX": Converter(softmax, _why_not)}
-"""Converters by kind."""

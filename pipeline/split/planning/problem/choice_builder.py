@@ -46,7 +46,6 @@ class _RuntimeTimes:
     """Times of a runtime on a device's cores, by threads."""
 
     device: Device
-    """Device with its runtime."""
     times: Seconds
     spans: SpanTimes | None
     contended: bool

@@ -32,7 +32,6 @@ class GroupWork:
     traffic: int
     """Bytes that it reads and writes; what stays inside it does not count."""
     families: frozenset[str]
-    """Families of all its operators."""
     family: str
     """Family of its heaviest operator, whose loops the others join."""
     dtypes: frozenset[str]
