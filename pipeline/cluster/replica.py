@@ -95,7 +95,7 @@ class Replica:
                 self._calls = self._open(bundle, order.options)
             except PipelineError as error:
                 return ReplicaRefusal(describe_error(error, kind=False))
-        return ReplicaReady(os.getpid(), read_boot(), _node())
+        return ReplicaReady(os.getpid(), read_boot(), str(load_ray().get_runtime_context().get_node_id()))
 
     def run(self, arrays: Sequence[np.ndarray]) -> ReplicaReply | None:
         """Run one frame, or return None in an actor restarted by Ray."""
@@ -163,10 +163,6 @@ def _writable(array: np.ndarray) -> np.ndarray:
     well.
     """
     return array if array.flags.writeable or not array.size else np.asarray(_Alias(array))
-
-
-def _node() -> str:
-    return str(load_ray().get_runtime_context().get_node_id())
 
 
 @functools.cache

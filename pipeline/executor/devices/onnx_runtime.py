@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.board.board import Device
-from pipeline.core.plan.plan import StagePlan, TensorSpec
+from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError, near
 from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order, table_of_options
 from pipeline.executor.stage_source import StageSource
@@ -100,7 +100,7 @@ class OnnxRuntime(ModelRuntime):
             contiguous = [np.ascontiguousarray(array) for array in arrays]
             for spec, array in zip(stage.inputs, contiguous, strict=True):
                 binding.bind_input(spec.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-            outputs = [_empty(spec) for spec in stage.outputs]
+            outputs = [empty(spec.shape, np.dtype(spec.dtype)) for spec in stage.outputs]
             for spec, array in zip(stage.outputs, outputs, strict=True):
                 binding.bind_output(spec.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
             session.run_with_iobinding(binding, run_options)
@@ -141,10 +141,6 @@ def session_options(device: Device, threads: int) -> Any:
     for key, value in {"session.intra_op.allow_spinning": "0", **entries}.items():
         options.add_session_config_entry(str(key), str(value))
     return options
-
-
-def _empty(spec: TensorSpec) -> np.ndarray:
-    return empty(spec.shape, np.dtype(spec.dtype))
 
 
 def _library() -> Any:

@@ -36,7 +36,7 @@ def _batch_norm(graph: GraphWriter, call: Any) -> list[Tensor]:
         _align(graph, parameter, source, [axis]) for parameter in (scale, shift, mean, variance)
     )
     result = _scale(graph, source, mean_row, variance_row, epsilon)
-    return [_affine(graph, result, scale, shift), mean, variance]
+    return [graph.elementwise("Add", graph.elementwise("Mul", result, scale), shift), mean, variance]
 
 
 def _align(graph: GraphWriter, parameter: Tensor, source: Tensor, over: Sequence[int]) -> Tensor:
@@ -49,10 +49,6 @@ def _align(graph: GraphWriter, parameter: Tensor, source: Tensor, over: Sequence
 def _scale(graph: GraphWriter, source: Tensor, mean: Tensor, variance: Tensor, epsilon: float) -> Tensor:
     spread = graph.node("Sqrt", [graph.elementwise("Add", variance, graph.scalar(epsilon, variance))])
     return graph.elementwise("Div", graph.elementwise("Sub", source, mean), spread)
-
-
-def _affine(graph: GraphWriter, source: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    return graph.elementwise("Add", graph.elementwise("Mul", source, scale), shift)
 
 
 def _normalize(graph: GraphWriter, source: Tensor, over: Sequence[int], epsilon: float) -> Tensor:

@@ -88,7 +88,7 @@ def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarr
     """Return the numbers of product sums, channels along an axis."""
 
     def number(total: Any, bias: Any, factor: Any) -> Any:
-        return round_product(_number(total, bias, factor))
+        return round_product((total.astype("int32") + bias).astype("float32") * factor)
 
     return _map(builder, "scale", sums, _pair(sums, correction, scales, axis), number)
 
@@ -153,10 +153,6 @@ def center(builder: Any, data: Any, zero: int) -> Any:
         builder, "center", data, [],
         lambda value: (value.astype("int32") - tirx.IntImm("int32", zero)).astype("float32"),
     )  # fmt: skip
-
-
-def _number(total: Any, bias: Any, factor: Any) -> Any:
-    return (total.astype("int32") + bias).astype("float32") * factor
 
 
 def _round(value: Any, scale: QuantizationScale, zero: int, low: int | None = None) -> Any:

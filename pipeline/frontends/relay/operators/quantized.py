@@ -60,14 +60,10 @@ def _rounding(attrs: Attributes) -> str:
     return "UPWARD" if kind == "None" else kind
 
 
-def _compute_dtype(attrs: Attributes) -> str:
-    return attrs.choice("compute_dtype", "None", "int64", "float32", "float64")
-
-
 def _requantize(builder: BindingBuilder, attrs: Attributes, x: Any, *scales: Any) -> Any:
     (scale, zero), (out_scale, out_zero) = pair_scales(scales, 2)
     number, target = axis(x, attrs.integer("axis", -1)), attrs.dtype("out_dtype", "int8")
-    rounding, compute = _rounding(attrs), _compute_dtype(attrs)
+    rounding, compute = _rounding(attrs), attrs.choice("compute_dtype", "None", "int64", "float32", "float64")
     return requantize(builder, x, scale, zero, out_scale, out_zero, target, number, rounding, compute)
 
 

@@ -41,7 +41,7 @@ def add(importer: Any, operator: TfliteOperator, combine: Callable[[Any, Any], A
     scales = [np.float64(scale_of(tensor)) for tensor in operator.operands]
     common = 2 * max(scales)
     terms = [
-        bb.emit(_twice(scale / common).call(bb, _shifted(importer, tensor, bits)))
+        bb.emit(_twice(scale / common).call(bb, op.multiply(center(importer, tensor), constant(np.int32(1 << bits)))))
         for tensor, scale in zip(operator.operands, scales, strict=True)
     ]
     factor = common / np.float64(np.float32(1 << bits) * scale_of(output))
@@ -50,10 +50,6 @@ def add(importer: Any, operator: TfliteOperator, combine: Callable[[Any, Any], A
 
 def _twice(factor: Any) -> Requantization:
     return Multiplier.of(factor).scale(TWICE)
-
-
-def _shifted(importer: Any, tensor: TfliteTensor, bits: int) -> Any:
-    return op.multiply(center(importer, tensor), constant(np.int32(1 << bits)))
 
 
 def _has_power_scales(operator: TfliteOperator) -> bool:

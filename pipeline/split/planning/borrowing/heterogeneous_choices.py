@@ -184,13 +184,9 @@ def _variants(
     ]
     distinct: list[NDArray[np.intp]] = []
     for rows in candidates:
-        if not any(_is_same(paths, rows, earlier) for earlier in distinct):
+        if not any(np.array_equal(_pick(paths.seconds, rows), _pick(paths.seconds, earlier)) for earlier in distinct):
             distinct.append(rows)
             yield _choice(worker, mix, paths, rows, borrowing, resources)
-
-
-def _is_same(paths: SpanPaths, rows: NDArray[np.intp], earlier: NDArray[np.intp]) -> bool:
-    return np.array_equal(_pick(paths.seconds, rows), _pick(paths.seconds, earlier))
 
 
 def _choice(  # noqa: PLR0913, PLR0917 - what a choice is about
