@@ -93,10 +93,7 @@ def unpack(array: np.ndarray) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of lists, texts and bytes only.
-
-    The first item of a list is its type.
-    """
+    """Return a value of lists, texts and bytes only. The first item of a list is its type."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Mapping):

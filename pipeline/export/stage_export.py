@@ -94,10 +94,7 @@ class StageExport:
         return f"the stage from {operators[0].name!r} to {operators[-1].name!r} of {self._graph.name!r}"
 
     def _extract(self, model_format: Format, *, open_ends: bool = False) -> Any:
-        """Return the stage cut out of the first matching model.
-
-        Raise `NoCounterpart` if none has it.
-        """
+        """Return the stage cut out of the first matching model. Raise `NoCounterpart` if none has it."""
         refusals = dict[str, None]()
         for number, source in enumerate(self._graph.sources):
             # First: what is gone has no format.

@@ -253,10 +253,7 @@ class FrameFlow:
             self._plan_service(memory)
 
     def _pass_on(self, time: float, worker: _Worker) -> None:
-        """Hand a frame to all next groups.
-
-        A worker without room ahead keeps it, and waits.
-        """
+        """Hand a frame to all next groups. A worker without room ahead keeps it, and waits."""
         successors = self._successors[worker.group]
         while worker.passed < len(successors):
             successor = successors[worker.passed]

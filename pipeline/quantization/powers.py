@@ -62,10 +62,7 @@ def restrict(model: Any, original: Any, limits: ScaleLimits) -> None:
 
 
 def _scales(model: Any, arrays: Arrays, floating: Arrays, limits: ScaleLimits) -> Arrays:
-    """Return the scales of all tensors but biases.
-
-    A bias has the scale of the sums it is added to.
-    """
+    """Return the scales of all tensors but biases. A bias has the scale of the sums it is added to."""
     pairs = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
     names = dict.fromkeys(node.input[1] for node in pairs if not _is_bias(node, arrays))
     natural = {name: np.log2(next_power(arrays[name].astype(np.float64))) for name in names}

@@ -120,10 +120,7 @@ def _prepare(model: Any, folder: Path) -> Path:
 
 
 def _quantize_static(source: Path, target: Path, frames: Frames, *, signed_bytes: bool) -> None:
-    """Let ONNX Runtime quantise, in its way or with signed bytes.
-
-    Signed bytes have zero points of 0.
-    """
+    """Let ONNX Runtime quantise, in its way or with signed bytes. Signed bytes have zero points of 0."""
     quantization = require("onnxruntime.quantization", _EXTRA, _PURPOSE)
     kind = quantization.QuantType
     # Symmetric: zero points of 0.  Weights are so in any case, for other ones cost a correction of each sum.

@@ -125,10 +125,7 @@ def _free_names(model: str, names: Iterable[str], inputs: Mapping[str, str], nam
 
 
 def _global(name: str, kernel: Any) -> GlobalVar:
-    """Return a kernel's global variable.
-
-    A variable that stands alone would have no type, which calls need.
-    """
+    """Return a kernel's global variable. A variable that stands alone would have no type, which calls need."""
     return relax.BlockBuilder().add_func(kernel, name)
 
 

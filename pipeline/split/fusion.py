@@ -105,10 +105,7 @@ def _leads_to_sums(
 
 
 def _leaves_bytes(operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]]) -> bool:
-    """Return True if readers need more than byte arithmetic.
-
-    An accelerator for bytes may lack it.
-    """
+    """Return True if readers need more than byte arithmetic. An accelerator for bytes may lack it."""
     groups = [consumers[reader] for reader in consumers[operator] if kinds[reader] == "dequantize"]
     return any(not group or not _WITH_BYTES.issuperset(kinds[reader] for reader in group) for group in groups)
 
@@ -144,10 +141,7 @@ def _meet(first: int | None, second: int | None, parents: Sequence[int | None], 
 def _operators_between(
     start: int, end: int, consumers: Sequence[Sequence[int]], may_lie: Callable[[int], bool]
 ) -> list[int] | None:
-    """Return the operators on paths from `start` to `end`.
-
-    The result is None if one of them may not lie there.
-    """
+    """Return the operators on paths from `start` to `end`. The result is None if one of them may not lie there."""
     path: list[int] = []
     reached_operators, pending = {end}, [start]
     while pending:

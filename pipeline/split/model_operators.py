@@ -120,10 +120,7 @@ def _roots(calls: Sequence[Operator], inner_names: frozenset[str]) -> list[int]:
 
 
 def _merged(calls: Sequence[Operator], group: int) -> Operator:
-    """Return calls as one operator with the last one's result.
-
-    Other operators read nothing else of these calls.
-    """
+    """Return calls as one operator with the last one's result. Other operators read nothing else of these calls."""
     produced = {name for call in calls for name in call.outputs}
     inputs = dict.fromkeys(name for call in calls for name in call.inputs if name not in produced)
     return replace(

@@ -90,10 +90,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _lock(handle: int) -> bool | None:
-    """Lock an open file or folder.
-
-    False if another process has it, None if the system never can.
-    """
+    """Lock an open file or folder. False if another process has it, None if the system never can."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

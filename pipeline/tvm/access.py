@@ -18,10 +18,7 @@ compiler_lock = threading.RLock()
 
 
 def _load_cuda() -> None:
-    """Load CUDA's runtime of the extra ``[cuda]``, if installed.
-
-    The system's loader does not look there.
-    """
+    """Load CUDA's runtime of the extra ``[cuda]``, if installed. The system's loader does not look there."""
     with contextlib.suppress(ImportError, OSError):
         for folder in importlib.import_module("nvidia.cu13").__path__:
             ctypes.CDLL(str(Path(folder) / "lib" / "libcudart.so.13"), ctypes.RTLD_GLOBAL)

@@ -101,10 +101,7 @@ def _tables(value: Any) -> Iterable[Mapping[str, Any]]:
 
 
 def _put_key_first(text: str) -> str:
-    """Return msgspec's message with the key in front.
-
-    An example: ``devices[0].flops: expected float, got str``.
-    """
+    """Return msgspec's message with the key in front. An example: ``devices[0].flops: expected float, got str``."""
     problem, separator, path = text.replace("`", "").rpartition(" - at ")
     if not separator:
         problem, path = path, "the file"

@@ -175,8 +175,5 @@ def _exits(board: Board, device: Device, readers: Mapping[str, Device | None], s
 
 
 def _is_described(board: Board, route: Route | None) -> bool:
-    """Check if the board has the link.
-
-    A plan made by hand without links tells nothing but the stages.
-    """
+    """Check if the board has the link. A plan made by hand without links tells nothing but the stages."""
     return route is None or board.link(route[0].memory, route[1].memory) is not None

@@ -177,10 +177,7 @@ class StagePlan:
         return self._with_seconds(self.mean_seconds) if self.replica_seconds else self
 
     def _with_seconds(self, seconds: float) -> StagePlan:
-        """Return the stage with another time.
-
-        The steps on its own device take the difference.
-        """
+        """Return the stage with another time. The steps on its own device take the difference."""
         own_s = sum(step.seconds - step.transfer_s for step in self.steps if step.device == self.device)
         rest_s = sum(step.seconds for step in self.steps) - own_s
         factor = max(seconds - rest_s, 0.0) / own_s if own_s > 0 else 1.0

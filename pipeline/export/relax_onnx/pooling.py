@@ -42,10 +42,7 @@ def _pool(kind: str, graph: GraphWriter, call: Any) -> Tensor:
 def _padding_to(
     extents: Sequence[int], sources: Sequence[int], windows: tuple[list[int], ...], padding: list[int]
 ) -> list[int]:
-    """Return a padding with room for the last windows.
-
-    ONNX drops some of these windows when it rounds up.
-    """
+    """Return a padding with room for the last windows. ONNX drops some of these windows when it rounds up."""
     rank = len(extents)
     ends = [
         (extent - 1) * stride + (size - 1) * step + 1 - source - start

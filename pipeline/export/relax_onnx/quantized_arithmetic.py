@@ -180,10 +180,7 @@ class _RealNumbers:
         return graph.elementwise("Mul", real, constant(factor, np.float32))
 
     def _product(self, call: Any, factor: np.ndarray, bias: np.ndarray | None) -> Tensor:
-        """Write a product with constant weights.
-
-        Each result has its factor, and its bias before that.
-        """
+        """Write a product with constant weights. Each result has its factor, and its bias before that."""
         graph = self._graph
         weights, axis = _constant_weights(call)
         channels = shape(call)[-1]

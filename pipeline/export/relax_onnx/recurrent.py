@@ -60,10 +60,7 @@ def _add_axis(graph: GraphWriter, tensor: Tensor) -> Tensor:
 
 
 def _projection(graph: GraphWriter, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return data, weights and bias of all gates' inputs.
-
-    Without a product, the data are the inputs themselves.
-    """
+    """Return data, weights and bias of all gates' inputs. Without a product, the data are the inputs themselves."""
     width = inputs.shape[-1]
     product, bias = inputs, constant(np.zeros(width, np.float32))
     added = graph.makers.get(inputs)

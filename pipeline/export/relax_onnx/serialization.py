@@ -88,10 +88,7 @@ class _Serializer:
         return model
 
     def _add_initializers(self, initializers: Any) -> None:
-        """Copy constants into the model one by one, to save memory.
-
-        The constants may fill half of the memory.
-        """
+        """Copy constants into the model one by one, to save memory. The constants may fill half of the memory."""
         from onnx import numpy_helper
 
         for name, values in self._constants.values():
@@ -183,10 +180,7 @@ def element_type(dtype: str) -> int:
 
 
 def _check(model: Any) -> None:
-    """Check a model against its operators' definitions.
-
-    Large initializers count as inputs, for their bytes.
-    """
+    """Check a model against its operators' definitions. Large initializers count as inputs, for their bytes."""
     import onnx
 
     graph = onnx.GraphProto()

@@ -154,10 +154,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             raise OperatorRefused(node, self.current_node, reason(error), is_alone=is_alone) from error
 
     def _compute_constant_outputs(self, node: Any) -> None:
-        """Let outputs computed from extents be copies of inputs' values.
-
-        Stages compute their extents from inputs.
-        """
+        """Let outputs computed from extents be copies of inputs' values. Stages compute their extents from inputs."""
         operand = next((self._nodes[name] for name in node.input if isinstance(self._nodes.get(name), relax.Var)), None)
         for name in node.output:
             value = self._nodes.get(name)

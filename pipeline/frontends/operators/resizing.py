@@ -120,10 +120,7 @@ def _taps(coordinates: np.ndarray, extent: int, how: Resizing) -> Iterator[tuple
 
 
 def _cubic_weight(distance: np.ndarray, alpha: float) -> np.ndarray:
-    """Return Keys' cubic kernel.
-
-    "Cubic Convolution Interpolation for Digital Image Processing" (1981), equation 4.
-    """
+    """Return Keys' cubic kernel. "Cubic Convolution Interpolation for Digital Image Processing" (1981), equation 4."""
     first_piece = ((alpha + 2) * distance - (alpha + 3)) * distance**2 + 1
     second_piece = alpha * (((distance - 5) * distance + 8) * distance - 4)
     return np.asarray(np.where(distance <= 1, first_piece, second_piece))

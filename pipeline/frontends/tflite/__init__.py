@@ -88,10 +88,7 @@ def _check_types(path: Path, graph: TfliteGraph) -> None:
 
 
 def _check_order(path: Path, graph: TfliteGraph) -> None:
-    """Raise `ModelError` for reads before their making, as in cycles.
-
-    LiteRT runs operators as they stand.
-    """
+    """Raise `ModelError` for reads before their making, as in cycles. LiteRT runs operators as they stand."""
     results = [tensor for operator in graph.operators for tensor in operator.outputs]
     pending = {tensor.number for tensor in results if not tensor.is_variable and not tensor.is_constant}
     for operator in graph.operators:

@@ -24,10 +24,7 @@ def fold(graph: TfliteGraph) -> None:
 
 
 def _restore(graph: TfliteGraph, tensor: TfliteTensor) -> np.ndarray | None:
-    """Return a dense real constant, or None.
-
-    Quantised constants stay: others round them in ways of their own.
-    """
+    """Return a dense real constant, or None. Quantised constants stay: others round them in ways of their own."""
     if tensor.is_quantized:
         return None
     if tensor.is_sparse and tensor.is_constant and tensor.in_frames:

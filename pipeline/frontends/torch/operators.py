@@ -175,10 +175,7 @@ def _reduce_any(call: TorchCall) -> Any:
 
 
 def _select(call: TorchCall) -> Any:
-    """Return one index of an axis, negative ones resolved.
-
-    TVM would read in front of the tensor.
-    """
+    """Return one index of an axis, negative ones resolved. TVM would read in front of the tensor."""
     operands = call.operands
     data, axis = operands["self"], operands["dim"] % operands["self"].ty.ndim
     position = int(operands["index"]) % extents(data)[axis]

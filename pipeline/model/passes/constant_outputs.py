@@ -33,10 +33,7 @@ def with_inputs(outputs: Mapping[str, Any], params: Sequence[Any]) -> tuple[dict
 
 
 def _bindings(value: Any, param: Any, name: str) -> list[Binding]:
-    """Return the bindings that choose between a constant and itself.
-
-    An element of an input decides.
-    """
+    """Return the bindings that choose between a constant and itself. An element of an input decides."""
     bindings: list[Binding] = []
     builder = relax.BlockBuilder()
 

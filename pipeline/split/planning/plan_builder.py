@@ -110,10 +110,7 @@ def _give_cores(board: Board, stages: Sequence[StageSolution]) -> list[tuple[int
 
 
 def _share_cores(plans: Sequence[StagePlan], board: Board, stages: Sequence[StageSolution]) -> tuple[StagePlan, ...]:
-    """Give leftover stages a shared core, the longest first.
-
-    Each stage goes to the core that is done first.
-    """
+    """Give leftover stages a shared core, the longest first. Each stage goes to the core that is done first."""
     homeless = [index for index, stage in enumerate(stages) if not any(stage.choice.use)]
     loads = {(plans[index].device, core): 0.0 for index in homeless for core in board.device(plans[index].device).cores}
     result = list(plans)

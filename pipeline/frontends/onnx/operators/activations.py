@@ -10,20 +10,14 @@ from pipeline.frontends.onnx.operators.node_call import Converter, NodeCall, sca
 
 
 def _thresholded_relu(call: NodeCall) -> Any:
-    """Return ``ThresholdedRelu`` as a choice.
-
-    TVM's product with 0 or 1 makes NaN of NaN and of minus infinity.
-    """
+    """Return ``ThresholdedRelu`` as a choice. TVM's product with 0 or 1 makes NaN of NaN and of minus infinity."""
     data = call.inputs[0]
     threshold = scalar(float(call.attributes.get("alpha", 1.0)), data)
     return relax.op.where(relax.op.greater(data, threshold), data, scalar(0, data))
 
 
 def _power(call: NodeCall) -> Any:
-    """Return ``Pow`` of integers or mixed dtypes, in double precision.
-
-    ONNX Runtime does the same.
-    """
+    """Return ``Pow`` of integers or mixed dtypes, in double precision. ONNX Runtime does the same."""
     base, exponent = call.inputs
     dtype = call.dtype()
     if "int" in dtype:

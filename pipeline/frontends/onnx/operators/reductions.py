@@ -39,10 +39,7 @@ def _axes(call: NodeCall) -> list[int] | None:
 
 
 def _choose(call: NodeCall, reduction: Reduction, *, keeps_axes: bool) -> Any:
-    """Return the reduction over computed axes.
-
-    Among axes of the right extents, the frame chooses.
-    """
+    """Return the reduction over computed axes. Among axes of the right extents, the frame chooses."""
     shape, data = call.shape(), call.inputs[0]
     candidates = list(_candidates(shape, call.result_shape(), keeps_axes=keeps_axes))
     if not candidates:

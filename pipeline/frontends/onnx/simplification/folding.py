@@ -179,10 +179,7 @@ def _inline(node: Any, branch: Any) -> Iterator[Any]:
 
 
 def _read_scalars(node: Any, vectors: Collection[str]) -> Iterator[Any]:
-    """Yield a node with scalars for one-element vectors.
-
-    ONNX Runtime takes vectors only where it infers no shape.
-    """
+    """Yield a node with scalars for one-element vectors. ONNX Runtime takes vectors only where it infers no shape."""
     scalars = {name: f"{node.output[0]}/{name}" for name in vectors}
     for name, scalar in scalars.items():
         yield helper.make_node("Squeeze", [name], [scalar])

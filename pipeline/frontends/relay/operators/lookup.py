@@ -92,10 +92,7 @@ def _leaky_relu(  # noqa: PLR0913, PLR0917 - Relay's operands
 def _avg_pool2d(  # noqa: PLR0913, PLR0917 - Relay's operands
     builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any, out_scale: Any, out_zero: Any
 ) -> Any:
-    """Convert to an integer average less the zero point.
-
-    Padding counts as the zero point.
-    """
+    """Convert to an integer average less the zero point. Padding counts as the zero point."""
     differences = cast(builder, subtract_zero_point(builder, x, zero), "int32")
     average = pooling.TABLE["nn.avg_pool2d"](builder, attrs, differences)
     # TVM computes an average of 32 bits in 64, whatever its type says.
@@ -108,10 +105,7 @@ def _avg_pool2d(  # noqa: PLR0913, PLR0917 - Relay's operands
 def _softmax(  # noqa: PLR0913, PLR0917 - Relay's operands
     builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any, out_scale: Any, out_zero: Any
 ) -> Any:
-    """Convert by real numbers.
-
-    TVM's whole ones approximate these to a step of the result.
-    """
+    """Convert by real numbers. TVM's whole ones approximate these to a step of the result."""
     number = axis(x, attrs.integer("axis", -1))
     value = cast(builder, subtract_zero_point(builder, x, zero), "float32")
     value = builder.emit(op.multiply(value, builder.constant(_single(scale, "a scale"), "float32")))

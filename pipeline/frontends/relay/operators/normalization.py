@@ -34,10 +34,7 @@ def _batch_norm(builder: BindingBuilder, attrs: Attributes, x: Any, *parameters:
 
 
 def _affine(builder: BindingBuilder, attrs: Attributes, gamma: Any, beta: Any) -> tuple[Any, Any]:
-    """Return scale and shift, neutral where an attribute disables them.
-
-    Relax's kernels use them always.
-    """
+    """Return scale and shift, neutral where an attribute disables them. Relax's kernels use them always."""
     if not attrs.flag("scale", True):
         gamma = builder.fill(1, shape(gamma), dtype(gamma))
     if not attrs.flag("center", True):

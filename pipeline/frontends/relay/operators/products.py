@@ -39,10 +39,7 @@ def _matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
 
 
 def _batch_matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
-    """Convert a product.
-
-    Up to TVM 0.7 the second operand was turned, without an attribute for it.
-    """
+    """Convert a product. Up to TVM 0.7 the second operand was turned, without an attribute for it."""
     # The shapes tell which it is, unless the matrix is square: then the newer meaning wins.
     if not attrs.has("transpose_b") and len(shape(x)) == len(shape(y)) == 3:
         depth = shape(x)[1 if attrs.flag("transpose_a") else 2]

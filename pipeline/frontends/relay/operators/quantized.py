@@ -93,10 +93,7 @@ def _batch_matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) ->
 
 
 def _convert_sum(operator: Callable[..., Any], back: Callable[..., Any]) -> Converter:
-    """Convert a sum or difference in the result's scale.
-
-    The sum has one zero point too many.
-    """
+    """Convert a sum or difference in the result's scale. The sum has one zero point too many."""
 
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any, *scales: Any) -> Any:
         *_, (out_scale, out_zero) = pair_scales(scales, 3)

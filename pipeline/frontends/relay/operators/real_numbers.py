@@ -142,10 +142,7 @@ def _requantize(builder: BindingBuilder, attrs: Attributes, x: Any, *scales: Any
 
 
 def _convert_product(compute: Callable[..., Any]) -> Converter:
-    """Convert a product to real sums, divided by their unit.
-
-    Readers of integers expect the division.
-    """
+    """Convert a product to real sums, divided by their unit. Readers of integers expect the division."""
 
     def convert(  # noqa: PLR0913, PLR0917 - Relay's operands
         builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any, zero: Any, weight_zero: Any, *scales: Any

@@ -104,10 +104,7 @@ def _adv_index(builder: BindingBuilder, _: Attributes, tensors: Any) -> Any:
 
 
 def _sequence_mask(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:
-    """Fill past sequences' ends, along axis 0 or 1.
-
-    The batch lies along the other.
-    """
+    """Fill past sequences' ends, along axis 0 or 1. The batch lies along the other."""
     time_axis = axis(x, attrs.integer("axis", 0))
     rank = len(shape(x))
     if time_axis > 1 or rank < 2 or shape(lengths) != (shape(x)[1 - time_axis],):

@@ -46,10 +46,7 @@ def _crop_and_resize(builder: BindingBuilder, attrs: Attributes, x: Any, boxes: 
 def _nearest_crops(  # noqa: PLR0913, PLR0917 - all of a crop
     builder: BindingBuilder, x: Any, boxes: Any, owners: Any, size: list[int], fill: float
 ) -> Any:
-    """Pick pixels by position.
-
-    TVM's kernel rounds halves to even ones, Relay's away from zero.
-    """
+    """Pick pixels by position. TVM's kernel rounds halves to even ones, Relay's away from zero."""
     boxes_count, kind = shape(boxes)[0], dtype(boxes)
     rows, masks = [reshape(builder, cast(builder, owners, "int64"), (boxes_count, 1, 1, 1))], []
     for number, extent in enumerate(size):
@@ -112,10 +109,7 @@ def _deformable_conv2d(builder: BindingBuilder, attrs: Attributes, x: Any, offse
 
 
 def _sum_dtype(kind: str) -> str:
-    """Return the dtype of sums.
-
-    A sum of float16 stands still at 2,048 times an addend.
-    """
+    """Return the dtype of sums. A sum of float16 stands still at 2,048 times an addend."""
     return "float32" if kind == "float16" else kind
 
 

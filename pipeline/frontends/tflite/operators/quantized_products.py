@@ -119,10 +119,7 @@ def _finish(importer: Any, operator: TfliteOperator, sums: Any, factors: Any, bi
 
 
 def _short(multiplier: Multiplier) -> Requantization:
-    """Return the scale of 64-bit sums, with a 15-bit mantissa.
-
-    Products then fit into 64 bits.
-    """
+    """Return the scale of 64-bit sums, with a 15-bit mantissa. Products then fit into 64 bits."""
     mantissa = np.minimum((multiplier.mantissa + (1 << 15)) >> 16, _LARGEST_SHORT)
     shifts = (15 - multiplier.shift).reshape(-1).tolist()
     return Requantization(tuple(mantissa.reshape(-1).tolist()), (0,), tuple(shifts), UPWARD)

@@ -120,10 +120,7 @@ def headroom_of(bb: Any, total: Any) -> Any:
 
 
 def _reciprocal(bb: Any, total: Any) -> tuple[Any, Any]:
-    """Return 1 / total in (1/2, 1] and its leading zeros.
-
-    The quotient comes from three steps of Newton's method.
-    """
+    """Return 1 / total in (1/2, 1] and its leading zeros. The quotient comes from three steps of Newton's method."""
     headroom = headroom_of(bb, total)
     # The total as 1 + a, of which (1 + a) / 2 is needed.
     half = bb.emit(op.right_shift(op.left_shift(total, headroom), constant(np.int64(1))))

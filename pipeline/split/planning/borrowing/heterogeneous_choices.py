@@ -154,10 +154,7 @@ def _choose_prices(costs: StepCosts, mixes: Sequence[WorkerMix]) -> Array:
 
 
 def _intervals(seconds: Array, uses: Array, mix: WorkerMix) -> Array:
-    """Return workers' frame intervals; `uses` has a row per resource.
-
-    The workers' own cores are the last row.
-    """
+    """Return workers' frame intervals; `uses` has a row per resource. The workers' own cores are the last row."""
     *shared, home_uses = uses
     means = mix.mean_seconds(seconds, home_uses)
     waits = waiting_seconds(means, shared, mix.count)
