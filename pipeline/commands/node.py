@@ -30,8 +30,11 @@ SAMPLE = """\
 # A node for 'soc-pipeline node --config node.yaml'. Paths are relative to this file.
 bundle: model.bundle
 # devices: {gpu: "cuda:1"}     # what stands here for devices of its plan
-name: soc_pipeline            # in diagnostics
+name: soc_pipeline
+# namespace: /robot
 transport: dds                # dds, zenoh (rmw_zenoh), or rclpy (a ROS installation)
+autostart: true               # false: others configure and activate the node; rclpy only
+use_sim_time: false           # true: the time of /clock
 # domain: 0                   # default: ROS_DOMAIN_ID
 localhost: false              # true: this machine only, without multicast
 octets: false                 # true: call uint8 octet, for programs (not ROS nodes) with Cyclone DDS 0.10
@@ -48,6 +51,9 @@ publish:
 # - topic: /mask
 #   type: sensor_msgs/msg/Image
 #   encoding: mono8
+# - topic: /annotated         # drawn while somebody subscribes
+#   type: sensor_msgs/msg/Image
+#   part: annotated           # or masks: numbers of boxes, or points: key points as a tensor
 # - topic: /features
 #   type: soc_pipeline_msgs/msg/Tensor      # any array, with a header; or std_msgs/msg/Float32MultiArray
 # admission: latest           # default: latest for sensor_data, block for reliable
@@ -57,6 +63,10 @@ labels: [person, bicycle, car] # or a file with one name per line; default: the 
 # decode: yolox               # default: the decoder of the model's card
 prepare: {resize: letterbox, mean: [0.5], std: [0.5], channels: bgr}  # otherwise than in the model's card
 diagnostics: /diagnostics     # once a second; "" for none
+# statistics: /statistics     # age and period of messages, as statistics_msgs
+# dropped: /dropped           # headers of messages that the admission dropped
+# camera_info: /camera/camera_info  # passed on by a publication of type sensor_msgs/msg/CameraInfo
+patience: 10                  # seconds without a publisher until that is told
 """
 
 

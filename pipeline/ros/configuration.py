@@ -262,7 +262,11 @@ def _convert(values: Any, origin: str) -> Configuration:
 
 
 def _beside(file: str, key: str, value: Any) -> Any:
-    return str(Path(file).absolute().parent / value) if key in PATHS and isinstance(value, str) and value else value
+    """Return a path of a parameter file, beside it if there: ros2 launch writes its own files elsewhere."""
+    if key not in PATHS or not isinstance(value, str) or not value:
+        return value
+    neighbour = Path(file).absolute().parent / value
+    return str(neighbour if neighbour.exists() else Path(value).absolute())
 
 
 def _place(configuration: Configuration, folder: Path) -> Configuration:

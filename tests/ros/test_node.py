@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,10 @@ from pipeline.executor.bundle import Bundle
 from pipeline.ros.bridge import Header
 from pipeline.ros.configuration import Configuration, Publication, Quality, Topic, read
 from pipeline.ros.messages import cdr
+from pipeline.ros.messages.message_reader import message_header
+from pipeline.ros.messages.types import create_message
 from pipeline.ros.node import RosNode
+from pipeline.ros.ros_arguments import RosArguments
 from pipeline.scheduler import Trace
 from tests.support.ros.functions import Local, bundle
 from tests.support.ros.samples import picture
@@ -359,3 +363,137 @@ def test_masks_are_published_as_images() -> None:
         assert (message.encoding, message.height, message.width) == (kind, 12, 16)
         if kind == "mono8":
             np.testing.assert_array_equal(message.data.reshape(12, 16), scores[0, ..., 0].astype(np.uint8))
+
+
+def test_parts_of_a_result_are_published_and_pictures_drawn_for_subscribers_alone() -> None:
+    pytest.importorskip("PIL")
+    spec = TensorSpec("picture", (12, 16, 3), "uint8")
+    rows = np.array([[[2, 3, 9, 10, 0.75, 0]]], np.float32)
+    model = bundle(lambda _: rows, [spec], [TensorSpec("rows", (1, 1, 6), "float32")])
+    model.card = ModelCard(labels=["cat"], decoder="rows")
+    to = configure(Publication("/drawn", IMAGE, part="annotated"), Publication("/boxes", DETECTIONS), admission="block")
+    for subscribers, count in ((1, 2), (0, 0)):
+        transport = Local()
+        transport.subscribers = subscribers
+        with RosNode(to, model, transport):
+            for array in pictures(2, (12, 16, 3)):
+                transport.send("/camera", cdr.encode(picture(array, 5), IMAGE))
+        assert len(transport.published["/boxes"]) == 2
+        drawn = [cdr.decode(payload, IMAGE) for payload, _ in transport.published["/drawn"]]
+        assert [each.encoding for each in drawn] == ["rgb8"] * count
+    with pytest.raises(InputError, match="there are no points in a sensor_msgs/msg/Image; publish it as soc_pipeline"):
+        run_node(configure(Publication("/p", IMAGE, part="points")), [], model)
+
+
+def test_key_points_are_a_tensor_of_boxes_and_points() -> None:
+    spec, pose = TensorSpec("picture", (32, 32, 3), "uint8"), TensorSpec("out", (1, 8, 21), "float32")
+    # One of the 21 cells has a box with its only point.
+    out = np.zeros((1, 8, 21), np.float32)
+    out[0, :, 3] = [16, 16, 8, 8, 0.75, 10, 12, 0.5]
+    model = bundle(lambda _: out, [spec], [pose])
+    model.card = ModelCard(labels=["person"], decoder="yolov8-pose", parameters={"points": [1, 3]})
+    to = configure(Publication("/points", FLOATS, part="points"), admission="block")
+    transport, _ = run_node(to, pictures(1, (32, 32, 3)), model)
+    message = cdr.decode(transport.published["/points"][0][0], FLOATS)
+    assert ([each.size for each in message.layout.dim], message.data.tolist()) == ([1, 1, 3], [10, 12, 0.5])
+
+
+def test_headers_of_dropped_messages_are_told_on_request() -> None:
+    gate, header = threading.Event(), "std_msgs/msg/Header"
+
+    def slow(array: np.ndarray) -> list[np.ndarray]:
+        assert gate.wait(60)
+        return detect(array)
+
+    transport = Local()
+    model = bundle(slow, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    to = configure(Publication("/out", IMAGE, "image"), admission="latest", dropped="/dropped")
+    with RosNode(to, model, transport):
+        for number, array in enumerate(pictures(12)):
+            transport.send("/camera", cdr.encode(picture(array, number + 1, f"frame {number}"), IMAGE))
+        gate.set()
+    answers = [cdr.decode(payload, IMAGE).header.frame_id for payload, _ in transport.published["/out"]]
+    dropped = [cdr.decode(payload, header).frame_id for payload, _ in transport.published["/dropped"]]
+    assert dropped
+    assert sorted(answers + dropped) == sorted(f"frame {number}" for number in range(12))
+
+
+def test_the_cameras_facts_are_passed_on_with_the_headers_of_answers() -> None:
+    kind, transport = "sensor_msgs/msg/CameraInfo", Local()
+    model = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    to = configure(Publication("/out", IMAGE, "image"), Publication("/out_info", kind), camera_info="/info")
+    numbers = np.arange(12, dtype=np.float64)
+    roi = create_message("sensor_msgs/msg/RegionOfInterest", 0, 0, 0, 0, True)
+    header = message_header(Header(1, "optical"))
+    info = create_message(kind, header, 4, 6, "plumb_bob", numbers[:5], numbers[:9], numbers[:9], numbers, 1, 1, roi)
+    with RosNode(to, model, transport):
+        transport.send("/info", cdr.encode(info, kind))
+        transport.send("/camera", cdr.encode(picture(pictures(1)[0], 7, "frame"), IMAGE))
+    (message,) = (cdr.decode(payload, kind) for payload, _ in transport.published["/out_info"])
+    assert (message.header.frame_id, message.header.stamp.nanosec) == ("frame", 7)
+    assert (message.k.tolist(), message.p.tolist(), message.roi.do_rectify) == ([*range(9)], [*range(12)], True)
+
+
+def test_points_and_rays_are_fitted_to_the_models_input() -> None:
+    spec = TensorSpec("points", (1, 4, 2), "float32")
+    model = bundle(lambda x: x, [spec], [TensorSpec("same", spec.shape, "float32")])
+    header = message_header(Header(5, "lidar"))
+    data = np.arange(9, dtype=np.float32).view(np.uint8)
+    fields = [create_message("sensor_msgs/msg/PointField", name, 4 * at, 7, 1) for at, name in enumerate("xyz")]
+    cloud = create_message("sensor_msgs/msg/PointCloud2", header, 1, 3, fields, False, 12, 36, data, True)
+    rays = np.arange(6, dtype=np.float32)
+    scan = create_message("sensor_msgs/msg/LaserScan", header, *[0.0] * 7, rays, rays * 10)
+    expectations = {
+        "sensor_msgs/msg/PointCloud2": (cloud, [[0, 1], [3, 4], [6, 7], [0, 0]]),
+        "sensor_msgs/msg/LaserScan": (scan, [[0, 0], [1, 10], [2, 20], [3, 30]]),
+    }
+    for kind, (message, rows) in expectations.items():
+        transport = Local()
+        with RosNode(Configuration("", Topic("/in", kind), [Publication("/out", TENSOR)]), model, transport):
+            transport.send("/in", cdr.encode(message, kind))
+        result = cdr.decode(transport.published["/out"][0][0], TENSOR)
+        assert result.header.frame_id == "lidar"
+        assert result.data.view(np.float32).reshape(4, 2).tolist() == rows
+
+
+def test_statistics_are_those_that_nodes_of_ros_publish() -> None:
+    kind, transport = "statistics_msgs/msg/MetricsMessage", Local()
+    model = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    to = configure(Publication("/out", IMAGE, "image"), admission="block", statistics="/statistics")
+    with RosNode(to, model, transport) as node:
+        for array in pictures(3):
+            transport.send("/camera", cdr.encode(picture(array, time.time_ns()), IMAGE))
+        node.watch()
+    age, period = (cdr.decode(payload, kind) for payload, _ in transport.published["/statistics"])
+    assert (age.metrics_source, period.metrics_source, age.unit) == ("message_age", "message_period", "ms")
+    assert [point.data_type for point in age.statistics] == [1, 2, 3, 4, 5]
+    assert (age.statistics[4].data, period.statistics[4].data) == (3, 2)
+    assert 0 <= age.statistics[1].data <= age.statistics[0].data <= age.statistics[2].data
+
+
+PARAMETERS = """
+/**:
+  ros__parameters:
+    bundle: some.bundle
+    subscribe: {topic: image}
+    publish:
+      boxes: {type: vision_msgs/msg/Detection2DArray, score: 0.3}
+/robot/detector:
+  ros__parameters: {publish.boxes.score: 0.4}
+/other: {ros__parameters: {publish.boxes.score: 0.9}}
+"""
+
+
+def test_arguments_of_ros_name_remap_and_set(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    path = write_file(tmp_path, PARAMETERS)
+    (tmp_path / "some.bundle").mkdir()
+    words = f"-r __node:=detector -r __ns:=/robot --params-file {path} -r image:=/front/image -p dropped:=~/lost"
+    configuration = read("", ros=RosArguments.parse([*words.split(), "--log-level", "info"]))
+    (publication,) = configuration.publish
+    assert (configuration.name, configuration.namespace) == ("detector", "/robot")
+    assert configuration.bundle == str(tmp_path / "some.bundle")
+    assert (configuration.subscribe.topic, configuration.dropped) == ("/front/image", "/robot/detector/lost")
+    assert (publication.topic, publication.score) == ("/robot/detector/boxes", 0.4)
+    with pytest.raises(InputError, match="'--params' is unknown, or lacks its value"):
+        RosArguments.parse(["--params", "x"])

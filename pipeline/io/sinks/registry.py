@@ -23,6 +23,7 @@ MODULES = (
     "pipeline.io.sinks.video",
     # By its name, as all are: it is in a room above this one, since it has messages to write.
     "pipeline.ros.bag_sink",
+    "pipeline.ros.topic_sink",
 )
 """Modules with `KINDS`, a sequence of `SinkKind`. The first that recognises a path opens it."""
 
@@ -43,7 +44,7 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
     ----------
     text : str
         ``FILE.npz``, a folder, ``FILE.jsonl`` (``-`` is standard output), ``FILE.jpg``,
-        ``photo:FOLDER``, ``bag:PATH?storage=sqlite3``, ``mjpeg:8080``, ``gst:PIPELINE``, or
+        ``photo:FOLDER``, ``bag:PATH?storage=sqlite3``, ``mjpeg:8080``, ``gst:PIPELINE``, ``ros:TOPIC``, or
         ``FILE.mp4?show=label&labels=FILE&encoder=ffv1``.
     outputs : sequence of TensorSpec
         The model's.

@@ -19,6 +19,7 @@ MODULES = (
     "pipeline.io.sources.video",
     # By its name, as all are: it is in a room above this one, since it has messages to read.
     "pipeline.ros.bag_source",
+    "pipeline.ros.topic_source",
     "pipeline.io.sources.pattern",
     "pipeline.io.sources.watch",
     # Last: any folder is one of files, also that of a bag.
@@ -41,7 +42,7 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
     text : str
         ``camera:DEVICE?size=640x480&encoding=mjpeg``, a network address, ``bag:PATH?topic=TOPIC``,
         ``pattern:640x480@30``, ``audio:FILE?window=512&hop=256``, ``video:FILE?damaged=skip``, ``gst:PIPELINE``,
-        ``exec:COMMAND?size=640x480``, or a path.
+        ``exec:COMMAND?size=640x480``, ``ros:TOPIC?type=TYPE``, or a path.
 
     Raises
     ------

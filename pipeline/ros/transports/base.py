@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
@@ -82,6 +84,19 @@ class Transport(Closable, ABC):
     def __exit__(self, *_: object) -> None:
         self.stop()
         self.close()
+
+
+def keep_newest(line: Queue[bytes], payload: bytes) -> None:
+    """Make a place by forgetting the oldest."""
+    while True:
+        try:
+            line.put_nowait(payload)
+        except Full:  # noqa: PERF203 - once, unless it is full
+            # The reader may have taken the last one meanwhile.
+            with contextlib.suppress(Empty):
+                line.get_nowait()
+        else:
+            return
 
 
 def choose_domain(number: int | None) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import message_store
-from pipeline.ros.transports.base import Endpoint, Payload, Receive, Sender, Transport
+from pipeline.ros.transports.base import Endpoint, Payload, Receive, Sender, Transport, keep_newest
 from pipeline.ros.transports.peer_watch import PeerTopic, PeerWatch
 from pipeline.system.optional import require
 
@@ -105,7 +105,7 @@ class Zenoh(Transport):
         # The history that `quality` asks for is kept here, in front of the thread that calls `receive`.
         line: Queue[bytes] = Queue(quality.depth)
 
-        keep = self._wait_for_place if quality.reliable else _newest
+        keep = self._wait_for_place if quality.reliable else keep_newest
         ending = threading.Event()
         thread = self._reading(line, receive, topic, ending)
         subscriber = self._session.declare_subscriber(
@@ -229,19 +229,6 @@ class Zenoh(Transport):
 def _mangle(name: str) -> str:
     """Return a name as one part of a key."""
     return name.replace("/", "%") or "%"
-
-
-def _newest(line: Queue[bytes], payload: bytes) -> None:
-    """Make a place by forgetting the oldest."""
-    while True:
-        try:
-            line.put_nowait(payload)
-        except Full:  # noqa: PERF203 - once, unless it is full
-            # The reader may have taken the last one meanwhile.
-            with contextlib.suppress(Empty):
-                line.get_nowait()
-        else:
-            return
 
 
 def _settings(zenoh: ModuleType, endpoints: tuple[str, ...], *, localhost: bool) -> Any:

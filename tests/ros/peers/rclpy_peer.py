@@ -15,7 +15,7 @@ import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 
 
 def kind(name: str) -> Any:
