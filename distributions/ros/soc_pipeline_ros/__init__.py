@@ -1,0 +1,1 @@
+"""The executable of the package for ROS 2."""
