@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.app.app_checks import check
 from pipeline.app.expressions import Expression
 from pipeline.app.nodes import NODE_KINDS, Node, SinkNode, Stream
 from pipeline.errors import AppError
+
+if TYPE_CHECKING:
+    from pipeline.core.plan.plan import Plan
+
+IN_FLIGHT = 2
+"""Frames of a stream inside, beside those that its models' stages work on."""
 
 
 @dataclass(frozen=True)
@@ -118,3 +124,8 @@ class App:
     def readers(self, name: str) -> tuple[str, ...]:
         """Return the nodes that read a node."""
         return tuple(reader for reader in self.order if name in self.reads(reader))
+
+    def room(self, stream: str, plans: Mapping[str, Plan]) -> int:
+        """Return how many frames of a stream may be inside, by the plans of models."""
+        inside = sum(plan.frames_in_flight for name, plan in plans.items() if stream in self.stream_names[name])
+        return self.streams[stream].in_flight or IN_FLIGHT + inside

@@ -52,7 +52,7 @@ class ModelProgram:
         self, name: str, node: Model, bundle: Bundle | None = None, folder: Path = Path(), **options: Any
     ) -> None:
         try:
-            bundle = bundle or load_bundle(folder / node.file, _choices(node))
+            bundle = bundle or load_bundle(folder / node.file, plan_choices(node))
             written = convert_card(dict(node.card), "card", name, folder) if node.card else ModelCard()
             self.card = choose_card(bundle.plan, written.merge(bundle.card or ModelCard()))
             self._reader = make_reader(bundle.plan, self.card)
@@ -116,6 +116,7 @@ class ModelProgram:
         self.running.close()
 
 
-def _choices(node: Model) -> dict[str, Any]:
+def plan_choices(node: Model) -> dict[str, Any]:
+    """Return the options of a model's plan."""
     choices: dict[str, Any] = {"board": node.board, "stages": node.stages}
     return choices | ({"precision": node.precision} if node.precision else {})

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 END = ""
 """Name in place of a node's for the end of a frame."""
 
-IN_FLIGHT = 2
-"""Frames of a stream inside, beside those that its models' stages work on."""
-
 
 class RunningApp(Closable):
     """Runs an application; see `pipeline.load_app`.
@@ -87,8 +84,9 @@ class RunningApp(Closable):
             ending = _Ending(self.books, self._observers)
             self._workers[END] = NodeWorker(END, ending, None, lambda _: True, self._finish, skips_failed=False)
             # 2. Streams.
+            plans = {name: running.plan for name, running in self.pipelines.items()}
             self._streams = {
-                name: StreamReader(name, self, (sources or {}).get(name), self._room(name), limit)
+                name: StreamReader(name, self, (sources or {}).get(name), app.room(name, plans), limit)
                 for name in app.streams
             }
         except BaseException:
@@ -226,12 +224,6 @@ class RunningApp(Closable):
         names = [name for name in self.app.order if stream in self.app.stream_names[name]]
         counts = {name: 1 + sum(read in names for read in self.app.reads(name)) for name in names}
         return {**counts, END: 1 + len(names)}
-
-    def _room(self, stream: str) -> int:
-        """Return how many frames of a stream may be inside."""
-        given = self.app.streams[stream].in_flight
-        names = [name for name in self._maker.programs if stream in self.app.stream_names[name]]
-        return given or IN_FLIGHT + sum(self._maker.programs[name].running.plan.frames_in_flight for name in names)
 
     def _close_workers(self) -> None:
         # In order: each has handed on all that it had when the next one ends.

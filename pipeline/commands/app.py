@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pipeline.commands.shared import console, values, view
-from pipeline.errors import reason
+from pipeline.commands.shared import applications, console, values, view
 
 if TYPE_CHECKING:
+    from pipeline.app.app_prediction import AppPrediction
     from pipeline.app.application import App
-    from pipeline.app.books import Book
-    from pipeline.app.running_app import RunningApp
 
 HELP = "Run an application: streams, models on their crops, trackers, triggers and sinks, out of one file."
 EXAMPLE = "soc-pipeline app run people.toml"
@@ -19,6 +17,7 @@ EXAMPLE = "soc-pipeline app run people.toml"
 _ACTIONS = {
     "check": "Check an application's file: names, circles and conditions.",
     "draw": "Print what reads what.",
+    "simulate": "Predict rates and latencies of streams and models from the models' plans.",
     "run": "Run the application until its streams end.",
 }
 
@@ -38,6 +37,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(action=globals()[f"_{name}"])
         if name == "run":
             _run_arguments(action)
+        if name == "simulate":
+            _simulate_arguments(action)
+
+
+def _simulate_arguments(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--runs",
+        metavar="MODEL=N",
+        type=values.pair_number,
+        action="append",
+        default=[],
+        help="runs of a model for a frame, in the mean: crops (default: 4), or the share of frames that pass a "
+        "condition; may be repeated",
+    )
+    action.add_argument(
+        "--fps",
+        metavar="STREAM=N",
+        type=values.pair_number,
+        action="append",
+        default=[],
+        help="frames per second that a stream brings (default: the file's, else as many as are taken); may be repeated",
+    )
+    action.add_argument("--json", action="store_true", help="print the prediction as JSON")
 
 
 def _run_arguments(action: argparse.ArgumentParser) -> None:
@@ -88,58 +110,39 @@ def _rows(app: App) -> list[list[str]]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import pipeline
-
-    with (
-        view.serve_view(options.view) as (server, _),
-        pipeline.load_app(
-            options.file,
-            on_error=options.on_error,
-            limit=options.frames,
-            allow_commands=options.allow_commands,
-            allow_network=options.allow_network,
-            notice=console.notice,
-        ) as app,
-    ):
-        if server is not None:
-            from pipeline.app.app_view import AppView
-
-            server.watch(AppView(app))
-        interrupted = _stream(app)
-    books, crops = app.statistics(), app.crop_books.snapshot()
-    if app.first_failure is not None:
-        console.notice(f"a frame failed: {reason(app.first_failure)}")
-    if options.json:
-        console.print_json({"streams": _facts(books), "crops": _facts(crops), "interrupted": interrupted})
-    else:
-        for name, book in (*books.items(), *crops.items()):
-            print(f"{name}: {_describe(book, 'crops' if name in crops else 'frames')}")
-    has_failed = any(book.failed for book in books.values())
-    return 1 if has_failed and not any(book.delivered for book in books.values()) else 0
+    return applications.run(
+        options, options.file, allow_commands=options.allow_commands, allow_network=options.allow_network
+    )
 
 
-def _stream(app: RunningApp) -> bool:
-    """Run the streams; return True after the user's interrupt."""
-    from pipeline.scheduler.switch_interval import SwitchInterval, choose_interval
-
-    # All models share the interpreter, so that the shortest stage of any decides.
-    intervals = [choose_interval(running.plan) for running in app.pipelines.values()]
-    interval = SwitchInterval(min(intervals, default=None))
-    try:
-        app.run()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        interval.end()
-    return False
-
-
-def _facts(books: Any) -> dict[str, Any]:
+def _simulate(options: argparse.Namespace) -> None:
     import dataclasses
+    from pathlib import Path
 
-    return {name: dataclasses.asdict(book) for name, book in books.items()}
+    from pipeline.app.app_file import read_app
+    from pipeline.app.app_prediction import predict_app, read_plans
+
+    app = read_app(options.file)
+    plans = read_plans(app, Path(options.file).parent)
+    prediction = predict_app(app, plans, runs=dict(options.runs), fps=dict(options.fps))
+    if options.json:
+        console.print_json(dataclasses.asdict(prediction))
+    else:
+        _show(app, prediction)
 
 
-def _describe(book: Book, noun: str) -> str:
-    ends = {"failed": book.failed, "dropped": book.dropped, "cancelled": book.cancelled}
-    return f"{book.delivered} {noun}" + "".join(f", {count} {end}" for end, count in ends.items() if count)
+def _show(app: App, prediction: AppPrediction) -> None:
+    """Print a table of the streams, one of the models, and what they share."""
+    out = console.console()
+    table = console.table(app.name or "streams", "stream", ">frames/s", ">latency ms", ">in line ms", "limited by")
+    for name, stream in prediction.streams.items():
+        times = (f"{seconds * 1e3:.1f}" for seconds in (stream.latency_s, stream.queued_latency_s))
+        table.add_row(name, f"{stream.frames_per_s:.4g}", *times, stream.bottleneck)
+    out.print(table)
+    table = console.table("models", "model", ">runs per frame", ">runs/s", ">busy", ">latency ms")
+    for name, model in prediction.models.items():
+        numbers = f"{model.runs:.4g}", f"{model.runs_per_s:.4g}", f"{model.busy:.0%}", f"{model.latency_s * 1e3:.1f}"
+        table.add_row(name, *numbers)
+    out.print(table)
+    for name, share in prediction.busy.items():
+        out.print(f"{name}: {share:.0%} busy")

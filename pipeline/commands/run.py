@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pipeline
 from pipeline.commands.shared import (
+    applications,
     card_options,
     cluster,
     console,
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     check_folder(options)
     replicas = cluster.load_options(options)
     load = _make_loader(options, replicas)
+    if len(options.source) > 1:
+        return applications.run_sources(options, load)
     # 2. Load the bundle, which a model may have to become first.
     bundle, origin = model_options.load_bundle(options, Updates(options, load).load_first)
     # Bundles of earlier versions have no card, and go on without a decoder.

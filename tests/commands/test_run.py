@@ -119,7 +119,9 @@ def test_a_deadline_that_cannot_be_met(command: Any, identity: Path) -> None:
     ("arguments", "message"),
     [
         (["--source", "pattern:64x48@30", "--watch", "/nowhere"], "--watch '/nowhere' is no folder"),
-        (["--source", "pattern:64x48", "--source", "pattern:32x32"], "--source is given twice; this command takes one"),
+        (["--source", "pattern:64x48", "--source", "x", "--trace", "x"], "--trace is for one source; 2 are given"),
+        (["--source", "pattern:64x48", "--source", "missing", "--sink", "x.mp4"], r"put {stream} into 'x.mp4'"),
+        (["--source", "pattern:64x48", "--source", "missing", "--stage-timeout", "a=1"], "one limit for all stages"),
         (["--input", "a.npy", "--input", "b.npy"], "--input is given twice"),
         (["--source", "missing.mp4"], "no video file at 'missing.mp4'"),
         (["--source", "missing"], "no source at 'missing'; supported are camera:/dev/video0"),

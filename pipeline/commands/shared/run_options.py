@@ -85,10 +85,12 @@ def _source_arguments(parser: argparse.ArgumentParser) -> None:
     source_group.add_argument(
         "--source",
         metavar="SOURCE",
-        action=values.Once,
+        action="append",
+        default=[],
         help="camera:/dev/video0 (?size=640x480&encoding=mjpeg), rtsp://..., gst:PIPELINE of GStreamer, exec:COMMAND "
         "that writes pictures (?size=640x480&format=yuv420p), a video file, bag:PATH (?topic=TOPIC) of ROS 2, "
-        "pattern:640x480@30, watch:FOLDER for files that others put there, or what --input takes",
+        "pattern:640x480@30, watch:FOLDER for files that others put there, or what --input takes; several share the "
+        "model, and each has its sinks by {stream} in --sink",
     )
     source_group.add_argument(
         "--input",
@@ -190,7 +192,7 @@ def source(options: argparse.Namespace, bundle: Bundle, preparation: Preparation
         # Files have no pace of their own unless they are given one.
         return base.PacedSource(files, fps, speed) if fps or speed else files
     return registry.open_source(
-        options.source,
+        options.source[0],
         SourceOptions(
             plan.inputs,
             preparation,

@@ -147,6 +147,12 @@ def stage_seconds(text: str) -> tuple[str, float]:
     return name, positive(seconds)
 
 
+def pair_number(text: str) -> tuple[str, float]:
+    """Read ``NAME=NUMBER``."""
+    name, number = pair("NAME=4")(text)
+    return name, positive(number)
+
+
 def cores(text: str) -> tuple[range, ...]:
     """Parse cores such as ``0,1`` or ``4-7`` as ranges of any end."""
     ranges = []
