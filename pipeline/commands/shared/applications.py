@@ -57,7 +57,7 @@ def run_sources(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> 
     from pipeline.app.application import App
     from pipeline.app.nodes import Model, Node, SinkNode, Stream
     from pipeline.core.model_card import ModelCard
-    from pipeline.io.sinks.summary_lines import SummaryLines
+    from pipeline.io.sinks.json_lines import SummaryLines
 
     if given := [name for name in _OTHERS if getattr(options, name)]:
         raise InputError(f"--{given[0]} is for one source; {len(options.source)} are given")
