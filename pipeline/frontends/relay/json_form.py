@@ -6,26 +6,8 @@ from collections import ChainMap, Counter
 from collections.abc import Iterable
 
 from pipeline.errors import ModelError
+from pipeline.frontends.relay import syntax
 from pipeline.frontends.relay.metadata import JsonNode, JsonObjects
-from pipeline.frontends.relay.syntax import (
-    Call,
-    Expression,
-    GlobalReference,
-    If,
-    LetBinding,
-    LetBlock,
-    Literal,
-    OperatorReference,
-    OtherType,
-    Parameter,
-    Projection,
-    Reference,
-    RelayFunction,
-    RelayProgram,
-    TensorType,
-    TupleOf,
-    Type,
-)
 
 _DEEPEST = 24
 """How far functions and branches may nest."""
@@ -34,7 +16,7 @@ _ATOMS = ("relay.Var", "relay.Constant", "relay.GlobalVar", "GlobalVar", "Op")
 _COMPUTED = ("relay.Call", "relay.Tuple", "relay.TupleGetItem", "relay.If", "relay.Let", "relay.Function")
 
 
-def parse(text: str, file: str) -> RelayProgram:
+def parse(text: str, file: str) -> syntax.RelayProgram:
     """Read the JSON of a Relay module or function, or raise `ModelError`.
 
     A single function is called ``main``.
@@ -48,7 +30,7 @@ def parse(text: str, file: str) -> RelayProgram:
     if root.kind == "IRModule":
         functions_by_name = objects.entries(objects.follow(objects.root, "functions"))
     functions = {name: _FunctionReader(objects).function(number, None) for name, number in functions_by_name}
-    return RelayProgram(file, functions, lambda number: f"node {number}")
+    return syntax.RelayProgram(file, functions, lambda number: f"node {number}")
 
 
 class _NodeScope:
@@ -77,15 +59,15 @@ class _FunctionReader:
         self._copies: Counter[str] = Counter()
         self._unnamed_count = 0
 
-    def function(self, number: int, enclosing: _NodeScope | None) -> RelayFunction:
+    def function(self, number: int, enclosing: _NodeScope | None) -> syntax.RelayFunction:
         objects = self._objects
         objects.node(number, "relay.Function")
         scope = _NodeScope(enclosing)
         parameters = tuple(
-            Parameter(self._variable(parameter, scope), self._type(parameter), parameter)
+            syntax.Parameter(self._variable(parameter, scope), self._type(parameter), parameter)
             for parameter in objects.items(objects.follow(number, "params"))
         )
-        return RelayFunction(parameters, self._block(objects.follow(number, "body"), scope), number)
+        return syntax.RelayFunction(parameters, self._block(objects.follow(number, "body"), scope), number)
 
     def _variable(self, number: int, scope: _NodeScope) -> str:
         """Give a variable a unique name, as TVM's printer does."""
@@ -103,25 +85,25 @@ class _FunctionReader:
         scope.set(identity, name)
         return name
 
-    def _type(self, number: int) -> Type:
+    def _type(self, number: int) -> syntax.Type:
         objects = self._objects
         number = objects.follow(number, "type_annotation")
         node = objects.node(number)
         # Types of closures and tuples, which only main's parameters may not have.
         if node.kind != "relay.TensorType":
-            return OtherType(node.kind or "no type")
+            return syntax.OtherType(node.kind or "no type")
         shape = [objects.plain(extent) for extent in objects.items(objects.follow(number, "shape"))]
         extents = tuple(extent if isinstance(extent, int) else None for extent in shape)
-        return TensorType(extents, node.attributes.get("dtype", ""))
+        return syntax.TensorType(extents, node.attributes.get("dtype", ""))
 
-    def _block(self, number: int, enclosing: _NodeScope) -> Expression:
+    def _block(self, number: int, enclosing: _NodeScope) -> syntax.Expression:
         """Read a chain of `let` and its body."""
         objects, scope, start = self._objects, _NodeScope(enclosing), number
         if scope.depth > _DEEPEST:
             raise objects.error(
                 number, f"functions and branches nest more than {_DEEPEST} deep, which is not supported"
             )
-        bindings: list[LetBinding] = []
+        bindings: list[syntax.LetBinding] = []
         # Damaged files may refer to themselves; without a bound the loop would not end.
         chain = set()
         while objects.node(number).kind == "relay.Let":
@@ -129,12 +111,12 @@ class _FunctionReader:
                 raise objects.error(number, "this is part of itself")
             chain.add(number)
             value = self._value(objects.follow(number, "value"), scope, bindings)
-            bindings.append(LetBinding(self._variable(objects.follow(number, "var"), scope), value, number))
+            bindings.append(syntax.LetBinding(self._variable(objects.follow(number, "var"), scope), value, number))
             number = objects.follow(number, "body")
         result = self._value(number, scope, bindings)
-        return LetBlock(tuple(bindings), result, start) if bindings else result
+        return syntax.LetBlock(tuple(bindings), result, start) if bindings else result
 
-    def _value(self, number: int, scope: _NodeScope, bindings: list[LetBinding]) -> Expression:
+    def _value(self, number: int, scope: _NodeScope, bindings: list[syntax.LetBinding]) -> syntax.Expression:
         """Bind everything `number` depends on, and return it.
 
         TVM's printer gives a number to an operand when all operands beside it have been visited.
@@ -151,7 +133,7 @@ class _FunctionReader:
                 name = f"%{self._unnamed_count}"
                 self._unnamed_count += 1
                 scope.set(current, name)
-                bindings.append(LetBinding(name, value, current))
+                bindings.append(syntax.LetBinding(name, value, current))
             elif current not in expanded_nodes:
                 expanded_nodes.add(current)
                 operands = self._operands(current)
@@ -172,22 +154,22 @@ class _FunctionReader:
         single = {"relay.TupleGetItem": "tuple_value", "relay.If": "cond"}.get(node.kind)
         return [follow(number, single)] if single else []
 
-    def _operand(self, number: int, scope: _NodeScope) -> Expression:
+    def _operand(self, number: int, scope: _NodeScope) -> syntax.Expression:
         """Return an atom, or a reference by name."""
         objects = self._objects
         node = objects.node(number)
         if node.kind == "Op":
-            return OperatorReference(node.text, number)
+            return syntax.OperatorReference(node.text, number)
         if node.kind in ("GlobalVar", "relay.GlobalVar"):
-            return GlobalReference(objects.node(objects.follow(number, "name_hint")).text, number)
+            return syntax.GlobalReference(objects.node(objects.follow(number, "name_hint")).text, number)
         if node.kind == "relay.Constant":
-            return Literal(objects.constant(number), number)
+            return syntax.Literal(objects.constant(number), number)
         name = scope.name(objects.follow(number, "vid") if node.kind == "relay.Var" else number)
         if name is None:
             raise objects.error(number, "this is used where it is not defined, or is part of itself")
-        return Reference(name, number)
+        return syntax.Reference(name, number)
 
-    def _expression(self, number: int, scope: _NodeScope) -> Expression:
+    def _expression(self, number: int, scope: _NodeScope) -> syntax.Expression:
         objects = self._objects
         node = objects.node(number, *_COMPUTED)
         if node.kind == "relay.Function":
@@ -197,17 +179,17 @@ class _FunctionReader:
         operands = self._expressions(self._operands(number), scope)
         if node.kind == "relay.Call":
             attributes = objects.attributes(objects.follow(number, "attrs"))
-            return Call(operands[0], operands[1:], attributes, number)
+            return syntax.Call(operands[0], operands[1:], attributes, number)
         if node.kind == "relay.Tuple":
-            return TupleOf(operands, number)
+            return syntax.TupleOf(operands, number)
         if node.kind == "relay.If":
             branches = [
                 self._block(objects.follow(number, branch), scope) for branch in ("true_branch", "false_branch")
             ]
-            return If(operands[0], branches[0], branches[1], number)
-        return Projection(operands[0], self._index(number, node), number)
+            return syntax.If(operands[0], branches[0], branches[1], number)
+        return syntax.Projection(operands[0], self._index(number, node), number)
 
-    def _expressions(self, numbers: Iterable[int], scope: _NodeScope) -> tuple[Expression, ...]:
+    def _expressions(self, numbers: Iterable[int], scope: _NodeScope) -> tuple[syntax.Expression, ...]:
         return tuple(self._operand(operand, scope) for operand in numbers)
 
     def _index(self, number: int, node: JsonNode) -> int:

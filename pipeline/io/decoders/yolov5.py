@@ -12,19 +12,9 @@ import numpy as np
 
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import InputError
+from pipeline.io.decoders import grid
 from pipeline.io.decoders.activation import activate, logit
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels, mismatch
-from pipeline.io.decoders.grid import (
-    ULTRALYTICS,
-    GridParameters,
-    best_rows,
-    corners,
-    describe_cells,
-    grid_cells,
-    grid_sizes,
-    in_pixels,
-    match_strides,
-)
 from pipeline.io.decoders.suppression import best_boxes
 from pipeline.io.results import Result
 
@@ -33,7 +23,7 @@ _FIELDS = 5
 _ANCHORS = (10, 13, 16, 30, 33, 23, 30, 61, 62, 45, 59, 119, 116, 90, 156, 198, 373, 326)
 
 
-class Yolov5Parameters(GridParameters, frozen=True, forbid_unknown_fields=True):
+class Yolov5Parameters(grid.GridParameters, frozen=True, forbid_unknown_fields=True):
     """Parameters of YOLOv5."""
 
     anchors: tuple[float, ...] = _ANCHORS
@@ -48,7 +38,9 @@ def make(interface: ModelInterface, parameters: Yolov5Parameters) -> Decode:
         return lambda outputs: _decode_rows(outputs[rows.name][0], interface, parameters)
     maps = _maps(interface, parameters.strides)
     if not maps:
-        wanted = f"[1, 3 boxes for {describe_cells(interface, parameters.strides)}, 5 + classes], or a map for each"
+        wanted = (
+            f"[1, 3 boxes for {grid.describe_cells(interface, parameters.strides)}, 5 + classes], or a map for each"
+        )
         raise mismatch("yolov5", wanted, interface)
     if len(parameters.anchors) != 2 * _PER_CELL * len(maps):
         raise InputError(
@@ -66,7 +58,7 @@ def _rows(interface: ModelInterface) -> TensorSpec | None:
         for output in interface.outputs
         if len(output.shape) == 3
         and output.shape[2] > _FIELDS
-        and match_strides(interface, output.shape[1], _PER_CELL) is not None
+        and grid.match_strides(interface, output.shape[1], _PER_CELL) is not None
     )
     return next(fits, None)
 
@@ -75,20 +67,22 @@ def _maps(interface: ModelInterface, strides: tuple[int, ...]) -> list[TensorSpe
     """Return the map [1, 3 * fields, rows, columns] of each level, or none."""
     fits = [output for output in interface.outputs if len(output.shape) == 4 and output.shape[1] % _PER_CELL == 0]
     by_size = {output.shape[2:]: output for output in fits if output.shape[1] > _PER_CELL * _FIELDS}
-    sizes = grid_sizes(interface.size, strides)
+    sizes = grid.grid_sizes(interface.size, strides)
     return [by_size[size] for size in sizes] if all(size in by_size for size in sizes) else []
 
 
 def _decode_rows(rows: np.ndarray, interface: ModelInterface, parameters: Yolov5Parameters) -> Result:
-    numbers, classes, scores = best_rows(rows, parameters.score)
-    boxes = corners(*rows[numbers, :4].T)
-    if not in_pixels(parameters, rows[:, 0], 2):
+    numbers, classes, scores = grid.best_rows(rows, parameters.score)
+    boxes = grid.corners(*rows[numbers, :4].T)
+    if not grid.in_pixels(parameters, rows[:, 0], 2):
         boxes = boxes * np.array(interface.size * 2, np.float32)
     return best_boxes(boxes, scores, classes, parameters, interface)[0]
 
 
 def _map_decoder(maps: list[TensorSpec], interface: ModelInterface, parameters: Yolov5Parameters) -> Decode:
-    positions, strides = zip(*(grid_cells(interface.size, (stride,)) for stride in parameters.strides), strict=True)
+    positions, strides = zip(
+        *(grid.grid_cells(interface.size, (stride,)) for stride in parameters.strides), strict=True
+    )
     # Anchors vary slower than cells.
     cells = np.concatenate([np.tile(position, _PER_CELL) for position in positions], 1).T
     stride = np.concatenate([np.tile(level, _PER_CELL) for level in strides])
@@ -105,8 +99,8 @@ def _map_decoder(maps: list[TensorSpec], interface: ModelInterface, parameters: 
         values = activate(rows[numbers], "sigmoid", 1)
         values[:, :2] = (2 * values[:, :2] - 0.5 + cells[numbers]) * stride[numbers, None]
         values[:, 2:4] = np.square(2 * values[:, 2:4]) * anchors[numbers]
-        kept, classes, scores = best_rows(values, parameters.score)
-        return best_boxes(corners(*values[kept, :4].T), scores, classes, parameters, interface)[0]
+        kept, classes, scores = grid.best_rows(values, parameters.score)
+        return best_boxes(grid.corners(*values[kept, :4].T), scores, classes, parameters, interface)[0]
 
     return decode
 
@@ -123,18 +117,18 @@ def recognise(interface: ModelInterface) -> Guess | None:
     rows = _rows(interface)
     expected = _FIELDS + (len(interface.labels) or 80)
     if rows is not None:
-        strides, fields = match_strides(interface, rows.shape[1], _PER_CELL) or (), rows.shape[2]
-        reason = f"its output {list(rows.shape)} has three rows for {describe_cells(interface, strides)}"
+        strides, fields = grid.match_strides(interface, rows.shape[1], _PER_CELL) or (), rows.shape[2]
+        reason = f"its output {list(rows.shape)} has three rows for {grid.describe_cells(interface, strides)}"
         # Those with prototypes of masks beside them have further numbers.
         fits = all(len(output.shape) == 5 for output in interface.outputs if output is not rows)
     else:
         strides = Yolov5Parameters().strides
         maps = _maps(interface, strides)
         fields = maps[0].shape[1] // _PER_CELL if maps else 0
-        reason = f"its outputs have three times {fields} numbers for {describe_cells(interface, strides)}"
+        reason = f"its outputs have three times {fields} numbers for {grid.describe_cells(interface, strides)}"
         # Numbers of many maps are multiples of three.
         fits = len(maps) == len(interface.outputs) and fields == expected
-    return Guess(reason, {"strides": list(strides)}, ULTRALYTICS, fields == expected) if fits else None
+    return Guess(reason, {"strides": list(strides)}, grid.ULTRALYTICS, fields == expected) if fits else None
 
 
 FAMILIES = (DecoderFamily("yolov5", "detect", Yolov5Parameters, make, recognise),)

@@ -16,18 +16,9 @@ import msgspec
 import numpy as np
 
 from pipeline.core.plan.plan import TensorSpec
+from pipeline.io.decoders import grid
 from pipeline.io.decoders.activation import activate, logit
 from pipeline.io.decoders.base import ModelInterface, check_labels, mismatch
-from pipeline.io.decoders.grid import (
-    GridParameters,
-    corners,
-    describe_cells,
-    grid_cells,
-    grid_sizes,
-    in_pixels,
-    match_strides,
-    mean_distances,
-)
 from pipeline.io.decoders.suppression import BoxParameters, Fraction, best_boxes, best_classes
 from pipeline.io.results import Detections
 
@@ -44,7 +35,7 @@ _SLACK = 0.01
 """Distance of quantised scores from 0, which their scale may miss."""
 
 
-class Yolov8Parameters(GridParameters, frozen=True, forbid_unknown_fields=True):
+class Yolov8Parameters(grid.GridParameters, frozen=True, forbid_unknown_fields=True):
     """Parameters of YOLOv8 and its successors."""
 
     iou: Fraction = 0.7
@@ -87,11 +78,11 @@ def flat_output(interface: ModelInterface) -> TensorSpec | None:
 def columns_first(interface: ModelInterface, output: TensorSpec, extras: int) -> bool | None:
     """Test for columns [1, numbers, cells], true, or [1, cells, numbers], false; None for rows of boxes."""
     _, first, last = output.shape
-    if match_strides(interface, last) is not None:
+    if grid.match_strides(interface, last) is not None:
         return True
     # Small pictures have fewer cells than end-to-end models have boxes.
     rows = last == ROW + extras and len(interface.labels) != ROW - BOX
-    return None if rows or match_strides(interface, first) is None else False
+    return None if rows or grid.match_strides(interface, first) is None else False
 
 
 def make_reader(
@@ -123,23 +114,25 @@ def make_reader(
         check_labels(interface, levels[0].classes, interface.outputs[0].name)
         return _map_reader(levels, interface, parameters)
     further = f" + {extras}" if extras else ""
-    wanted = f"[1, 4 + classes{further}, {describe_cells(interface, parameters.strides)}] or [1, boxes, 6{further}]"
+    wanted = (
+        f"[1, 4 + classes{further}, {grid.describe_cells(interface, parameters.strides)}] or [1, boxes, 6{further}]"
+    )
     raise mismatch(family, wanted, interface)
 
 
 def _read_columns(head: np.ndarray, interface: ModelInterface, parameters: Yolov8Parameters, extras: int) -> Candidates:
     end = len(head) - extras
     cells, classes, scores = best_classes(head[BOX:end], parameters.score)
-    scale = _scale(interface, pixels=in_pixels(parameters, head[0], 2))
-    return Candidates(_scaled(corners(*head[:BOX, cells]), scale), scores, classes, head[end:, cells].T, scale)
+    scale = _scale(interface, pixels=grid.in_pixels(parameters, head[0], 2))
+    return Candidates(_scaled(grid.corners(*head[:BOX, cells]), scale), scores, classes, head[end:, cells].T, scale)
 
 
 def _read_rows(
     rows: np.ndarray, interface: ModelInterface, parameters: Yolov8Parameters, *, centres: bool
 ) -> Candidates:
-    scale = _scale(interface, pixels=in_pixels(parameters, rows[:, :BOX], 2))
+    scale = _scale(interface, pixels=grid.in_pixels(parameters, rows[:, :BOX], 2))
     rows = rows[rows[:, 4] > parameters.score]
-    boxes = corners(*rows[:, :BOX].T) if centres else rows[:, :BOX]
+    boxes = grid.corners(*rows[:, :BOX].T) if centres else rows[:, :BOX]
     return Candidates(_scaled(boxes, scale), rows[:, 4], rows[:, 5].astype(np.int64), rows[:, ROW:], scale, final=True)
 
 
@@ -173,7 +166,7 @@ class Level:
 def find_levels(interface: ModelInterface, parameters: Yolov8Parameters) -> list[Level]:
     """Return the maps of each level, or an empty list."""
     levels = []
-    for stride, size in zip(parameters.strides, grid_sizes(interface.size, parameters.strides), strict=True):
+    for stride, size in zip(parameters.strides, grid.grid_sizes(interface.size, parameters.strides), strict=True):
         maps = {
             spec: spec.shape[1] if spec.shape[2:] == size else spec.shape[3]
             for spec in interface.outputs
@@ -194,7 +187,7 @@ def find_levels(interface: ModelInterface, parameters: Yolov8Parameters) -> list
 
 
 def _map_reader(levels: list[Level], interface: ModelInterface, parameters: Yolov8Parameters) -> Reader:
-    cells = [grid_cells(interface.size, (level.stride,))[0] + np.float32(0.5) for level in levels]
+    cells = [grid.grid_cells(interface.size, (level.stride,))[0] + np.float32(0.5) for level in levels]
 
     def read(outputs: Mapping[str, np.ndarray]) -> Candidates:
         planes = [level.planes(outputs) for level in levels]
@@ -205,7 +198,7 @@ def _map_reader(levels: list[Level], interface: ModelInterface, parameters: Yolo
             numbers, classes, best = best_classes(scores, logit(parameters.score) if logits else parameters.score)
             distances = sides[:, numbers]
             if level.bins > 1:
-                distances = mean_distances(distances.reshape(BOX, level.bins, -1).swapaxes(1, 2))
+                distances = grid.mean_distances(distances.reshape(BOX, level.bins, -1).swapaxes(1, 2))
             centre = centres[:, numbers]
             boxes = np.concatenate([centre - distances[:2], centre + distances[2:]]).T * np.float32(level.stride)
             parts.append((boxes, activate(best, "sigmoid" if logits else "none", 0), classes))

@@ -11,17 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipeline.core.model_card import Preparation
+from pipeline.io.decoders import grid
 from pipeline.io.decoders.base import Decode, DecoderFamily, Guess, ModelInterface, check_labels, mismatch
-from pipeline.io.decoders.grid import (
-    GridParameters,
-    best_rows,
-    corners,
-    count_cells,
-    describe_cells,
-    grid_cells,
-    in_pixels,
-    match_strides,
-)
 from pipeline.io.decoders.suppression import Fraction, best_boxes
 from pipeline.io.results import Result
 
@@ -34,7 +25,7 @@ _FIELDS = 5
 """Numbers of a row before its classes: x, y, width, height, objectness."""
 
 
-class YoloxParameters(GridParameters, frozen=True, forbid_unknown_fields=True):
+class YoloxParameters(grid.GridParameters, frozen=True, forbid_unknown_fields=True):
     """Parameters of YOLOX: as in its demonstrations, boxes of all classes suppress one another."""
 
     score: Fraction = 0.3
@@ -44,23 +35,23 @@ class YoloxParameters(GridParameters, frozen=True, forbid_unknown_fields=True):
 def make(interface: ModelInterface, parameters: YoloxParameters) -> Decode:
     """Return the decoder of a model."""
     name, shape = interface.outputs[0].name, interface.outputs[0].shape
-    count = count_cells(interface.size, parameters.strides)
+    count = grid.count_cells(interface.size, parameters.strides)
     if len(shape) != 3 or shape[1] != count or shape[2] <= _FIELDS:
         wanted = f"[1, {count}, 5 + classes] with strides {', '.join(map(str, parameters.strides))}"
         raise mismatch("yolox", wanted, interface)
     check_labels(interface, shape[2] - _FIELDS, name)
-    cells, strides = grid_cells(interface.size, parameters.strides)
+    cells, strides = grid.grid_cells(interface.size, parameters.strides)
 
     def decode(outputs: Mapping[str, np.ndarray]) -> Result:
         rows = outputs[name][0]
-        numbers, classes, scores = best_rows(rows, parameters.score)
+        numbers, classes, scores = grid.best_rows(rows, parameters.score)
         x, y, width, height = rows[numbers, :4].T
-        if not in_pixels(parameters, rows[:, 0], interface.size[0] / 2):
+        if not grid.in_pixels(parameters, rows[:, 0], interface.size[0] / 2):
             stride = strides[numbers]
             x, y = (x + cells[0, numbers]) * stride, (y + cells[1, numbers]) * stride
             with np.errstate(over="ignore"):
                 width, height = np.exp(width) * stride, np.exp(height) * stride
-        return best_boxes(corners(x, y, width, height), scores, classes, parameters, interface)[0]
+        return best_boxes(grid.corners(x, y, width, height), scores, classes, parameters, interface)[0]
 
     return decode
 
@@ -70,10 +61,10 @@ def recognise(interface: ModelInterface) -> Guess | None:
     if len(interface.outputs) != 1 or len(interface.outputs[0].shape) != 3:
         return None
     _, count, fields = interface.outputs[0].shape
-    strides = match_strides(interface, count)
+    strides = grid.match_strides(interface, count)
     if strides is None or fields <= _FIELDS:
         return None
-    reason = f"its output {list(interface.outputs[0].shape)} has a row for {describe_cells(interface, strides)}"
+    reason = f"its output {list(interface.outputs[0].shape)} has a row for {grid.describe_cells(interface, strides)}"
     # Without labels, 84 are rather the 80 classes of COCO beside a box without an objectness, and a fourth level is
     # rather NanoDet's.
     usual = fields != _FIELDS + 79 and strides == YoloxParameters().strides
