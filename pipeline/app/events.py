@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 Event = Mapping[str, Any]
 """Plain values: ``trigger``, ``stream``, ``frame``, ``number``, ``timestamp``, ``results`` and ``clip``."""
 
+Connection = tuple[Callable[[bytes], object], Callable[[], object]]
+"""Functions that publish an event's line, and that disconnect."""
+
 MOST_WAITING = 100
 """Events that wait for a server that is slow; later ones are lost, and counted."""
 
@@ -40,10 +44,18 @@ class EventPublisher:
         Function to call with an event's JSON, a line without its end.
     notice : callable
         Function to call with the first error and the count of lost events.
+    disconnect : callable
+        Function to call in the end.
     """
 
-    def __init__(self, text: str, publish: Callable[[bytes], object], notice: Callable[[str], object]) -> None:
-        self._text, self._publish, self._notice = text, publish, notice
+    def __init__(
+        self,
+        text: str,
+        publish: Callable[[bytes], object],
+        notice: Callable[[str], object],
+        disconnect: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._text, self._publish, self._notice, self._disconnect = text, publish, notice, disconnect
         self._queue: Queue[bytes | None] = Queue(MOST_WAITING)
         self.lost = 0
         self._thread = threading.Thread(target=self._run, name=f"events {text}", daemon=True)
@@ -60,6 +72,7 @@ class EventPublisher:
         """Publish what waits, and end."""
         self._queue.put(None)
         self._thread.join()
+        self._disconnect()
         if self.lost:
             self._notice(f"{self.lost} events for {self._text} were lost")
 
@@ -79,23 +92,25 @@ def open_publisher(text: str, permissions: Permissions) -> EventPublisher:
     Parameters
     ----------
     text : str
-        ``FILE.jsonl``, ``-`` for standard output, ``http://...``, ``mqtt://HOST:PORT/TOPIC`` or ``exec:COMMAND``, which
-        gets the event on its standard input.
+        ``FILE.jsonl``, ``-`` for standard output, ``http://...``, ``mqtt://HOST:PORT/TOPIC``, ``ros:/TOPIC`` or
+        ``exec:COMMAND``, which gets the event on its standard input.
     permissions : Permissions
         Says what is allowed.
     """
     kind = text.partition(":")[0]
-    if kind in ("http", "https", "mqtt") and not permissions.network:
+    if kind in ("http", "https", "mqtt", "ros") and not permissions.network:
         raise AppError(f"{text!r} sends events away; allow that by --allow-network (allow_network=True)")
     if kind == "exec" and not permissions.commands:
         raise AppError(f"{text!r} starts commands; allow that by --allow-commands (allow_commands=True)")
     if text == "-":
         return EventPublisher(text, _write_line, permissions.notice)
     if kind in _OPENERS:
-        return EventPublisher(text, _OPENERS[kind](text), permissions.notice)
+        publish, disconnect = _OPENERS[kind](text)
+        return EventPublisher(text, publish, permissions.notice, disconnect)
     if not text.endswith((".jsonl", ".ndjson")):
         raise AppError(
-            f"events cannot go to {text!r}; give FILE.jsonl, -, http://..., mqtt://HOST/TOPIC or exec:COMMAND"
+            f"events cannot go to {text!r}; give FILE.jsonl, -, http://..., mqtt://HOST/TOPIC, ros:/TOPIC or "
+            "exec:COMMAND"
         )
     path = Path(text)
     if not path.absolute().parent.is_dir():
@@ -114,16 +129,16 @@ def _append(path: Path, line: bytes) -> None:
         stream.write(line + b"\n")
 
 
-def _open_web(text: str) -> Callable[[bytes], object]:
+def _open_web(text: str) -> Connection:
     def publish(line: bytes) -> None:
         request = urllib.request.Request(text, line, {"Content-Type": "application/json"})  # noqa: S310 - checked above
         urllib.request.urlopen(request, timeout=TIMEOUT_S).close()  # noqa: S310
 
-    return publish
+    return publish, lambda: None
 
 
-def _open_mqtt(text: str) -> Callable[[bytes], object]:
-    """Return a function that publishes by MQTT with the server's receipt."""
+def _open_mqtt(text: str) -> Connection:
+    """Publish by MQTT with the server's receipt."""
     mqtt = require("paho.mqtt.client", "mqtt", "events by MQTT")
     address = urlsplit(text)
     topic = address.path.lstrip("/")
@@ -139,20 +154,31 @@ def _open_mqtt(text: str) -> Callable[[bytes], object]:
     def publish(line: bytes) -> None:
         client.publish(topic, line, qos=1).wait_for_publish(TIMEOUT_S)
 
-    return publish
+    def disconnect() -> None:
+        client.disconnect()
+        client.loop_stop()
+
+    return publish, disconnect
 
 
-def _open_command(text: str) -> Callable[[bytes], object]:
+def _open_ros(text: str) -> Connection:
+    # By name: the room of ROS is above this one, and has more that it needs.
+    connection: Connection = importlib.import_module("pipeline.ros.app_events").open_events(text)
+    return connection
+
+
+def _open_command(text: str) -> Connection:
     command = shlex.split(text.partition(":")[2])
     if not command:
         raise AppError(f"{text!r} names no command")
     # Allowed by the user, see `open_publisher`.
-    return lambda line: subprocess.run(command, input=line + b"\n", timeout=TIMEOUT_S, check=True)  # noqa: S603
+    return lambda line: subprocess.run(command, input=line + b"\n", timeout=TIMEOUT_S, check=True), lambda: None  # noqa: S603
 
 
-_OPENERS: Mapping[str, Callable[[str], Callable[[bytes], object]]] = {
+_OPENERS: Mapping[str, Callable[[str], Connection]] = {
     "http": _open_web,
     "https": _open_web,
     "mqtt": _open_mqtt,
+    "ros": _open_ros,
     "exec": _open_command,
 }

@@ -160,7 +160,7 @@ class Trigger(Node, frozen=True, kw_only=True):
     on : str
         ``"start"`` to fire when its condition becomes true, ``"frame"`` for each frame where it is.
     to : tuple of str
-        Where events go: ``FILE.jsonl``, ``-``, ``mqtt://HOST/TOPIC``, ``http://...``, ``exec:COMMAND``.
+        Where events go: ``FILE.jsonl``, ``-``, ``mqtt://HOST/TOPIC``, ``ros:/TOPIC``, ``http://...``, ``exec:COMMAND``.
     clip : Clip, optional
     rest : float
         Seconds after it fired in which it does not again.
