@@ -83,4 +83,7 @@ def _points(value: Any, key: str) -> Points:
     least = 3 if key.startswith("zone") else 2
     if len(points) < least:
         raise AppError(f"{key} has {len(points)} points; it needs {least}")
+    values = [value for point in points for value in point]
+    if min(values) < 0 or (max(values) > 1 and any(0 < value < 1 for value in values)):
+        raise AppError(f"{key} has points outside of the picture: give shares from 0 to 1, or pixels, for all of them")
     return points

@@ -28,6 +28,9 @@ Event = Mapping[str, Any]
 Connection = tuple[Callable[[bytes], object], Callable[[], object]]
 """Functions that publish an event's line, and that disconnect."""
 
+MODULES = {"ros": "pipeline.ros.app_events"}
+"""Rooms above this one with an ``open_events``, by the kind of address; loaded when used."""
+
 MOST_WAITING = 100
 """Events that wait for a server that is slow; later ones are lost, and counted."""
 
@@ -104,8 +107,9 @@ def open_publisher(text: str, permissions: Permissions) -> EventPublisher:
         raise AppError(f"{text!r} starts commands; allow that by --allow-commands (allow_commands=True)")
     if text == "-":
         return EventPublisher(text, _write_line, permissions.notice)
-    if kind in _OPENERS:
-        publish, disconnect = _OPENERS[kind](text)
+    if kind in _OPENERS or kind in MODULES:
+        opener = _OPENERS.get(kind) or importlib.import_module(MODULES[kind]).open_events
+        publish, disconnect = opener(text)
         return EventPublisher(text, publish, permissions.notice, disconnect)
     if not text.endswith((".jsonl", ".ndjson")):
         raise AppError(
@@ -161,12 +165,6 @@ def _open_mqtt(text: str) -> Connection:
     return publish, disconnect
 
 
-def _open_ros(text: str) -> Connection:
-    # By name: the room of ROS is above this one, and has more that it needs.
-    connection: Connection = importlib.import_module("pipeline.ros.app_events").open_events(text)
-    return connection
-
-
 def _open_command(text: str) -> Connection:
     command = shlex.split(text.partition(":")[2])
     if not command:
@@ -179,6 +177,5 @@ _OPENERS: Mapping[str, Callable[[str], Connection]] = {
     "http": _open_web,
     "https": _open_web,
     "mqtt": _open_mqtt,
-    "ros": _open_ros,
     "exec": _open_command,
 }

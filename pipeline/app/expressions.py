@@ -146,16 +146,19 @@ class _Parser:
                 if rows:
                     return lambda evaluation: evaluation.attribute(node, field)
                 return lambda evaluation: evaluation.best(node, field)
-        raise AppError(f"{ast.unparse(tree)!r} cannot be part of a condition")
+        hint = "; == compares" if isinstance(tree, ast.Call) and tree.keywords else ""
+        raise AppError(f"{ast.unparse(tree)!r} cannot be part of a condition{hint}")
 
     def _row_field(self, name: str) -> Step:
         if name not in ROW_FIELDS:
-            raise AppError(f"boxes have no {name!r}; there are {', '.join(ROW_FIELDS)}{near(name, tuple(ROW_FIELDS))}")
+            hint = near(name, tuple(ROW_FIELDS)) or "; a text is written in quotes"
+            raise AppError(f"boxes have no {name!r}; there are {', '.join(ROW_FIELDS)}{hint}")
         return lambda evaluation: evaluation.rows.field(name)
 
     def _node(self, name: str) -> str:
         if name not in self._nodes:
-            raise AppError(f"there is no node {name!r}{near(name, tuple(self._nodes))}")
+            of_boxes = "; that is a field of boxes, as in any(NODE, score > 0.5)" if name in ROW_FIELDS else ""
+            raise AppError(f"there is no node {name!r}{of_boxes or near(name, tuple(self._nodes))}")
         self.reads.add(self._nodes[name])
         return self._nodes[name]
 

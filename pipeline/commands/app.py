@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import applications, console, values, view
+from pipeline.errors import AppError
 
 if TYPE_CHECKING:
     from pipeline.app.app_prediction import AppPrediction
@@ -15,7 +17,7 @@ HELP = "Run an application: streams, models on their crops, trackers, triggers a
 EXAMPLE = "soc-pipeline app run people.toml"
 
 _ACTIONS = {
-    "check": "Check an application's file: names, circles and conditions.",
+    "check": "Check an application's file: names, files of models, circles and conditions.",
     "draw": "Print what reads what.",
     "simulate": "Predict rates and latencies of streams and models from the models' plans.",
     "run": "Run the application until its streams end.",
@@ -83,9 +85,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     from pipeline.app.app_file import read_app
+    from pipeline.app.nodes import Model, Track
+    from pipeline.app.track_step import TrackStep
 
     app = read_app(options.file)
-    print(f"{options.file}: {len(app.streams)} streams, {len(app.nodes)} nodes; nothing is wrong")
+    for name, node in app.kinds(Track):
+        TrackStep(name, node, None)
+    for name, node in app.kinds(Model):
+        if not (path := Path(options.file).parent / node.file).exists():
+            raise AppError(f"{options.file}: model.{name}: there is no file {str(path)!r}")
+    print(f"{options.file}: streams: {len(app.streams)}, nodes: {len(app.nodes)}; nothing is wrong")
 
 
 def _draw(options: argparse.Namespace) -> None:
