@@ -33,48 +33,33 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Address:
-    """One device of another machine, or its ``local`` stand-in.
-
-    Attributes
-    ----------
-    scheme : str
-        ``"remote"`` (a server of ``soc-pipeline serve``), ``"rpc"`` (TVM's own server), ``"pool"`` (servers that share
-        the frames) or ``"local"``.
-    host, port : str, int
-        Host and port of the server, or of TVM's tracker.
-    device : str
-        Kind of the device there, such as ``"cpu"``.
-    timeout : float
-        Seconds without a sign of life after which the other side counts as lost; for ``rpc``, which gives none while
-        it computes, the longest that a call may take.
-    patience : float
-        Seconds that frames wait for a lost server to come back, before they fail.
-    tracker : bool
-        True if `host` and `port` are those of a TVM tracker, which is asked for any server with `key`.
-    key : str
-        Name of the board at TVM's server or tracker; for a pool, the name under which members announce themselves.
-    tls : str
-        Folder of the server's certificate and of what this client shows; empty without encryption.
-    members : tuple of Address
-        Members of a pool that lists them.
-    limit : float
-        Seconds that a frame may take there, however often the server says that it is alive.
-    via : str
-        Endpoint of Zenoh by which those are found that announce themselves; empty for those in the same network.
-    """
+    """One device of another machine, or its ``local`` stand-in."""
 
     scheme: str
+    """``"remote"`` (a server of ``soc-pipeline serve``), ``"rpc"`` (TVM's own server), ``"pool"`` (servers that share
+    the frames) or ``"local"``."""
     host: str = ""
     port: int = 0
+    """Host and port of the server, or of TVM's tracker."""
     device: str = "cpu"
+    """Kind of the device there, such as ``"cpu"``."""
     timeout: float = 5.0
+    """Seconds without a sign of life after which the other side counts as lost; for ``rpc``, which gives none while it
+    computes, the longest that a call may take."""
     patience: float = 5.0
+    """Seconds that frames wait for a lost server to come back, before they fail."""
     tracker: bool = False
+    """True if `host` and `port` are those of a TVM tracker, which is asked for any server with `key`."""
     key: str = ""
+    """Name of the board at TVM's server or tracker; for a pool, the name under which members announce themselves."""
     tls: str = ""
+    """Folder of the server's certificate and of what this client shows; empty without encryption."""
     members: tuple[Address, ...] = ()
+    """Members of a pool that lists them."""
     via: str = ""
+    """Endpoint of Zenoh by which those are found that announce themselves; empty for those in the same network."""
     limit: float = 60.0
+    """Seconds that a frame may take there, however often the server says that it is alive."""
 
     def __str__(self) -> str:
         if self.members:

@@ -20,24 +20,16 @@ BITS = 10
 
 
 class Resampling(NamedTuple):
-    """Arithmetic of a bilinear resizing, for numbers of one dtype.
-
-    Attributes
-    ----------
-    dtype : str
-        Dtype of mixed rows, and of shares.
-    lines : int
-        Numbers that mixing two rows gives for each column.
-    mix_rows : callable
-        Function from two neighbours of a column, and the second's share, to these numbers.
-    mix_columns : callable
-        Function from the numbers of two columns, and the second's share, to the result.
-    """
+    """Arithmetic of a bilinear resizing, for numbers of one dtype."""
 
     dtype: str
+    """Dtype of mixed rows, and of shares."""
     lines: int
+    """Numbers that mixing two rows gives for each column."""
     mix_rows: Callable[[Any, Any, Any], Sequence[Any]]
+    """Function from two neighbours of a column, and the second's share, to these numbers."""
     mix_columns: Callable[[Sequence[Any], Sequence[Any], Any], Any]
+    """Function from the numbers of two columns, and the second's share, to the result."""
 
 
 def _mix_real_rows(top: Any, bottom: Any, share: Any) -> Sequence[Any]:

@@ -23,24 +23,16 @@ from pipeline.system.memory import contents
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model of `pipeline.read` with named, varying extents.
-
-    Attributes
-    ----------
-    model : object
-        Original, which is read anew each time.
-    shapes : OpenShapes
-        Shapes of the inputs that have such extents.
-    extents : mapping
-        Other extents from the caller: shapes without names in them, and numbers for the model's own names.
-    params : mapping, str or Path, optional
-        Parameters, as for `pipeline.read`.
-    """
+    """A model of `pipeline.read` with named, varying extents."""
 
     model: Any = field(repr=False)
+    """Original, which is read anew each time."""
     shapes: OpenShapes
+    """Shapes of the inputs that have such extents."""
     params: Mapping[str, Any] | str | Path | None = field(default=None, repr=False)
+    """Parameters, as for `pipeline.read`."""
     extents: Shapes = field(default_factory=dict)
+    """Other extents from the caller: shapes without names in them, and numbers for the model's own names."""
 
     @property
     def name(self) -> str:

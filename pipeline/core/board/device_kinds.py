@@ -28,72 +28,50 @@ ARM_EFFICIENCY: Mapping[str, float] = {"depthwise": 0.45, "pooling": 0.45}
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """A kind of device; defaults are of a processor beside the CPU.
-
-    Attributes
-    ----------
-    name : str
-        Name in boards and addresses.
-    adapter : str
-        ``"module:Class"`` of its `DeviceRuntime`, imported when a device is first used; empty for a kind that only the
-        caller's own ``create`` makes.
-    computes : bool
-        Stages are compiled for it; others need no code, or a function.
-    is_processor : bool
-        True for devices of a machine's CPU cores: their memory is the caller's, and kernels change layouts in it.
-    occupies_cores : bool
-        A run keeps the stage's host cores busy, so that no other stage may run on them meanwhile.
-    is_remote : bool
-        True for devices of another machine, reached by an address whose scheme is the kind's name.
-    assigns_cores : bool
-        The plan chooses a stage's cores; a server of this project shares out its own to its slots.
-    overlaps : bool
-        True for a device with one frame at a time in each slot: further replicas of a stage only overlap its transfers.
-    in_files : bool
-        A board's file may name it; functions are in no file.
-    offered_to_peers : bool
-        A server lets other machines use it.
-    has_islands : bool
-        Operators in its stages may be computed by the model's own runtime, see `pipeline.core.packed_model`.
-    detectable : bool
-        True for kinds that this machine can be searched for; see `DeviceRuntime.detect`.
-    target_kind : str
-        Name of its targets, where that is not the kind's.
-    efficiency : mapping of str to float
-        Share of its rates that each family of operators usually reaches.
-    model_format : str
-        Format of its stages, ``"onnx"`` or ``"tflite"``, where a foreign runtime runs them; empty if they are compiled
-        from Relax.
-    is_cpu_runtime : bool
-        True for a runtime that executes stages of a CPU's device, as one of the device's ``runtimes``.
-    command_keys : tuple of str
-        Keys of its targets that have commands, which a build runs.
-    planning : str
-        Module whose ``verdict(inputs, bindings, outputs, target)`` returns the seconds that the kind's own compiler
-        estimates for a fused group, and why it cannot run it; empty if TVM compiles.
-    cluster_resource : str
-        Name among the resources of a cluster's nodes, by default ``device:`` and its name.
-    """
+    """A kind of device; defaults are of a processor beside the CPU."""
 
     name: str
+    """Name in boards and addresses."""
     adapter: str = ""
+    """``"module:Class"`` of its `DeviceRuntime`, imported when a device is first used; empty for a kind that only the
+    caller's own ``create`` makes."""
     computes: bool = True
+    """Stages are compiled for it; others need no code, or a function."""
     is_processor: bool = False
+    """True for devices of a machine's CPU cores: their memory is the caller's, and kernels change layouts in it."""
     occupies_cores: bool = True
+    """A run keeps the stage's host cores busy, so that no other stage may run on them meanwhile."""
     is_remote: bool = False
+    """True for devices of another machine, reached by an address whose scheme is the kind's name."""
     assigns_cores: bool = True
+    """The plan chooses a stage's cores; a server of this project shares out its own to its slots."""
     overlaps: bool = False
+    """True for a device with one frame at a time in each slot: further replicas of a stage only overlap its
+    transfers."""
     in_files: bool = True
+    """A board's file may name it; functions are in no file."""
     offered_to_peers: bool = True
+    """A server lets other machines use it."""
     has_islands: bool = False
+    """Operators in its stages may be computed by the model's own runtime, see `pipeline.core.packed_model`."""
     detectable: bool = False
+    """True for kinds that this machine can be searched for; see `DeviceRuntime.detect`."""
     target_kind: str = ""
+    """Name of its targets, where that is not the kind's."""
     model_format: str = ""
+    """Format of its stages, ``"onnx"`` or ``"tflite"``, where a foreign runtime runs them; empty if they are compiled
+    from Relax."""
     efficiency: Mapping[str, float] = field(default_factory=dict)
+    """Share of its rates that each family of operators usually reaches."""
     is_cpu_runtime: bool = False
+    """True for a runtime that executes stages of a CPU's device, as one of the device's ``runtimes``."""
     command_keys: tuple[str, ...] = ()
+    """Keys of its targets that have commands, which a build runs."""
     planning: str = ""
+    """Module whose ``verdict(inputs, bindings, outputs, target)`` returns the seconds that the kind's own compiler
+    estimates for a fused group, and why it cannot run it; empty if TVM compiles."""
     cluster_resource: str = ""
+    """Name among the resources of a cluster's nodes, by default ``device:`` and its name."""
 
     @property
     def has_slots(self) -> bool:

@@ -96,75 +96,52 @@ class StageForecast:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A plan, explained.
-
-    Attributes
-    ----------
-    interval_s : float
-        Seconds between two frames.
-    latency_s : float
-        Longest latency of one frame when nothing waits: where replicas differ, in the slowest one.
-    joules : float or None
-        Energy of one frame above rest; None where the board's power is unknown.
-    bound_s : float
-        An interval that no plan can beat: proved by a complete search, for this order of operators, stages with cores
-        or a device of their own or in turns, and tensors that pass through all stages between maker and reader.
-    open_gap : float
-        Share of the bound by which the fastest plan takes longer that was found; if it is not 0, the bound is not
-        tight.
-    relaxed_s : float
-        Interval that none could beat even if work could be cut anywhere and nothing had to be moved.
-    bottleneck : str
-        Limit of the pace, as `pipeline.prediction.predict.Prediction` calls it: a stage, or a shared resource.
-    loads : mapping of str to float
-        Seconds per frame for which all stages together use what they share, by its name.
-    verdict : str
-        ``"pipeline"``, ``"replicate instead"``, ``"do not pipeline"``, or for a plan of one stage ``"one stage"`` or
-        ``"replicas"``; for another goal than frames per second ``"least latency"`` or ``"least energy"``.
-    reason : str
-        The verdict as a sentence.
-    help : tuple of str
-        Changes that would gain most.
-    measured : bool
-        True if the times rest on measurements.
-    cv : float
-        Coefficient of variation of a stage's time, its standard deviation as a share of it, by which
-        queues were chosen.
-    unfused : tuple of DividedGroup
-        Fused groups that cuts divide, with what that costs.
-    fallback_share : float
-        Share of the computing time, 0 to 1, of operators that the model's own runtime computes.
-    traffic_share : float
-        Share of traffic to memory, 0 to 1, in the estimated computing of the slowest stage.
-    idle : tuple of str
-        Unused devices and cores, and stages that rest.
-    changes : tuple of Change
-        Gains of another precision, runtime or size of input.
-    trade_offs : tuple of Alternative
-        The fastest way, the one with the least latency, and the knee between them.
-    """
+    """A plan, explained."""
 
     stages: tuple[StageForecast, ...]
     interval_s: float
+    """Seconds between two frames."""
     latency_s: float
+    """Longest latency of one frame when nothing waits: where replicas differ, in the slowest one."""
     joules: float | None
+    """Energy of one frame above rest; None where the board's power is unknown."""
     bound_s: float
+    """An interval that no plan can beat: proved by a complete search, for this order of operators, stages with cores or
+    a device of their own or in turns, and tensors that pass through all stages between maker and reader."""
     open_gap: float
+    """Share of the bound by which the fastest plan takes longer that was found; if it is not 0, the bound is not
+    tight."""
     relaxed_s: float
+    """Interval that none could beat even if work could be cut anywhere and nothing had to be moved."""
     bottleneck: str
+    """Limit of the pace, as `pipeline.prediction.predict.Prediction` calls it: a stage, or a shared resource."""
     loads: Mapping[str, float]
+    """Seconds per frame for which all stages together use what they share, by its name."""
     alternatives: tuple[Alternative, ...]
     verdict: str
+    """``"pipeline"``, ``"replicate instead"``, ``"do not pipeline"``, or for a plan of one stage ``"one stage"`` or
+    ``"replicas"``; for another goal than frames per second ``"least latency"`` or ``"least energy"``."""
     reason: str
+    """The verdict as a sentence."""
     help: tuple[str, ...]
+    """Changes that would gain most."""
     measured: bool
+    """True if the times rest on measurements."""
     cv: float
+    """Coefficient of variation of a stage's time, its standard deviation as a share of it, by which queues were
+    chosen."""
     unfused: tuple[DividedGroup, ...] = ()
+    """Fused groups that cuts divide, with what that costs."""
     fallback_share: float = 0.0
+    """Share of the computing time, 0 to 1, of operators that the model's own runtime computes."""
     trade_offs: tuple[Alternative, ...] = ()
+    """The fastest way, the one with the least latency, and the knee between them."""
     traffic_share: float = 0.0
+    """Share of traffic to memory, 0 to 1, in the estimated computing of the slowest stage."""
     idle: tuple[str, ...] = ()
+    """Unused devices and cores, and stages that rest."""
     changes: tuple[outlook.Change, ...] = ()
+    """Gains of another precision, runtime or size of input."""
 
     @property
     def frames_per_s(self) -> float:

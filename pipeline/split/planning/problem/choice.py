@@ -38,57 +38,42 @@ class Paths(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """One way to run a stage.
-
-    Attributes
-    ----------
-    processor : int
-        Index of the processor; for replicas on several, of that where the transfers count.
-    use : tuple of int
-        Units that it takes of each processor; none at all only where the number of stages is fixed.
-    seconds : array of float, shape (items,)
-        Time of each item for one frame on one replica; infinite where it cannot run.
-    spans : array of float, shape (items + 1, items + 1), optional
-        Time of the items ``[i, j)`` as entry ``[j, i]``, where that is not the sum of their `seconds`, but never less.
-    device : str
-        Plans' name of the device with its runtime; empty for the processor's own name.
-    memories : int
-        Number of equal memories that share out its replicas.
-    threads : int
-        Cores of each replica; 0 on a device without cores.
-    watts : float
-        Power that one replica takes while it works, above rest.
-    factors : tuple of float
-        Time that each replica computes, as a multiple of `seconds`, where they are not alike.  Each takes as
-        many frames as it can.
-    loads : mapping of int to array of float
-        Seconds for which a frame uses a resource, by its index: of each item, shape (items,), or of the items ``[i,
-        j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
-    waits : array of float, shape (items + 1, items + 1), optional
-        Seconds that a frame waits for resources shared by its stage's replicas, while all of them work.
-    least_waits : array of float, optional
-        The same if no two replicas want a resource at once before it is busy all the time.
-    paths : Paths, optional
-        Paths of heterogeneous stages: the devices of their items.
-    common : array of float, shape (items + 1, items + 1), optional
-        Seconds of `spans` that are the same on each of several unlike replicas: borrowed devices and moves.
-    """
+    """One way to run a stage."""
 
     processor: int
+    """Index of the processor; for replicas on several, of that where the transfers count."""
     use: tuple[int, ...]
+    """Units that it takes of each processor; none at all only where the number of stages is fixed."""
     seconds: Array
+    """Time of each item for one frame on one replica; infinite where it cannot run. Shape (items,)."""
     replicas: int = 1
     threads: int = 0
+    """Cores of each replica; 0 on a device without cores."""
     watts: float = 0.0
+    """Power that one replica takes while it works, above rest."""
     spans: Array | None = None
+    """Time of the items ``[i, j)`` as entry ``[j, i]``, where that is not the sum of their `seconds`, but never less.
+    Shape (items + 1, items + 1)."""
     device: str = ""
+    """Plans' name of the device with its runtime; empty for the processor's own name."""
     factors: tuple[float, ...] = ()
+    """Time that each replica computes, as a multiple of `seconds`, where they are not alike. Each takes as many frames
+    as it can."""
     loads: Mapping[int, Array] = field(default_factory=dict)
+    """Seconds for which a frame uses a resource, by its index: of each item, shape (items,), or of the items ``[i, j)``
+    as entry ``[j, i]``, shape (items + 1, items + 1)."""
     waits: Array | None = None
+    """Seconds that a frame waits for resources shared by its stage's replicas, while all of them work. Shape (items +
+    1, items + 1)."""
     least_waits: Array | None = None
+    """The same if no two replicas want a resource at once before it is busy all the time."""
     paths: Paths | None = None
+    """Paths of heterogeneous stages: the devices of their items."""
     common: Array | None = None
+    """Seconds of `spans` that are the same on each of several unlike replicas: borrowed devices and moves. Shape (items
+    + 1, items + 1)."""
     memories: int = 1
+    """Number of equal memories that share out its replicas."""
 
     @cached_property
     def rate(self) -> float:
