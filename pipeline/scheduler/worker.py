@@ -16,8 +16,7 @@ from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
 from pipeline.scheduler.interrupts import uninterrupted
-from pipeline.scheduler.reopening import Reopening
-from pipeline.scheduler.stage_device import StageDevice
+from pipeline.scheduler.stage_device import Reopening, StageDevice
 from pipeline.scheduler.stream_states import StageState
 from pipeline.scheduler.switch_interval import CAN_SAMPLE, SampledRun
 from pipeline.scheduler.turns import Loan, Turns

@@ -8,7 +8,7 @@ from time import monotonic
 
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.frame import Frame
-from pipeline.scheduler.reopening import opening_limit
+from pipeline.scheduler.stage_device import opening_limit
 from pipeline.scheduler.worker import Worker
 from pipeline.scheduler.worker_context import Assignment, WorkerContext
 from pipeline.system.forks import keep

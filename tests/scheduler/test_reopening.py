@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pipeline.scheduler.reopening import OPENINGS, Reopening, opening_limit
+from pipeline.scheduler.stage_device import OPENINGS, Reopening, opening_limit
 
 
 @pytest.mark.parametrize(
