@@ -1,8 +1,8 @@
 """Is the planner's choice ever beaten on this machine, and does it run as fast as predicted?
 
-The nine light networks of the onnx package with random weights, planned from measured operators.  The planner's choice
-and what a user might try instead take turns in one run; all values are medians over the rounds.  As a machine's speed
-may change within seconds, the operators are measured again in each round.
+The nine light networks of the onnx package, ResNet-18 and MobileNetV2, with random weights, planned from measured
+operators.  The planner's choice and what a user might try instead take turns in one run; all values are medians over
+the rounds.  As a machine's speed may change within seconds, the operators are measured again in each round.
 
 serial          the unsplit model on one core
 all_cores       the unsplit model on all of them
@@ -23,7 +23,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import mobilenet
 import models
+import onnx
+import resnet18
 from report import Row, median, parser, report
 from throughput import progress
 
@@ -31,6 +34,7 @@ import boards
 import pipeline
 from pipeline.core.board.board import Board
 from pipeline.core.plan.plan import Plan
+from pipeline.core.plan.stage_options import DEFAULT_PRECISION, PRECISIONS, StageOptions
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.group_times import GroupTimer, extract_groups
 from pipeline.measure.sampling import MeasureOptions
@@ -40,33 +44,37 @@ from pipeline.prediction.predict import predict
 from pipeline.split.graph import Graph
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem.queues import stage_groups
+from pipeline.split.products import end_products
 
 QUICK = ("squeezenet",)
+NAMES = (*models.NAMES, "resnet18", "mobilenet")
 
 
 def main() -> None:
     options = arguments()
     names = options.models or (QUICK if options.quick else models.NAMES)
+    rounds = 2 if options.quick else options.rounds
     with tempfile.TemporaryDirectory() as folder:
-        rows = [row(name, Path(folder), 2 if options.quick else options.rounds) for name in names]
+        rows = [row(name, precision, Path(folder), rounds) for name in names for precision in options.precision]
     report("The planner's choice and others", rows, (__doc__ or "").partition("\n\n")[2], options.json)
 
 
 def arguments() -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("--models", nargs="+", choices=models.NAMES, metavar="NAME", help=", ".join(models.NAMES))
+    options.add_argument("--models", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
+    options.add_argument("--precision", nargs="+", choices=PRECISIONS, default=[DEFAULT_PRECISION], metavar="NAME")
     options.add_argument("--rounds", type=int, default=7, help="more where others use the machine (default 7)")
     return options.parse_args()
 
 
-def row(name: str, folder: Path, rounds: int) -> Row:
+def row(name: str, precision: str, folder: Path, rounds: int) -> Row:
     """Plan, build and measure one network in all ways."""
-    show = progress(name)
-    file = models.write(name, folder)
+    show = progress(f"{name} {precision}")
+    file = write(name, folder)
     graph = pipeline.read(file)
     # The largest has half a gigabyte.
     file.unlink()
-    profiler = Profiler(graph, boards.get("host"), show)
+    profiler = Profiler(graph, boards.get("host"), precision, show)
     first = profiler.planner()
     ways = alternatives(first)
     choice = ways["choice"] = first.plan()
@@ -82,6 +90,7 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     }
     return {
         "model": name,
+        "precision": precision,
         **{f"{way}_frames_per_s": rate for way, rate in rates.items()},
         "predicted_frames_per_s": median(predicted["choice"]),
         "predicted_ratio": ratios["choice"],
@@ -94,19 +103,33 @@ def row(name: str, folder: Path, rounds: int) -> Row:
 class Profiler:
     """Measurements of `pipeline.profile` on a board of one CPU, built once and repeated as often as asked."""
 
-    def __init__(self, graph: Graph, board: Board, show: Callable[[str], None]) -> None:
+    def __init__(self, graph: Graph, board: Board, precision: str, show: Callable[[str], None]) -> None:
         (device,) = board.devices
+        self._options = StageOptions.of_build({"precision": precision})
+        if self._options.is_narrow:
+            # As a build has them.
+            self._options = replace(self._options, float32_layers=tuple(end_products(graph)))
         self.graph, self._board, self._device, self._show = graph, board, device, show
         # No file behind the cache: times of another day would be taken for those of this round.
-        self._timer = GroupTimer(device, 1, CostCache(None))
+        options = MeasureOptions(CostCache(None), progress=show, stage_options=self._options)
+        self._timer = GroupTimer(device, 1, options.cache, numerics=options.numerics)
         self._groups = self._timer.prepare(extract_groups(graph, graph.group_ends[:-1]), show)
-        self._baseline = UnsplitBaseline(graph, device, MeasureOptions(CostCache(None), progress=show))
+        self._baseline = UnsplitBaseline(graph, device, options)
 
     def planner(self) -> Planner:
         """Measure, and return what plans with that."""
         times = self._timer.time(self._groups, self._show).scale(self._baseline.time())
         isolated, contended = ({self._device.name: each} for each in times)
-        return Planner(self.graph, self._board, isolated, contended=contended)
+        return Planner(self.graph, self._board, isolated, contended=contended, options=self._options)
+
+
+def write(name: str, folder: Path) -> Path:
+    """Write a network to `folder`, and return the file."""
+    if name in models.NAMES:
+        return models.write(name, folder)
+    file = folder / f"{name}.onnx"
+    onnx.save({"resnet18": resnet18.model, "mobilenet": mobilenet.model}[name](), file)
+    return file
 
 
 def alternatives(planner: Planner) -> dict[str, Plan]:
