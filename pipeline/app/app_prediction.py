@@ -81,15 +81,19 @@ class AppPrediction:
 
 def read_plans(app: App, folder: Path = Path()) -> dict[str, Plan]:
     """Return the plans of an application's models; a model that is no bundle is planned, and not built."""
-    from pipeline.executor.bundle_description import describe_bundle
-    from pipeline.workflow import model_cache, plan, read
+    return {name: _read_plan(folder / node.file, node) for name, node in app.kinds(Model)}
 
-    plans = {}
-    for name, node in app.kinds(Model):
-        path = folder / node.file
-        is_model = model_cache.is_model(path)
-        plans[name] = plan.plan(read.read(path), **plan_choices(node)) if is_model else describe_bundle(path).plan
-    return plans
+
+def _read_plan(path: Path, node: Model) -> Plan:
+    from pipeline.executor.bundle_description import describe_bundle
+    from pipeline.workflow import model_cache
+
+    if not model_cache.is_model(path):
+        return describe_bundle(path).plan
+    # What plans is not part of the runtime's distribution.
+    from pipeline.workflow import plan, read
+
+    return plan.plan(read.read(path), **plan_choices(node))
 
 
 def predict_app(

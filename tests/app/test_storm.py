@@ -154,5 +154,6 @@ def test_a_storm_that_is_ended_loses_no_frame_either() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_long_storm_loses_no_frame() -> None:
     run_storm(100_000 // len(NAMES))

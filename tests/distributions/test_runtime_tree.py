@@ -88,6 +88,54 @@ for frame in pipeline.stream("cells.bundle", "scene.png"):
     assert process.stdout == f"{[[float(x) for x in box] for box in detectors.boxes(*CELLS)]} (64, 64, 3)\n"
 
 
+APP = """
+[stream.left]
+source = "scene.png"
+[stream.right]
+source = "scene.png"
+[model.cells]
+file = "cells.bundle"
+[track.things]
+reads = "cells"
+[model.inside]
+file = "cells.bundle"
+reads = "things"
+for_each = "boxes"
+margin = 0.5
+[trigger.pairs]
+reads = "cells"
+when = "count(cells) == 2"
+to = "{out}/events.jsonl"
+[sink.lines]
+to = "{out}/{stream}.jsonl"
+reads = "things"
+"""
+
+
+def test_an_application_runs_and_is_predicted(call: Call, tree: Path, tmp_path: Path) -> None:
+    (tree / "app.toml").write_text(APP.replace("{out}", str(tmp_path)))
+    process = call(command("app", "run", "app.toml", "--json"))
+    assert (process.returncode, process.stderr) == (0, "")
+    books = json.loads(process.stdout)
+    assert [book["delivered"] for book in books["streams"].values()] == [1, 1]
+    assert books["crops"]["inside"]["delivered"] == 4
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert sorted(event["stream"] for event in events) == ["left", "right"]
+    (line,) = map(json.loads, (tmp_path / "left.jsonl").read_text().splitlines())
+    assert [each["box"] for each in line["result"]] == detectors.boxes(*CELLS)
+    process = call(command("app", "simulate", "app.toml", "--json"))
+    assert (process.returncode, process.stderr) == (0, "")
+    assert json.loads(process.stdout)["streams"]["left"]["frames_per_s"] > 0
+
+
+def test_several_sources_of_one_bundle(call: Call, tmp_path: Path) -> None:
+    sources = ("--source", "scene.png", "--source", "scene.png")
+    process = call(command("run", "cells.bundle", *sources, f"--sink={tmp_path}/{{stream}}.jsonl"))
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout == "source0: 1 frames\nsource1: 1 frames\n"
+    assert (tmp_path / "source1.jsonl").stat().st_size
+
+
 @pytest.mark.parametrize(
     "code",
     [

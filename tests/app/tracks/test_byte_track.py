@@ -109,6 +109,7 @@ def test_an_overlap_tracker_follows_what_overlaps() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_memory_is_flat_over_a_million_frames() -> None:
     tracker = ByteTrack()
     frames = list(moving_boxes(5, 200))
