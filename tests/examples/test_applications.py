@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -95,6 +98,17 @@ def test_files_are_right_and_short(path: Path) -> None:
     app = read_app(path)
     assert app.name
     assert len(path.read_text().splitlines()) <= 50
+
+
+def test_pictures_in_the_docs_show_the_files_of_now(root: Path, folder: Path) -> None:
+    subprocess.run(
+        [sys.executable, root / "tools" / "draw_applications.py", folder],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in (root / "docs" / "applications").glob("*.svg")}
+    assert drawn == kept, "run: python tools/draw_applications.py"
 
 
 def test_people_are_counted_and_recorded_as_they_cross(folder: Path) -> None:
