@@ -95,7 +95,8 @@ class Zenoh(Transport):
         session = str(self._session.info.zid())
         self._name = f"{_mangle('')}/{_mangle(namespace)}/{_mangle(name)}"
         self._node_key, self._next_entity = f"{TOKENS}/{domain}/{session}/0", count()
-        self._declare("NN")
+        # Kept, since a token ends with its last reference.
+        self._token = self._declare("NN")
         liveliness = self._session.liveliness()
         # Of all domains, so that a publisher in another one can be told of.
         self._watcher = liveliness.declare_subscriber(f"{TOKENS}/**", self._note, history=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -129,3 +131,48 @@ def test_without_a_router_the_error_says_how_to_start_one() -> None:
 
 def test_keys_are_those_of_rmw_zenoh() -> None:
     assert key(7, "/camera/front", IMAGE, HASH) == KEY + HASH
+
+
+TOKEN = "@ros2_lv/{domain}/f00/0/3/{entity}/%/%/camera_driver/%camera%front/{kind}/" + HASH + "/2::,5:,:,:,,"
+COMPRESSED = "sensor_msgs::msg::dds_::CompressedImage_"
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert condition()
+
+
+def test_peers_are_found_by_the_tokens_of_rmw_zenoh_and_other_types_and_domains_told(router: str) -> None:
+    with peer(router) as peer_session, warnings.catch_warnings(record=True) as records:
+        warnings.simplefilter("always")
+        liveliness = peer_session.liveliness()
+        with Zenoh(7, localhost=True, endpoints=(router,), name="node", namespace="/robot") as transport:
+            endpoint = transport.subscribe("/camera/front", IMAGE, Quality(), lambda _: None)
+            # The peer sees the node, its topic and its quality, as `ros2 topic list` does.
+            replies = {str(reply.ok.key_expr) for reply in liveliness.get("@ros2_lv/7/**") if reply.ok}
+            assert {key.split("/", 4)[4].partition("/")[2] for key in replies} == {
+                "NN/%/%robot/node",
+                f"MS/%/%robot/node/%camera%front/sensor_msgs::msg::dds_::Image_/{HASH}/::,10:,:,:,,",
+            }
+            assert endpoint.peers() == 0
+            elsewhere = liveliness.declare_token(
+                TOKEN.format(domain=9, entity="MP", kind="sensor_msgs::msg::dds_::Image_")
+            )
+            wait_for(lambda: "in domain 7; there are publishers in domain 9" in transport.find_similar(IMAGE))
+            # Of another type; qualities are not compared, since Zenoh brings messages to any.
+            token = liveliness.declare_token(TOKEN.format(domain=7, entity="MP", kind=COMPRESSED))
+            wait_for(lambda: records)
+            matching = liveliness.declare_token(
+                TOKEN.format(domain=7, entity="MP", kind="sensor_msgs::msg::dds_::Image_")
+            )
+            wait_for(endpoint.peers)
+            for each in (elsewhere, token, matching):
+                each.undeclare()
+            wait_for(lambda: not endpoint.peers())
+    (record,) = records
+    assert str(record.message) == (
+        f"topic '/camera/front': a peer publishes sensor_msgs/msg/CompressedImage, but this participant subscribes to "
+        f"{IMAGE}; nothing passes between them"
+    )
