@@ -16,6 +16,7 @@ from pipeline.executor.kernels.layout.expressions import constant
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import half_products
+from pipeline.executor.kernels.tiles.byte_window import lanes_of
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.sliding_window import SlidingWindowLoops
 from pipeline.tvm import statements as tir
@@ -39,10 +40,10 @@ class DepthwiseConvolution(Kernel[ConvShape]):
         weights = conv.weights.astype(np.float16) if is_half else conv.weights
         return conv.layout.result(self.convolve(rewriter.builder, source, conv.shape, weights))
 
-    def convolve(self, builder: Any, source: Any, conv: ConvShape, weights: np.ndarray) -> Any:
+    def convolve(self, builder: Any, source: Any, conv: ConvShape, weights: np.ndarray, zero: int | None = None) -> Any:
         """Convolve channels-last data, copying channels for several kernels.
 
-        Products have the dtype of the weights.
+        Products have the dtype of the weights.  Of bytes, `zero` is subtracted before.
         """
         if conv.group_outputs > 1:
             # Outputs of one channel are neighbours in ONNX's order, so each channel is repeated in its place.
@@ -50,16 +51,26 @@ class DepthwiseConvolution(Kernel[ConvShape]):
         packed_weights = constant(weights[:, 0].transpose(1, 2, 0))
         # A channel that sees itself only is what a window without groups has.
         form = replace(conv, channels=conv.out_channels, groups=1)
-        return self.placeholder(builder, form, [source, packed_weights], conv.result)
+        zeros = [] if zero is None else [constant(np.array([zero], np.float32))]
+        return self.placeholder(builder, form, [source, packed_weights, *zeros], conv.result)
 
     def write(self, group: FusedGroup, form: ConvShape, cpu: Microarchitecture, tasks: int) -> Any:
         """Return the loops over windows."""
-        data, weights = group.operands
+        data, weights, *zeros = group.operands
 
         def weight(dy: Any, dx: Any, c: Any, lanes: int) -> Any:
             return tir.load(weights, dy, dx, tir.span(c, lanes))
 
+        def center(elements: Any) -> Any:
+            lanes = lanes_of(elements)
+            return tir.convert(elements, "float32", lanes) - tir.wide(tir.load(zeros[0], tir.number(0)), lanes)
+
         store = epilogue_store(group)
+        if zeros:
+            # The copy between margins is float32: what makes the data stores a quarter.
+            return SlidingWindowLoops(
+                form, cpu, data, 0.0, operator.add, store, tasks, weight, "float32", center
+            ).statement()
         if str(weights.dtype) != half_products.WAY:
             return SlidingWindowLoops(form, cpu, data, 0.0, operator.add, store, tasks, weight).statement()
 

@@ -225,6 +225,6 @@ def depthwise_sums(
     """
     if byte_depthwise.applies(rewriter.cpu, values):
         return ByteDepthwise().convolve(rewriter, source, zero, values, conv)
-    data = rewriter.builder.emit(rescaling.center(rewriter.builder, source, zero))
     # Float32 begins with zero alone.
-    return lambda _: DepthwiseConvolution().convolve(rewriter.builder, data, conv, values.astype(np.float32)), 0
+    weights = values.astype(np.float32)
+    return lambda _: DepthwiseConvolution().convolve(rewriter.builder, source, conv, weights, zero), 0

@@ -167,6 +167,8 @@ class SlidingWindowLoops(WindowLoops):
         Parameters of `WindowLoops`.
     dtype : str
         Dtype of the values, if not that of the data.
+    prepare : callable
+        Function from elements in memory to operands.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
@@ -180,8 +182,9 @@ class SlidingWindowLoops(WindowLoops):
         tasks: int = 1,
         weight: Weight | None = None,
         dtype: str = "",
+        prepare: Callable[[Any], Any] = lambda elements: elements,
     ) -> None:
-        elements = WindowElements(str(data.dtype), first, dtype or str(data.dtype), first, copied=dtype)
+        elements = WindowElements(str(data.dtype), first, dtype or str(data.dtype), first, prepare, dtype)
         # Written out, rows of results share rows of elements, and each tap its weights.
         self.is_written = cpu.lane_products and max(conv.kernel) <= UNROLLED_WIDTH
         if self.is_written:
