@@ -22,6 +22,9 @@ Combine = Callable[[Any, Any], Any]
 Weight = Callable[[Any, Any, Any, int], Any]
 """Weights by kernel row and column, first channel and lanes."""
 
+Range = tuple[Any, Any]
+"""First and end of taps."""
+
 Values = dict[tuple[int, int], Any]
 """Buffers of a tile's values by row and column, which the compiler keeps in registers."""
 
@@ -60,6 +63,9 @@ class WindowLoops(ABC):
     tile: tuple[int, int] = (1, 8)
     """Rows and columns of adjacent results computed at once, so that several sums are under way."""
 
+    skips_padding = False
+    """True if windows leave out taps outside of the data; else rows are copied with a margin."""
+
     is_written = False
     """True if rows of elements are combined with all rows of values, which need no first one."""
 
@@ -68,6 +74,7 @@ class WindowLoops(ABC):
     ) -> None:
         self._conv, self._lanes, self._elements, self._write = conv, cpu.lanes, elements, write
         size = conv.batch * conv.height * conv.width * conv.channels
+        self._taps: tuple[Range, Range | None] = (tir.number(0), tir.number(conv.kernel[0])), None
         self._data, self._declare = tir.flat(data, "data", size, elements.dtype)
         self._source, self._line, self._prepare = self._data, conv.width * conv.channels, elements.prepare
         # No tile of channels: rows are divided by the size of the cache alone.
@@ -90,6 +97,8 @@ class WindowLoops(ABC):
 
     def _chunk(self, image: Any, row: Any) -> list[Any]:
         conv = self._conv
+        if self.skips_padding and conv.padded:
+            return [tir.loop("line", self._rows, lambda line: self._inner_line(image, row + line))]
         top = row * conv.strides[0]
         copy_statements: list[Any] = []
         base = ((image * conv.height + top) * conv.width) * conv.channels
@@ -111,6 +120,32 @@ class WindowLoops(ABC):
             return tir.sequence(tir.pieces("piece", conv.out_width, self.tile[1], piece))
 
         return [*copy_statements, *tir.pieces("line", self._rows, self.tile[0], band)]
+
+    def _inner_line(self, image: Any, row: Any) -> Any:
+        """Combine a row's windows without the taps outside of the data, in place."""
+        conv, pad_left = self._conv, self._conv.pads[1]
+        top = row * conv.strides[0] - conv.pads[0]
+        start = ((image * conv.height + top) * conv.width - pad_left) * conv.channels
+        rows = _inside(top, conv.kernel[0], conv.height)
+        # Columns whose windows are inside of the data.
+        first = min(-(-max(pad_left, 0) // conv.strides[1]), conv.out_width)
+        end = min(max((conv.width + pad_left - conv.kernel[1]) // conv.strides[1] + 1, first), conv.out_width)
+
+        def piece(_: Any, column: Any, columns: int) -> Any:
+            self._taps = rows, None
+            return self._pixels((image, row, column + first), start, (1, columns))
+
+        def border(column: Any) -> Any:
+            self._taps = rows, _inside(column * conv.strides[1] - pad_left, conv.kernel[1], conv.width)
+            return self._pixels((image, row, column), start, (1, 1))
+
+        borders = [(0, first), (end, conv.out_width)]
+        return tir.sequence(
+            [
+                *tir.pieces("piece", end - first, self.tile[1], piece),
+                *(tir.loop("border", b - a, lambda index, a=a: border(index + a)) for a, b in borders if b > a),
+            ]
+        )
 
     def _pixels(self, corner: tuple[Any, Any, Any], start: Any, tile: tuple[int, int]) -> Any:
         conv = self._conv
@@ -189,12 +224,13 @@ class SlidingWindowLoops(WindowLoops):
         self.is_written = cpu.lane_products and max(conv.kernel) <= UNROLLED_WIDTH
         if self.is_written:
             self.tile = _shared_tile(conv)
+        self.skips_padding = not (self.is_written or dtype) and conv.dilation == (1, 1)
         super().__init__(conv, cpu, data, elements, write, tasks)
         self._combine, self._weight = combine, weight
         self._is_ordered = cpu.in_order and cpu.latency > LOAD_LATENCY
 
     def _window_loops(self, values: Values, stores: Values, base: Any, c: Any, lanes: int) -> Any:
-        (height, width), at_zero = self._conv.kernel, tir.span(tir.number(0), lanes)
+        width, at_zero = self._conv.kernel[1], tir.span(tir.number(0), lanes)
         if self.is_written:
             return self._shared_rows(values, stores, base, c, lanes)
 
@@ -206,10 +242,13 @@ class SlidingWindowLoops(WindowLoops):
                 statements.append(tir.store(value, self._combine(tir.load(value, at_zero), factor), at_zero))
             return tir.sequence(statements)
 
+        rows, columns = self._taps
         # Wider ones, such as global pools, would be too much code.
-        if width > UNROLLED_WIDTH:
-            return tir.loop("down", height, lambda dy: tir.loop("right", width, lambda dx: tap(dy, dx)))
-        return tir.loop("down", height, lambda dy: tir.sequence([tap(dy, tir.number(dx)) for dx in range(width)]))
+        if columns is None and width > UNROLLED_WIDTH:
+            columns = tir.number(0), tir.number(width)
+        if columns is not None:
+            return _loop("down", rows, lambda dy: _loop("right", columns, lambda dx: tap(dy, dx)))
+        return _loop("down", rows, lambda dy: tir.sequence([tap(dy, tir.number(dx)) for dx in range(width)]))
 
     def _shared_rows(self, values: Values, stores: Values, base: Any, c: Any, lanes: int) -> Any:
         """Combine rows of elements with all rows of values that see them."""
@@ -250,3 +289,13 @@ def _shared_tile(conv: ConvShape) -> tuple[int, int]:
         return 1, 8
     # Of 2 x 8, one or two vectors of a window of 3x3 went to the stack.
     return 2, 6
+
+
+def _inside(start: Any, taps: int, extent: int) -> Range:
+    """Return the taps of a window from `start` that are inside of an axis."""
+    return tirx.Max(-start, tir.number(0)), tirx.Min(extent - start, tir.number(taps))
+
+
+def _loop(name: str, taps: Range, body: Callable[[Any], Any]) -> Any:
+    index = tir.variable(name)
+    return tirx.For(index, tir.number(0), taps[1] - taps[0], tir.SERIAL, body(taps[0] + index))
