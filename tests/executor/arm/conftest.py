@@ -28,7 +28,7 @@ TARGETS = {
     "cortex-a76": {"mcpu": "cortex-a76", "mattr": ["+neon", "+dotprod"]},
     "neoverse-n1": {"mcpu": "neoverse-n1", "mattr": ["+neon", "+dotprod"]},
     "neoverse-v1": {"mcpu": "neoverse-v1", "mattr": ["+neon", "+dotprod", "+i8mm"]},
-    "max": {"mcpu": "cortex-a76", "mattr": ["+neon", "+dotprod", "+i8mm"]},
+    "max": {"mcpu": "cortex-a76", "mattr": ["+neon", "+dotprod", "+i8mm", "+bf16"]},
 }
 """By the emulator's names of processors; the last one has all that there is, and no name of its own."""
 

@@ -1,7 +1,8 @@
-"""Float32 products on Arm, whose elements are loaded a vector at a time: each shape that does so differently."""
+"""Products of floats on Arm, whose elements are loaded a vector at a time: each shape that does so differently."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]
     "grouped": ((1, 24, 10, 6), (16, 12, 3, 3), {"group": 2, "pads": [1] * 4}),
     "narrow groups": ((1, 12, 6, 6), (16, 3, 3, 3), {"group": 4}),
     "dilated": ((1, 6, 14, 14), (8, 6, 3, 3), {"dilations": [2, 2]}),
+    "transformed": ((1, 48, 26, 27), (64, 48, 3, 3), {"pads": [1] * 4}),
     "depthwise": ((1, 13, 9, 9), (13, 1, 3, 3), {"group": 13, "pads": [1] * 4}),
 }
 """Name -> shapes of data and weights, and attributes."""
@@ -90,7 +92,16 @@ def test_products_of_float16_answer_nearly_so(arm: ArmPython, processor: str, tm
         assert 1e-5 < error < 4e-3, name
 
 
-def run_products(arm: ArmPython, processor: str, folder: Path, **options: Any) -> list[tuple[float, str]]:
+def test_products_of_bfloat16_answer_nearly_so(arm: ArmPython, tmp_path: Path) -> None:
+    errors = {name: error for error, name in run_products(arm, "max", tmp_path, precision="bfloat16")}
+    # Depthwise products and those of two tensors stay float32.
+    for name in ("depthwise", "matrices16", "matrices7"):
+        assert errors.pop(name) < 1e-5, name
+    for name, error in errors.items():
+        assert 1e-4 < error < 2e-2, name
+
+
+def run_products(arm: ArmPython, processor: str, folder: Path, precision: str = "float32") -> list[tuple[float, str]]:
     """Return the error of each product's answer, as a share of the largest value, and its name."""
     files = [save(name, folder) for name in CONVOLUTIONS]
     files += [save_product(folder, rows, depth) for rows, depth in ((10, 16), (9, 7))]
@@ -101,7 +112,11 @@ def run_products(arm: ArmPython, processor: str, folder: Path, **options: Any) -
         frames[file.stem] = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
         np.save(folder / f"{file.stem}.frame.npy", frames[file.stem])
         plan = pipeline.plan(graph, board(processor), stages=1)
-        pipeline.build(graph, plan, check=False, **options).save(folder / f"{file.stem}.bundle")
+        # The only product is the first one and the last, which would stay float32.
+        (stage,) = plan.stages
+        plan = replace(plan, stages=(replace(stage, options=replace(stage.options, float32_layers=())),))
+        bundle = pipeline.build(graph, plan, check=False, precision=precision)
+        bundle.save(folder / f"{file.stem}.bundle")
     process = arm.run(processor, "-c", RUN, folder)
     assert process.returncode == 0, process.stderr
     errors = list[tuple[float, str]]()
