@@ -139,13 +139,12 @@ class WindowLoops(ABC):
             self._taps = rows, _inside(column * conv.strides[1] - pad_left, conv.kernel[1], conv.width)
             return self._pixels((image, row, column), start, (1, 1))
 
-        borders = [(0, first), (end, conv.out_width)]
-        return tir.sequence(
-            [
-                *tir.pieces("piece", end - first, self.tile[1], piece),
-                *(tir.loop("border", b - a, lambda index, a=a: border(index + a)) for a, b in borders if b > a),
-            ]
-        )
+        statements = tir.pieces("piece", end - first, self.tile[1], piece)
+        if first:
+            statements.append(tir.loop("left", first, border))
+        if end < conv.out_width:
+            statements.append(tir.loop("right", conv.out_width - end, lambda column: border(column + end)))
+        return tir.sequence(statements)
 
     def _pixels(self, corner: tuple[Any, Any, Any], start: Any, tile: tuple[int, int]) -> Any:
         conv = self._conv
