@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,12 +14,14 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import GenericConst
 
+from pipeline.core.numerics import EXACT
 from pipeline.executor import compile_cache, kernels, library, parameters
 from pipeline.executor.executable import CompileOptions
 from pipeline.executor.kernels import microarchitecture
 from pipeline.executor.parameters import ParameterEntry
 from pipeline.executor.stage_code import KernelCall, StageCode
 from pipeline.executor.verified_file import VerifiedContent
+from pipeline.model.passes.bindings import array, calls
 from pipeline.system.memory import contents, pieces, room
 
 
@@ -59,8 +62,23 @@ def key_of(module: Any, target: Any, cores: int, options: CompileOptions) -> str
             names += [str(var.name) for var in (*function.params, *(binding.var for binding in bindings))]
             tvm_ffi.structural_walk(function, (GenericConst, add))
     cpu = options.microarchitecture or microarchitecture.of_target(target)
+    # Both are the same code, which the unsplit model and its stages share then.
+    numerics = options.numerics
+    if numerics.precision == "float32" and not _may_be_transformed(module):
+        numerics = replace(numerics, precision=EXACT.precision)
     facts = (tvm_ffi.structural_hash(module), names, constants.hexdigest(), str(target), cores)
-    return compile_cache.key_of("stage", *facts, options.numerics, options.symbolic, repr(cpu))
+    return compile_cache.key_of("stage", *facts, numerics, options.symbolic, repr(cpu))
+
+
+def _may_be_transformed(module: Any) -> bool:
+    """Test for dense, unstrided 3x3 convolutions of real weights, which Winograd's transforms may compute."""
+    values = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    convolutions = [value for value in values if calls(value, "nn.conv2d") and array(value.args[1]) is not None]
+    return any(
+        {1} == {int(step) for step in (call.attrs.groups, *call.attrs.strides, *call.attrs.dilation)}
+        and [int(extent) for extent in call.args[1].ty.shape].count(3) > 1
+        for call in convolutions
+    )
 
 
 def find(key: str) -> StageCode | None:

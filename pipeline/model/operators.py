@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.model.passes.bindings import kernel
+from pipeline.tvm.objects import items
 
 # Below a few vectors of channels, transforms take what products save.
 _WINOGRAD_CHANNELS = 16
@@ -90,7 +91,7 @@ def _recurrent(call: Any, _elements: int) -> int:
 
 
 def _shape(expression: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in expression.ty.shape)
+    return tuple(int(extent) for extent in items(expression.ty.shape.values))
 
 
 _TABLE: dict[tuple[str, str, Operations], str] = {

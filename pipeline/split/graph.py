@@ -24,6 +24,7 @@ from pipeline.model.passes.bindings import array, kernels, operands
 from pipeline.model.passes.constant_file import ConstantFile
 from pipeline.model.passes.naming import unique
 from pipeline.split.model_operators import Operator, calls_of, group_by_model
+from pipeline.tvm.objects import items
 
 
 # A graph is compared by its digest; without `eq`, it may be the key of a cache.
@@ -130,9 +131,7 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
     main = source.module["main"]
     extents = Extents(main, size)
     inputs = tuple(_spec(str(param.name), param.ty, source.name, extents) for param in main.params)
-    names_in_use: set[str] = set()
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
-    calls = [_described(source, call, names_in_use, extents) for call in calls_of(bindings)]
+    calls = calls_of(binding for block in main.body.blocks for binding in block.bindings)
     tensors = {spec.name: spec for spec in inputs}
     for line in (line for call in calls for line in call.lines if line.name in call.outputs):
         tensors[line.name] = _spec(line.name, line.var.ty, source.name, extents)
@@ -147,6 +146,8 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
     outputs = tuple(tensors[name] for name in names)
     if not calls:
         raise ModelError(f"model {source.name!r} has no operator that an output depends on; there is nothing to run")
+    names_in_use: set[str] = set()
+    calls = [_described(source, call, names_in_use, None if extents.open else tensors) for call in calls]
     operators = group_by_model(calls, {spec.name for spec in outputs}, source.inner_names)
     known_names = {spec.name for spec in inputs}.union(*(operator.outputs for operator in operators))
     return Graph(
@@ -201,7 +202,7 @@ class Extents:
 
 def _spec(name: str, ty: Any, model: str, extents: Callable[[Any], int]) -> TensorSpec:
     try:
-        return TensorSpec(name, tuple(extents(extent) for extent in ty.shape), str(ty.dtype))
+        return TensorSpec(name, tuple(extents(extent) for extent in items(ty.shape.values)), str(ty.dtype))
     except (TypeError, AttributeError):
         raise ModelError(
             f"model {model!r}: tensor {name!r} has no fixed shape ({ty}); give the inputs fixed extents"
@@ -217,18 +218,15 @@ def _output_names(source: ImportedModel, main: Any) -> list[str]:
     return [str(output.name) for output in fields]
 
 
-def _described(source: ImportedModel, call: Operator, names_in_use: set[str], extents: Extents) -> Operator:
+def _described(
+    source: ImportedModel, call: Operator, names_in_use: set[str], tensors: Mapping[str, TensorSpec] | None
+) -> Operator:
     """Return a call with its model's name for it and its costs."""
     name, value = source.operators.get(call.name, call.name), call.lines[0].value
-    results = [line.var for line in call.lines if line.name in call.outputs]
-    elements = 0 if extents.open else sum(_elements(var, source, extents) for var in results)
+    elements = 0 if tensors is None else sum(math.prod(tensors[output].shape) for output in call.outputs)
     return replace(
         call,
         name=unique(call.name if name in names_in_use else name, names_in_use),
-        flops=0 if extents.open else operations(value, call.kind, elements),
+        flops=0 if tensors is None else operations(value, call.kind, elements),
         parameter_bytes=sum(values.nbytes for operand in operands(value) if (values := array(operand)) is not None),
     )
-
-
-def _elements(var: Any, source: ImportedModel, extents: Extents) -> int:
-    return math.prod(_spec(var.name, var.ty, source.name, extents).shape)

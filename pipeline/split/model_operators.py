@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 
 from pipeline.model.operators import operator_kind
-from pipeline.model.passes.bindings import Binding, kind, operands
+from pipeline.model.passes.bindings import Binding, kind, variables
 from pipeline.split.fusion import fuse
 
 _HEAVIEST = ("opaque", "anchor", "reduction", "injective", "broadcast", "elementwise")
@@ -63,7 +63,7 @@ def calls_of(bindings: Iterable[Any]) -> list[Operator]:
 
 def _call(lines: Sequence[Binding]) -> Operator:
     outputs = tuple(line.name for line in lines if not hasattr(line.var.ty, "fields"))
-    inputs = [str(operand.name) for operand in operands(lines[0].value) if isinstance(operand, relax.Var)]
+    inputs = [str(variable.name) for variable in variables(lines[0].value)]
     return Operator(outputs[0], kind(lines[0].value), tuple(dict.fromkeys(inputs)), outputs, lines=tuple(lines))
 
 

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import relax
 from tvm.ir import Op, register_op_attr
 from tvm.tirx import IntImm
 
+from pipeline.tvm.objects import items
+
 _ATTRIBUTE = "FInferType"
-_size, _item = tvm_ffi.get_global_func("ffi.ArraySize"), tvm_ffi.get_global_func("ffi.ArrayGetItem")
 _AXES = {1: "W", 2: "HW", 3: "DHW"}
-
-
-def items(array: Any) -> list[Any]:
-    """Return an array's items; its own iterator takes three times as long."""
-    return [_item(array, index) for index in range(_size(array))]
 
 
 def _extents(ty: Any, rank: int) -> list[int] | None:

@@ -67,6 +67,19 @@ def compiled(steps: list[str]) -> list[str]:
     return [step for step in steps if ": kernel " in step]
 
 
+@pytest.mark.parametrize(("window", "stages"), [(1, 1), (3, 2)])
+def test_the_unsplit_model_is_one_stage_s_code_unless_it_may_be_transformed(
+    folder: Path, tmp_path: Path, window: int, stages: int
+) -> None:
+    """Winograd's transforms are for 3x3 windows, and what a stage is compared with does without."""
+    values = {f"w{index}": weights(24 + 8 * index, 16 + 8 * index, window, window) for index in range(5)}
+    nodes = [node("Conv", f"x{index} w{index}", f"x{index + 1}", kernel_shape=[window] * 2) for index in range(5)]
+    path = save(tmp_path / "m.onnx", nodes, {"x0": (1, 16, 24, 24)}, ["x5"], values)
+    graph = pipeline.read(path)
+    pipeline.build(graph, pipeline.plan(graph, stages=1))
+    assert len(list(folder.glob("stage-*"))) == stages
+
+
 def test_the_second_build_compiles_nothing_and_is_the_same(folder: Path, model: Path, tmp_path: Path) -> None:
     graph = pipeline.read(model)
     first, _ = build(graph)

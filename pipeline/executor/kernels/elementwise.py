@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from pipeline.executor.kernels import anchor
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
 from pipeline.tvm import statements as tir
+from pipeline.tvm.objects import mutate
 
 
 def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:
@@ -68,7 +68,7 @@ class _Element:
         self.declarations: list[Any] = []
         self.has_rows = False
         self.is_elementwise = self._is_in_position(self._target, self._store.indices)
-        tvm_ffi.structural_mutate(self._store.value, [(tvm.ir.TensorLoad, self._look), (tvm.ir.Var, self._refuse)])
+        mutate(self._store.value, [(tvm.ir.TensorLoad, self._look), (tvm.ir.Var, self._refuse)])
         if self.is_elementwise:
             self._view(self._target)
 
@@ -81,7 +81,7 @@ class _Element:
                 return tir.load(view, row + column)
             return tir.load(view, column if math.prod(_shape(load.source)) > 1 else tir.number(0))
 
-        value = tvm_ffi.structural_mutate(self._store.value, [(tvm.ir.TensorLoad, element)])
+        value = mutate(self._store.value, [(tvm.ir.TensorLoad, element)])
         return tir.store(self._view(self._target), value, row + column)
 
     def _look(self, load: Any, _: Any) -> Any:

@@ -9,6 +9,7 @@ import tvm_ffi
 
 from pipeline.executor.kernels.fused_elements import loads
 from pipeline.tvm import statements as tir
+from pipeline.tvm.objects import mutate
 
 
 class Epilogue:
@@ -62,7 +63,7 @@ class Epilogue:
                 mutator.var_remap_set(var, value)
             return mutator.default_mutate(statement)
 
-        statement = tvm_ffi.structural_mutate(self._statement, [(type(self._statement), begin)])
+        statement = mutate(self._statement, [(type(self._statement), begin)])
         return tir.sequence([*allocations, *tir.statements(statement)])
 
 

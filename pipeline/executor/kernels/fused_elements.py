@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from pipeline.tvm import statements as tir
+from pipeline.tvm.objects import mutate
 
 Leaf = Callable[[Any, Sequence[Any]], Any]
 
@@ -87,7 +87,7 @@ class _ElementWriter:
         def element(load: Any, mutator: Any) -> Any:
             return self.element(load.source, [mutator.mutate(index) for index in load.indices])
 
-        return tvm_ffi.structural_mutate(block.body.value, [(tvm.ir.TensorLoad, element), (tvm.ir.Var, variable)])
+        return mutate(block.body.value, [(tvm.ir.TensorLoad, element), (tvm.ir.Var, variable)])
 
 
 def loads(node: Any) -> list[Any]:
@@ -98,7 +98,7 @@ def loads(node: Any) -> list[Any]:
         nodes.append(load)
         return load
 
-    tvm_ffi.structural_mutate(node, [(tvm.ir.TensorLoad, look)])
+    mutate(node, [(tvm.ir.TensorLoad, look)])
     return nodes
 
 

@@ -18,6 +18,7 @@ from pipeline.executor.kernels.anchor import Choices, FusedGroup
 from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tir import bounds, elementary, nan
+from pipeline.tvm.objects import mutate
 
 _HASH = (1 << 64) - 1
 """Mask of a structural hash, which is a signed number."""
@@ -102,7 +103,7 @@ def _name_by_content(module: Any, choices: Choices | None) -> Any:
     def rename(variable: Any, _: Any) -> Any:
         return variables.get(variable, variable)
 
-    main = tvm_ffi.structural_mutate(module["main"], [(tvm.ir.GlobalVar, rename)])
+    main = mutate(module["main"], [(tvm.ir.GlobalVar, rename)])
     kernels = builder.get()
     kernels[module.get_global_var("main")] = main
     return kernels

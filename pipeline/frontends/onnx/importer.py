@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from pipeline.frontends.onnx.operators.registry import CONVERTERS, wrong_convers
 from pipeline.frontends.onnx.operators.resizing import drop_empty
 from pipeline.frontends.onnx.simplification.tensors import is_external, static_shape, tensor_types
 from pipeline.model.passes.bindings import call_island, constant, with_form
+from pipeline.tvm.objects import items
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
@@ -65,12 +66,20 @@ _OF_OTHER_DOMAINS = {
 }  # fmt: skip
 
 
+# TVM makes its table anew for each that asks, and looks for a converter's versions for each node.
+_tvm_converters = functools.cache(onnx_frontend._get_convert_map)  # noqa: SLF001 - there is no public list
+
+
+@functools.cache
+def _tvm_converter(kind: str, opset: int) -> Callable[..., Any]:
+    converter: Callable[..., Any] = _tvm_converters()[kind].get_converter(opset)
+    return converter
+
+
 @functools.cache
 def supported_kinds() -> frozenset[str]:
     """Return the importable operators with their domains."""
-    # TVM makes its table anew for each that asks.
-    kinds = {*onnx_frontend._get_convert_map(), "Constant"}  # noqa: SLF001 - there is no public list
-    return frozenset((kinds - _OF_OTHER_DOMAINS) | CONVERTERS.keys())
+    return frozenset(({*_tvm_converters(), "Constant"} - _OF_OTHER_DOMAINS) | CONVERTERS.keys())
 
 
 class _OpenShape(ValueError):
@@ -120,14 +129,19 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _parse_array(self, tensor_proto: Any) -> Any:
         if is_external(tensor_proto):
             return self._data.tensor(tensor_proto)
+        values = numpy_helper.to_array(tensor_proto)
         if tensor_proto.data_type in _NARROW_DTYPES:
-            values = numpy_helper.to_array(tensor_proto)
-            return super()._parse_array(numpy_helper.from_array(values.astype(_NARROW_DTYPES[tensor_proto.data_type])))
-        return super()._parse_array(tensor_proto)
+            return constant(values.astype(_NARROW_DTYPES[tensor_proto.data_type])).value
+        return constant(values.reshape(tuple(tensor_proto.dims))).value
 
     def _parse_attr(self, attr_proto: Any) -> Any:
-        # TVM's cannot tell an empty list from what it does not know.
-        return super()._parse_attr([attribute for attribute in attr_proto if not _is_empty_list(attribute)])
+        values = {attribute.name: helper.get_attribute_value(attribute) for attribute in attr_proto}
+        # TVM's converters know no empty lists.
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+            if not isinstance(value, list) or value
+        }
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         """Do nothing: nodes are checked before; islands are unknown to TVM."""
@@ -174,8 +188,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 self._check_type(name, value_type)
 
     def _check_type(self, name: str, value_type: Any) -> None:
-        extents = value_type.shape or ()
-        if value_type.shape is None or not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        shape = value_type.shape
+        if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in items(shape.values)):
             raise _OpenShape(f"the shape of {name!r} depends on values")
         # Shapes are not compared: ONNX's inference rounds a pooling's extents up where its runtimes do not.
         expected_type = self._types.get(name)
@@ -232,7 +246,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             value = converter(self._call(node, inputs, opset))
             if value is not None:
                 return self._normalize(value)
-        return super()._convert_operator(node.op_type, inputs, attrs, opset)
+        value = _tvm_converter(node.op_type, opset)(self.bb, inputs, attrs, [self._nodes, self._params])
+        return self.bb.normalize(value) if isinstance(value, relax.Expr) else value
 
     def _call(self, node: Any, inputs: Any, opset: int) -> NodeCall:
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
@@ -303,11 +318,6 @@ def _relax_type(value_type: Any, name: str) -> Any:
     return relax.TensorType(shape, _dtype(value_type))
 
 
-def _is_empty_list(attribute: Any) -> bool:
-    value = helper.get_attribute_value(attribute)
-    return isinstance(value, list) and not value
-
-
 def _result(value_type: Any) -> tuple[tuple[int, ...] | None, str | None]:
     if value_type is None or not value_type.HasField("tensor_type"):
         return None, None
@@ -315,4 +325,9 @@ def _result(value_type: Any) -> tuple[tuple[int, ...] | None, str | None]:
 
 
 def _dtype(value_type: Any) -> str:
-    return str(helper.tensor_dtype_to_np_dtype(value_type.tensor_type.elem_type))
+    return _dtype_name(value_type.tensor_type.elem_type)
+
+
+@functools.cache
+def _dtype_name(number: int) -> str:
+    return str(helper.tensor_dtype_to_np_dtype(number))

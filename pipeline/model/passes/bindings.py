@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, tirx
-from tvm.ir import Call, GenericConst, Op
+from tvm.ir import Call, GenericConst
 from tvm.tirx.analysis import undefined_vars
 
 from pipeline.core import packed_model
 from pipeline.core.packed_model import SourceRuntime
 from pipeline.model.passes.contract import Property, contract
-from pipeline.system.memory import is_usable
+from pipeline.system.memory import is_usable, snapshot
+from pipeline.tvm.objects import items
 
+_make_call, _UNKNOWN_TYPE = tvm.get_global_func("ir.Call"), tvm.ir.Type.missing()
 _FORM = "soc_pipeline.form"
 """Attribute of a kernel's call: what it computes, in JSON."""
 
@@ -34,32 +38,40 @@ class Binding:
     value: Any
 
 
-def operands(value: Any) -> Iterator[Any]:
-    """Yield the operands of a Relax expression, tuples flattened."""
-    if isinstance(value, Call):
-        for argument in value.args:
-            yield from operands(argument)
-    elif isinstance(value, relax.Tuple):
-        for field in value.fields:
-            yield from operands(field)
-    elif isinstance(value, relax.TupleGetItem):
-        yield value.tuple_value
-    else:
-        yield value
+def operands(value: Any) -> list[Any]:
+    """Return the operands of a Relax expression, tuples flattened."""
+    # By the very class: TVM's have no others below them, and a test of instances takes ten times as long.
+    kind = type(value)
+    if kind is Call or kind is relax.Tuple:
+        parts = items(value.args if kind is Call else value.fields)
+        return [operand for part in parts for operand in operands(part)]
+    return [value.tuple_value] if kind is relax.TupleGetItem else [value]
+
+
+def variables(value: Any) -> list[Any]:
+    """Return the variables among an expression's operands."""
+    return [operand for operand in operands(value) if isinstance(operand, relax.Var)]
 
 
 def replace(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return an expression with `change` applied to each operand.
 
-    The type is left to be inferred.
+    It is the expression itself if nothing changed; else its type is left to be inferred.
     """
-    if isinstance(value, Call):
-        return Call(value.op, [replace(argument, change) for argument in value.args], value.attrs, value.ty_args)
-    if isinstance(value, relax.Tuple):
-        return relax.Tuple([replace(field, change) for field in value.fields])
-    if isinstance(value, relax.TupleGetItem):
-        return relax.TupleGetItem(change(value.tuple_value), value.index)
-    return change(value)
+    kind = type(value)
+    if kind is relax.TupleGetItem:
+        source = change(value.tuple_value)
+        return value if source is value.tuple_value else relax.TupleGetItem(source, value.index)
+    if kind is not Call and kind is not relax.Tuple:
+        return change(value)
+    parts = items(value.args if kind is Call else value.fields)
+    new_parts = [replace(part, change) for part in parts]
+    if all(map(operator.is_, parts, new_parts)):
+        return value
+    if kind is relax.Tuple:
+        return relax.Tuple(new_parts)
+    # As the class does, without its imports.
+    return _make_call(_UNKNOWN_TYPE, value.op, new_parts, value.attrs, value.ty_args, None)
 
 
 def array(value: Any) -> np.ndarray | None:
@@ -75,13 +87,16 @@ def array(value: Any) -> np.ndarray | None:
 
 def calls(value: Any, *names: str) -> bool:
     """Check for a call of given operators, such as ``"nn.conv2d"``."""
-    return isinstance(value, Call) and getattr(value.op, "name", "") in {f"relax.{name}" for name in names}
+    if not isinstance(value, Call):
+        return False
+    namespace, _, name = getattr(value.op, "name", "").partition(".")
+    return namespace == "relax" and name in names
 
 
 def kernel(value: Any) -> Any:
     """Return the called kernel's global variable, or None."""
     # `call_tir` has the kernel as its first argument, and its operands as a tuple behind it.
-    is_kernel_call = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
+    is_kernel_call = calls(value, "call_tir")
     return value.args[0] if is_kernel_call else None
 
 
@@ -113,7 +128,7 @@ def call_island(runtime: SourceRuntime, model: bytes, operands: Sequence[Any], t
 
 def island(value: Any) -> str:
     """Return the name of the foreign function called, or ""."""
-    is_packed = isinstance(value, Call) and value.op == Op.get("relax.call_dps_packed")
+    is_packed = calls(value, "call_dps_packed")
     return str(value.args[0].global_symbol) if is_packed else ""
 
 
@@ -161,26 +176,22 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
     share : bool
         True if it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it later.
     """
-    if share and is_usable(values):
-        return relax.const(tvm.runtime.from_dlpack(values))
-    try:
-        tensor = tvm.runtime.empty(values.shape, str(values.dtype))
-        # Not by way of a contiguous array, which would be one more copy.
-        np.from_dlpack(tensor)[...] = values
-    except (BufferError, RuntimeError, TypeError):  # NumPy has this dtype from another package.
-        return relax.const(np.array(values, order="C"), str(values.dtype))
-    return relax.const(tensor)
+    # NumPy has some dtypes from other packages, which TVM does not take from it; nor does it take empty arrays.
+    with contextlib.suppress(BufferError, RuntimeError, TypeError):
+        if values.size and not values.dtype.hasobject:
+            return relax.const(tvm.runtime.from_dlpack(values if share and is_usable(values) else snapshot(values)))
+    return relax.const(np.array(values, order="C"), str(values.dtype))
 
 
 @contract(requires=(Property.ORDERED,), ensures=(Property.ORDERED, Property.LIVE))
 def live(bindings: Sequence[Binding], outputs: Iterable[Any]) -> list[Binding]:
     """Return the bindings behind outputs, in order."""
-    variables = {operand for output in outputs for operand in operands(output) if isinstance(operand, relax.Var)}
+    live_variables = {variable for output in outputs for variable in variables(output)}
     live_bindings = []
     # Backwards: all readers of a binding come behind it.
     for binding in reversed(bindings):
-        if binding.var in variables:
-            variables.update(operand for operand in operands(binding.value) if isinstance(operand, relax.Var))
+        if binding.var in live_variables:
+            live_variables.update(variables(binding.value))
             live_bindings.append(binding)
     return live_bindings[::-1]
 
@@ -191,7 +202,7 @@ def function(params: Sequence[Any], bindings: Sequence[Binding], outputs: Sequen
     A variable that leaves the function is an output of its single dataflow block.
     """
     builder = relax.BlockBuilder()
-    leaving = {operand for output in outputs for operand in operands(output) if isinstance(operand, relax.Var)}
+    leaving = {variable for output in outputs for variable in variables(output)}
     # Inputs in the middle of a model may have extents that only the model's inputs explain.
     types = own_extents([param.ty for param in params])
     new_variables = {param: relax.Var(param.name, ty) for param, ty in zip(params, types, strict=True)}
@@ -216,13 +227,13 @@ def own_extents(types: Sequence[Any]) -> list[Any]:
     """
     # Only bare variables: a function's inputs bind these, and no others.
     symbols = {extent for ty in types for extent in _extents(ty) if isinstance(extent, tirx.Var)}
-    variables: dict[str, Any] = {}
+    unknown_extents: dict[str, Any] = {}
 
     def name_unknown(extent: Any) -> Any:
         # Whatever the inputs bind can be computed from them, and keeps its meaning.
         if all(variable in symbols for variable in undefined_vars(extent)):
             return extent
-        return variables.setdefault(str(extent), tirx.Var(f"extent{len(variables)}", "int64"))
+        return unknown_extents.setdefault(str(extent), tirx.Var(f"extent{len(unknown_extents)}", "int64"))
 
     return [_with_extents(ty, [name_unknown(extent) for extent in _extents(ty)]) for ty in types]
 

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from pipeline.model.passes.bindings import Binding, array, calls, constant, operands, replace
+from pipeline.model.passes.bindings import Binding, array, calls, constant, replace, variables
 from pipeline.model.passes.contract import Property, contract
 from pipeline.model.passes.naming import unique
 
@@ -49,9 +49,7 @@ def fold_affine(
         Name of each removed binding's successor, which may be removed too.
     """
     # An output counts as a reader, so that what the caller gets is never absorbed.
-    uses = Counter(
-        operand for binding in bindings for operand in operands(binding.value) if isinstance(operand, relax.Var)
-    )
+    uses = Counter(variable for binding in bindings for variable in variables(binding.value))
     uses.update(output for output in outputs if isinstance(output, relax.Var))
     producers = {binding.var: binding for binding in bindings}
     successors: dict[str, str] = {}

@@ -95,7 +95,7 @@ def _keeps_extents(reshape: Any) -> bool:
 
 def _is_constant(call: Any) -> bool:
     """Check if all tensors of `call` are constants, at least one."""
-    tensors = list(operands(call))
+    tensors = operands(call)
     return not any(isinstance(tensor, relax.Var) for tensor in tensors) and any(
         array(tensor) is not None for tensor in tensors
     )

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from pipeline.model.passes.bindings import Binding, array, calls, constant, live, operands, replace
+from pipeline.model.passes.bindings import Binding, array, calls, constant, live, replace, variables
 from pipeline.model.passes.contract import Property, contract
 from pipeline.model.passes.naming import unique
 
@@ -111,8 +111,8 @@ def arrange(
 def _readers(bindings: Iterable[Binding]) -> dict[Any, list[Binding]]:
     readers: dict[Any, list[Binding]] = {}
     for binding in bindings:
-        for operand in dict.fromkeys(operand for operand in operands(binding.value) if isinstance(operand, relax.Var)):
-            readers.setdefault(operand, []).append(binding)
+        for variable in dict.fromkeys(variables(binding.value)):
+            readers.setdefault(variable, []).append(binding)
     return readers
 
 
@@ -191,8 +191,8 @@ def _sink(
     result: list[Binding] = []
     for binding in bindings:
         copies: dict[Any, Binding] = {}
-        for operand in operands(binding.value):
-            source = producers.get(operand) if isinstance(operand, relax.Var) else None
+        for operand in variables(binding.value):
+            source = producers.get(operand)
             if source is None or not calls(source.value, "dequantize") or operand in copies:
                 continue
             data = source.value.args[0]

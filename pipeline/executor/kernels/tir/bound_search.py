@@ -14,6 +14,7 @@ from tvm.sym.analyzer import Analyzer
 
 from pipeline.executor.kernels.tir import checks
 from pipeline.executor.kernels.tir.checks import Check, loads, substitute
+from pipeline.tvm.objects import mutate
 
 Limits = Mapping[int, tuple[int, int]]
 """Limits of a function's constant parameters by position: smallest and largest element."""
@@ -57,7 +58,7 @@ class BoundSearch:
         # Values of variables, and of the tensors inside of the function that are computed element by element.
         self._values: dict[Any, Any] = {}
         self._elements: dict[Any, tuple[list[Any], Any]] = {}
-        self.body = tvm_ffi.structural_mutate(function.body, [
+        self.body = mutate(function.body, [
             (tirx.For, self._enter_loop),
             (s_tir.SBlockRealize, self._enter_block),
             (tirx.DeclBuffer, self._declare),
@@ -188,9 +189,7 @@ class BoundSearch:
             variables, value = self._elements[load.source]
             return mutator.mutate(substitute(value, dict(zip(variables, indices, strict=True))))
 
-        return tvm_ffi.structural_mutate(
-            expression, [(TensorLoad, element), (Var, lambda var, _: self._values.get(var, var))]
-        )
+        return mutate(expression, [(TensorLoad, element), (Var, lambda var, _: self._values.get(var, var))])
 
     def _require(self, value: Any, limit: Any, kind: str, message: str) -> None:
         for condition in reversed(self._guards):
@@ -216,7 +215,7 @@ class BoundSearch:
             return constants[load.source]
 
         def with_constants(expression: Any) -> Any:
-            return tvm_ffi.structural_mutate(expression, [(TensorLoad, bounded)])
+            return mutate(expression, [(TensorLoad, bounded)])
 
         with contextlib.ExitStack() as scopes:
             for condition_around in self._guards:
@@ -241,7 +240,7 @@ def _stored(node: Any) -> set[Any]:
         tensors.add(store.buffer)
         return store
 
-    tvm_ffi.structural_mutate(node, [(tirx.BufferStore, look)])
+    mutate(node, [(tirx.BufferStore, look)])
     return tensors
 
 
@@ -252,7 +251,7 @@ def _variables(expression: Any) -> set[Any]:
         variables.add(variable)
         return variable
 
-    tvm_ffi.structural_mutate(expression, [(Var, look)])
+    mutate(expression, [(Var, look)])
     return variables
 
 

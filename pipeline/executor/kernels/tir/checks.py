@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import StringImm, TensorLoad, Var
 
 from pipeline.tvm import statements as tir
+from pipeline.tvm.objects import mutate
 
 PIECE = 64
 """Indices that are checked at once: some vectors."""
@@ -50,13 +50,13 @@ def loads(expression: Any) -> list[Any]:
         elements.append(load)
         return mutator.default_mutate(load)
 
-    tvm_ffi.structural_mutate(expression, [(TensorLoad, look)])
+    mutate(expression, [(TensorLoad, look)])
     return elements
 
 
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
     """Substitute values for variables in an expression or statement."""
-    return tvm_ffi.structural_mutate(node, [(Var, lambda var, _: values.get(var, var))])
+    return mutate(node, [(Var, lambda var, _: values.get(var, var))])
 
 
 def guard(statement: Any, checks: Sequence[Check], *, gathers: bool) -> Any:
@@ -164,7 +164,7 @@ def _is_gather(loop: Any, checks: Sequence[Check]) -> bool:
         nodes.append(node)
         return mutator.default_mutate(node)
 
-    tvm_ffi.structural_mutate(loop.body, [(tirx.For, look), (tirx.BufferStore, look)])
+    mutate(loop.body, [(tirx.For, look), (tirx.BufferStore, look)])
     stores = [node for node in nodes if isinstance(node, tirx.BufferStore)]
     return (
         all(_is_long(check) and len(check.loops) == 1 for check in checks)

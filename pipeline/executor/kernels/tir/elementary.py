@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from pipeline.tvm import statements as tir
+from pipeline.tvm.objects import mutate
 
 LARGEST, SMALLEST = 88.3762626647950, -87.3365447504
 """Beyond them the result, or a part of it, leaves float32."""
@@ -95,7 +95,7 @@ def without_library(function: Any) -> Any:
             return result
         return tirx.call_intrin(str(node.ty.dtype), tvm.ir.Op.get(_own_name(name)), *result.args)
 
-    return function.with_body(tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, call)]))
+    return function.with_body(mutate(function.body, [(tvm.ir.Call, call)]))
 
 
 def _can_hold(value: Any) -> bool:
@@ -115,7 +115,7 @@ def _can_hold(value: Any) -> bool:
         depth -= name == _BRANCH
         return result
 
-    tvm_ffi.structural_mutate(value, [(tvm.ir.Call, look)])
+    mutate(value, [(tvm.ir.Call, look)])
     return calls <= _NESTED and not lazy
 
 
@@ -173,7 +173,7 @@ def _write_call(call: Any, bindings: tir.Bindings) -> Any:
 
     dtype = str(call.ty.dtype)
     lanes = int(dtype.partition("x")[2] or 1)
-    argument = tvm_ffi.structural_mutate(call.args[0], [(tvm.ir.Call, inner)])
+    argument = mutate(call.args[0], [(tvm.ir.Call, inner)])
     # Only an argument that holds functions of ours.
     if not argument.same_as(call.args[0]):
         # TVM puts the value of a variable for it where it can, and would simplify what is in it over and over.

@@ -8,9 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import tvm_ffi
 from tvm import te, tirx, topi
 from tvm.ir import GenericConst
+
+from pipeline.tvm.objects import mutate
 
 
 def limits_first(function: Any) -> Any:
@@ -23,7 +24,7 @@ def limits_first(function: Any) -> Any:
             return type(pair)(result.b, result.a)
         return result
 
-    return function.with_body(tvm_ffi.structural_mutate(function.body, [(tirx.Max, order), (tirx.Min, order)]))
+    return function.with_body(mutate(function.body, [(tirx.Max, order), (tirx.Min, order)]))
 
 
 def _is_limit(value: Any) -> bool:

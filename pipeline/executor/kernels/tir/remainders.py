@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import prim
+
+from pipeline.tvm.objects import mutate
 
 # It is 0 on x86, and an instruction as good as any until LLVM's last step, which is when it says so.
 _UNKNOWN_ZERO = "llvm.get.dynamic.area.offset"
@@ -23,7 +24,7 @@ def masking() -> Any:
 
 def mask(function: Any) -> Any:
     """Rewrite the remainders in a function's loops."""
-    return function.with_body(tvm_ffi.structural_mutate(function.body, [(tirx.For, lambda loop, _: _mask_loop(loop))]))
+    return function.with_body(mutate(function.body, [(tirx.For, lambda loop, _: _mask_loop(loop))]))
 
 
 def _mask_loop(loop: Any) -> Any:
@@ -41,7 +42,7 @@ def _mask_loop(loop: Any) -> Any:
         count += 1
         return tirx.bitwise_and(remainder.a, tirx.IntImm(dtype, int(divisor) - 1) + zero.astype(dtype))
 
-    loop = tvm_ffi.structural_mutate(loop, [(tirx.FloorMod, rewrite)])
+    loop = mutate(loop, [(tirx.FloorMod, rewrite)])
     return tirx.SeqStmt([tirx.Bind(zero, tirx.call_llvm_pure_intrin("int64", _UNKNOWN_ZERO)), loop]) if count else loop
 
 
@@ -67,4 +68,4 @@ def _widen(function: Any) -> Any:
             return division
         return type(division)(division.a.astype("int32"), division.b.astype("int32")).astype(dtype)
 
-    return function.with_body(tvm_ffi.structural_mutate(function.body, [(kind, widen) for kind in _DIVISIONS]))
+    return function.with_body(mutate(function.body, [(kind, widen) for kind in _DIVISIONS]))
