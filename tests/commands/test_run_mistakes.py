@@ -52,7 +52,7 @@ WAYS: Ways = {
     "no photo": (["model.onnx", "--source", "none.png"], "no source at 'none.png'"),
     "no photo inside": (["model.onnx", "--source", "text.png", "--decode", "yolox"], "is not a readable image"),
     "a folder without photos": (["model.onnx", "--source", "folder"], "folder 'folder' has no inputs"),
-    "two sources": (["model.onnx", "--source", "scene.png", "--source", "scene.png"], "--source"),
+    "two sources into one video": (["model.onnx", *["--source", "scene.png"] * 2, "--sink", "out.mp4"], "{stream}"),
     "an array of another shape": (["model.onnx", "--input", "array.npy", "--decode", "yolox"], "32, 32] expected"),
     "speed of a photo": (["model.onnx", "--source", "scene.png", "--reconnect", "3"], "is not live"),
     # Where results go.
