@@ -38,7 +38,8 @@ except ModuleNotFoundError as error:
 # TVM's own hook ends all multiprocessing children when the main thread meets an uncaught error.
 sys.excepthook = _excepthook
 
-# It replaces TVM's, for whatever imports TVM by this door.
-from pipeline.tvm import type_inference  # noqa: E402
+# It replaces TVM's, for whatever imports TVM by this door.  The library without the compiler has none.
+if tvm.runtime.enabled("llvm"):
+    importlib.import_module("pipeline.tvm.type_inference")
 
-__all__ = ["compiler_lock", "tvm", "tvm_ffi", "type_inference"]
+__all__ = ["compiler_lock", "tvm", "tvm_ffi"]
