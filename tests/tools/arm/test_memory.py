@@ -14,13 +14,13 @@ from tools.arm.memory import memory_uses
 from tools.arm.networks import compile_network
 
 
-@pytest.mark.parametrize(("mcpu", "least", "most"), [("cortex-a72", 1.0, 1.05), ("x86-64", 1.3, 5.0)])
-def test_a_depthwise_convolution_moves_bytes_on_arm(mcpu: str, least: float, most: float, tmp_path: Path) -> None:
-    """Elsewhere its data are float32."""
+@pytest.mark.parametrize("mcpu", ["cortex-a72", "x86-64"])
+def test_a_depthwise_convolution_moves_bytes(mcpu: str, tmp_path: Path) -> None:
+    """It did on Arm only, and float32 elsewhere, of four times the bytes."""
     product = depthwise(random.Random("depthwise2"))
     graph = pipeline.read(product.save(tmp_path / "model.onnx"))
     triple = "aarch64-linux-gnu" if mcpu.startswith("cortex") else "x86_64-linux-gnu"
     module = extract.module(extract.parts(graph, [])[0])
     network = compile_network(module, {"kind": "llvm", "mtriple": triple, "mcpu": mcpu}, tmp_path / "m.o")
     (use,) = (use for use in memory_uses(network, 1) if "depthwise" in use.function)
-    assert least <= use.total_bytes / use.fewest_bytes <= most
+    assert 1.0 <= use.total_bytes / use.fewest_bytes <= 1.05
