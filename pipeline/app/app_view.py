@@ -42,6 +42,7 @@ class AppView:
 
     def __init__(self, running: RunningApp) -> None:
         self._running, self._lock = running, threading.Lock()
+        self._triggers = [name for name, _ in running.app.kinds(Trigger)]
         self._last: dict[str, AppFrame] = {}
         self._runs: Counter[str] = Counter()
         # By stream and trigger, since names of both may be alike elsewhere.
@@ -54,12 +55,11 @@ class AppView:
 
     def _note(self, frame: AppFrame) -> None:
         """Note a frame that has ended; what costs time is left to `update`."""
-        names = {node for node, _ in self._running.app.kinds(Trigger)}
         with self._lock:
             self._last[frame.stream] = frame
             self._runs.update([frame.stream, *frame.results])
             self._latencies.append(time.time() - frame.frame.ready)
-            for name in names:
+            for name in self._triggers:
                 if frame.results.get(name):
                     self._fired[frame.stream, name] += 1
                     self._fired_s[frame.stream, name] = time.monotonic()
@@ -95,7 +95,7 @@ class AppView:
         book, now = self._running.statistics()[name], time.monotonic()
         ends = {"delivered": book.delivered, "failed": book.failed, "dropped": book.dropped}
         app = self._running.app
-        triggers = [trigger for trigger, _ in app.kinds(Trigger) if name in app.stream_names[trigger]]
+        triggers = [trigger for trigger in self._triggers if name in app.stream_names[trigger]]
         # Drawn once, however often it is shown.
         if frame is not None and self._pictures.get(name, (None,))[0] is not frame:
             self._pictures[name] = frame, _describe(app, frame)

@@ -126,7 +126,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _simulate(options: argparse.Namespace) -> None:
     import dataclasses
-    from pathlib import Path
 
     from pipeline.app.app_file import read_app
     from pipeline.app.app_prediction import predict_app, read_plans

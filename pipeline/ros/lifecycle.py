@@ -84,22 +84,14 @@ class Lifecycle(Closable):
             raise node.error
 
     def cleanup(self) -> None:
-        """Close the node."""
+        """Close the node: for good, or, also behind an error, until it is configured again."""
         with self._lock:
             node, self.node = self.node, None
         if node is not None:
             node.close()
             self._last_condition = node.condition()
 
-    def recover(self) -> None:
-        """Close what an error has left, so that it can be configured again."""
-        self.cleanup()
-
-    def shutdown(self) -> None:
-        """Close the node for good."""
-        self.cleanup()
-
-    close = shutdown
+    close = cleanup
 
     def note(self, error: Exception) -> None:
         """Keep and report the error of a transition."""

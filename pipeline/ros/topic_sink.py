@@ -12,6 +12,7 @@ from pipeline.io.results import Classes, Detections, FrameResults, Mask
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.source_frame import StreamFrame
 from pipeline.io.uri import Uri
+from pipeline.ros.app_events import STRING
 from pipeline.ros.bag_source import IMAGE
 from pipeline.ros.bridge import Header
 from pipeline.ros.configuration import Publication, quality
@@ -22,14 +23,13 @@ from pipeline.ros.messages.message_writer import image
 from pipeline.ros.messages.types import create_message
 from pipeline.ros.topic_source import connect_topic
 
-TEXT = "std_msgs/msg/String"
 RESULTS: dict[str, tuple[type, ...]] = {
     DETECTIONS: (Detections,),
     CLASSIFICATION: (Classes,),
     # Of other results than a mask, the picture with them.
     IMAGE: (Mask,),
     # A line of JSON, as in files of results.
-    TEXT: (),
+    STRING: (),
 }
 """Types of messages, and results that each is for."""
 
@@ -61,10 +61,10 @@ class TopicSink(Sink):
         self._transport.close()
 
     def _message(self, frame: StreamFrame, header: Any) -> Any:
-        if self._kind == TEXT:
+        if self._kind == STRING:
             facts = {"stream": frame.stream, "name": frame.name, "timestamp": frame.timestamp}
             results = frame.result.facts() if frame.result is not None else []
-            return create_message(TEXT, msgspec.json.encode({**facts, "results": results}).decode())
+            return create_message(STRING, msgspec.json.encode({**facts, "results": results}).decode())
         whole = frame.result
         parts = whole.parts.values() if isinstance(whole, FrameResults) else (whole,)
         result = next((part for part in parts if isinstance(part, RESULTS[self._kind])), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from queue import Empty, Queue
 
@@ -19,29 +19,43 @@ from pipeline.ros.transports.registry import MODULES, connect
 OPTIONS = ("domain", "localhost", "qos", "transport", "type")
 """Options of a topic's text, as in the node's configuration."""
 
+LOCALHOST = {"true": True, "false": False, "1": True, "0": False}
+"""Values of that option."""
+
 PATIENCE_S = 10.0
 """Seconds without a message until that is told."""
 
 
-def connect_topic(uri: Uri, kind: str) -> tuple[Topic, Transport]:
-    """Return the topic of a text such as ``ros:/camera?qos=reliable`` and its transport, or raise `InputError`."""
-    options = uri.check_options(*OPTIONS)
+def connect_topic(uri: Uri, kind: str, names: Sequence[str] = OPTIONS, node: str = "") -> tuple[Topic, Transport]:
+    """Return the topic of a text such as ``ros:/camera?qos=reliable`` and its transport, or raise `InputError`.
+
+    Parameters
+    ----------
+    kind : str
+        Type of messages, unless the text has one.
+    names : sequence of str
+        Options that the text may have.
+    node : str
+        Name of the node; by default after the topic.
+    """
+    options = uri.check_options(*names)
     qos, transport, domain = (options.get(name, "") for name in ("qos", "transport", "domain"))
-    if (qos or "reliable") not in PROFILES or (transport or "dds") not in MODULES or not (domain or "0").isdecimal():
+    known = (qos or "reliable") in PROFILES and (transport or "dds") in MODULES and (domain or "0").isdecimal()
+    if not known or options.get("localhost", "false") not in LOCALHOST:
         raise InputError(
-            f"{uri.text!r}: qos is {' or '.join(PROFILES)}, transport is {', '.join(MODULES)}, domain is a number"
+            f"{uri.text!r}: qos is {' or '.join(PROFILES)}, transport is {', '.join(MODULES)}, domain is a number, "
+            f"localhost is {' or '.join(LOCALHOST)}"
         )
     name = f"/{uri.location.strip('/')}"
     topic = Topic(name, options.get("type", kind), PROFILES[qos or "sensor_data"])
-    node = f"soc_pipeline{name.replace('/', '_')}"
     configuration = Configuration(
         "",
         topic,
         (),
-        name=node,
+        name=node or f"soc_pipeline{name.replace('/', '_')}",
         transport=transport or "dds",  # type: ignore[arg-type]
         domain=int(domain) if domain else None,
-        localhost=options.get("localhost") == "true",
+        localhost=LOCALHOST[options.get("localhost", "false")],
     )
     return topic, connect(configuration)
 

@@ -53,20 +53,12 @@ class PeerWatch:
 
     def add(self, own: PeerTopic) -> None:
         """Expect peers for a topic of this node."""
-        with self._lock:
-            is_new = own not in self._topics
-            self._topics.add(own)
-            peers = set(self._peers) if is_new else ()
-        for peer in peers:
+        for peer in self._join(own, self._topics, self._peers):
             _warn(own, peer)
 
     def note(self, peer: PeerTopic) -> None:
         """Compare a peer with what this node has."""
-        with self._lock:
-            is_new = peer not in self._peers
-            self._peers.add(peer)
-            topics = set(self._topics) if is_new else ()
-        for own in topics:
+        for own in self._join(peer, self._peers, self._topics):
             _warn(own, peer)
 
     def find_similar(self, kind: str, domain: int | None = None) -> str:
@@ -78,6 +70,13 @@ class PeerWatch:
             return f"; of that type there are {', '.join(map(describe_name, topics))}"
         others = "" if domain is None else ", ".join(map(str, sorted(find_domains() - {domain})))
         return f"; on this machine there are nodes in domain {others} (ROS_DOMAIN_ID)" if others else ""
+
+    def _join(self, end: PeerTopic, side: set[PeerTopic], others: set[PeerTopic]) -> set[PeerTopic]:
+        """Add an end to its side, and return those of the other side that it has not met."""
+        with self._lock:
+            is_new = end not in side
+            side.add(end)
+            return set(others) if is_new else set()
 
 
 def _warn(own: PeerTopic, peer: PeerTopic) -> None:

@@ -124,8 +124,9 @@ class Rclpy(Transport):
         self._node.set_parameters([parameters.Parameter("use_sim_time", value=lifecycle.configuration.use_sim_time)])
 
         def change(changes: Any) -> Any:
+            names = lifecycle.parameters().keys()
             try:
-                lifecycle.change({each.name: each.value for each in changes if each.name in lifecycle.parameters()})
+                lifecycle.change({each.name: each.value for each in changes if each.name in names})
             except PipelineError as error:
                 return result(successful=False, reason=str(error))
             return result(successful=True)
@@ -194,8 +195,8 @@ def _managed_entity(module: Any, lifecycle: Lifecycle) -> Any:
         "activate": lifecycle.activate,
         "deactivate": lifecycle.deactivate,
         "cleanup": lifecycle.cleanup,
-        "shutdown": lifecycle.shutdown,
-        "error": lifecycle.recover,
+        "shutdown": lifecycle.cleanup,
+        "error": lifecycle.cleanup,
     }
     return type("Managed", (module.ManagedEntity,), {f"on_{name}": callback(work) for name, work in steps.items()})()
 

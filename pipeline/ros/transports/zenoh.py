@@ -46,8 +46,13 @@ def library() -> ModuleType:
 
 def key(domain: int, topic: str, kind: str, digest: str) -> str:
     """Return a topic's key with its RIHS01 hash, or ``*``."""
+    return f"{domain}/{topic.strip('/')}/{_dds_type(kind)}/{digest}"
+
+
+def _dds_type(kind: str) -> str:
+    """Return a type's name in keys."""
     package, _, type_name = kind.partition("/msg/")
-    return f"{domain}/{topic.strip('/')}/{package}::msg::dds_::{type_name}_/{digest}"
+    return f"{package}::msg::dds_::{type_name}_"
 
 
 class Zenoh(Transport):
@@ -186,10 +191,10 @@ class Zenoh(Transport):
 
     def _add(self, topic: str, kind: str, quality: Quality, *, publishes: bool) -> Any:
         self._peers.add(PeerTopic(topic, kind, publishes))
-        *_, type_name, digest = key(0, topic, kind, message_store().hash_rihs01(kind)).split("/")
         # As rmw's numbers have it: 2 is best effort; what is left out is the default.
         facts = f"{'' if quality.reliable else 2}::,{quality.depth}:,:,:,,"
-        return self._declare("MP" if publishes else "MS", _mangle(topic), type_name, digest, facts)
+        digest = message_store().hash_rihs01(kind)
+        return self._declare("MP" if publishes else "MS", _mangle(topic), _dds_type(kind), digest, facts)
 
     def _note(self, sample: Any) -> None:
         token = str(sample.key_expr)
@@ -205,8 +210,7 @@ class Zenoh(Transport):
         self._peers.note(PeerTopic(parts[9].replace("%", "/"), kind, publishes=parts[5] == "MP"))
 
     def _count(self, topic: str, kind: str, entity: str) -> int:
-        type_name = key(0, topic, kind, "").split("/")[-2]
-        facts = f"/{_mangle(topic)}/{type_name}/"
+        facts = f"/{_mangle(topic)}/{_dds_type(kind)}/"
         start = f"{TOKENS}/{self._domain}/"
         return sum(
             token.startswith(start) and f"/{entity}/" in token and facts in token for token in tuple(self._tokens)
