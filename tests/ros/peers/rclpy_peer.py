@@ -102,10 +102,13 @@ class Peer:
     def send(self, topic: str, type: str, values: dict[str, Any]) -> None:  # noqa: A002
         self.publishers[topic].publish(fill(kind(type)(), values))
 
-    def take(self, topic: str, count: int = 0) -> Any:
-        """Return what has come, after waiting for so many."""
+    def take(self, topic: str, count: int = 0, last: str = "") -> Any:
+        """Return what has come, after waiting for so many, or for that of a frame."""
         end = time.monotonic() + PATIENCE_S
-        while len(self.received[topic]) < count and time.monotonic() < end:
+        while time.monotonic() < end:
+            messages = self.received[topic]
+            if len(messages) >= count and (not last or (messages and messages[-1].header.frame_id == last)):
+                break
             time.sleep(0.02)
         messages, self.received[topic][:] = list(self.received[topic]), []
         return [plain(message) for message in messages]
