@@ -41,6 +41,7 @@ RUNNING = {
         "app.py",
         "bench.py",
         "devices.py",
+        "doctor.py",
         "inspect.py",
         "node.py",
         "run.py",

@@ -24,7 +24,7 @@ COMMANDS = (
     "convert",
     "boards",
     "devices",
-    "environment",
+    "doctor",
     "profile",
     "plan",
     "simulate",
@@ -42,7 +42,7 @@ COMMANDS = (
 )
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
-RUNTIME_COMMANDS = ("inspect", "devices", "run", "app", "node", "bench", "serve", "service", "vta")
+RUNTIME_COMMANDS = ("inspect", "devices", "doctor", "run", "app", "node", "bench", "serve", "service", "vta")
 """Commands of an installation that only runs bundles."""
 
 

@@ -39,7 +39,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("pipeline.simulation", "pipeline.observe", "pipeline.measure"),
     ("pipeline.workflow", "pipeline.cluster"),
     ("pipeline.io",),
-    ("pipeline.app",),
+    # It names GStreamer's elements, and what brings them.
+    ("pipeline.app", "pipeline.doctor"),
     # The package's own module: the public names.
     ("pipeline",),
     ("pipeline.quantization", "pipeline.demo"),

@@ -35,8 +35,13 @@ def _detect(kind: str) -> Sequence[Accelerator]:
 
 def why_not_found(kind: str) -> str:
     """Return why this machine lacks a device kind."""
+    return why_unusable(Device(kind, kind))
+
+
+def why_unusable(device: Device) -> str:
+    """Explain why a device's runtime cannot use it here, empty if it can."""
     try:
-        return devices.adapter(kind).why_absent(Device(kind, kind))
+        return devices.adapter(device.kind).why_absent(device)
     except MissingExtra as error:
         return str(error)
 

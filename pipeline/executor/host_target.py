@@ -34,14 +34,17 @@ def machine(name: str = "") -> str:
     return _SAME_MACHINE.get(name, name)
 
 
-def flags() -> frozenset[str]:
-    """Return Linux's extension flags of this processor, if available."""
+def flags(root: Path = Path("/"), name: str = "") -> frozenset[str]:
+    """Return Linux's extension flags of this processor, if available.
+
+    `root` and `name` are of another machine's files and instruction set.
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = (root / "proc/cpuinfo").read_text().splitlines()
     except OSError:
         return frozenset()
     # Under emulation the list may be that of the processor below, which is another kind.
-    key = "Features" if machine() == "aarch64" else "flags"
+    key = "Features" if machine(name) == "aarch64" else "flags"
     flag_lists = (line.partition(":")[2] for line in lines if line.startswith(key))
     return frozenset(next(flag_lists, "").split())
 
@@ -141,13 +144,15 @@ def other_tvm(built_with: str) -> str:
     return f"comes from TVM {built_with}, but this machine has {version}"
 
 
-def misfit(built_machine: str, features: Iterable[str], listed_flags: frozenset[str] | None = None) -> str:
+def misfit(
+    built_machine: str, features: Iterable[str], listed_flags: frozenset[str] | None = None, name: str = ""
+) -> str:
     """Explain code that cannot run here; empty for portable code.
 
-    The machine has the extensions that `flags` lists, unless others are given.
+    The machine has the extensions that `flags` lists and its own instruction set, unless others are given.
     """
-    if built_machine and built_machine != machine():
-        return f"is built for {built_machine}, but this machine is {machine()}; build it with this machine's board"
+    if built_machine and built_machine != machine(name):
+        return f"is built for {built_machine}, but this machine is {machine(name)}; build it with this machine's board"
     listed_flags = flags() if listed_flags is None else listed_flags
     # A system that lists nothing may have everything.
     missing_flags = sorted(set(features) - listed_flags) if listed_flags else []

@@ -15,7 +15,7 @@ HEAVY = (
     "PIL", "asyncio", "av", "matplotlib", "onnx", "onnxruntime", "packaging", "psutil", "rich", "ssl", "tornado",
     "torch", "tvm", "pipeline.tvm.access", "pipeline.executor.build", "pipeline.executor.kernels",
     "pipeline.measure", "pipeline.quantization", "pipeline.simulation", "pipeline.split", "pipeline.workflow.read",
-    "pipeline.commands.build", "pipeline.commands.environment", "pipeline.commands.plan",
+    "pipeline.commands.build", "pipeline.commands.plan", "pipeline.doctor",
 )  # fmt: skip
 
 LOAD = """

@@ -62,7 +62,13 @@ def test_an_archive_has_all_of_its_part(path: str, is_complete: bool, tree: Path
         {file.relative_to(place).as_posix() for part in parts for file in place.glob(part)} for place in (tree, folder)
     )
     assert archived == {name for name in modules if is_complete or is_runtime(name)}
-    data = ["soc_stages.py", "boards/pynq-z2.toml", "boards/published/rknn-rk3588.toml", "pipeline/py.typed"]
+    data = [
+        "soc_stages.py",
+        "boards/pynq-z2.toml",
+        "boards/needs/rknn.toml",
+        "boards/published/rknn-rk3588.toml",
+        "pipeline/py.typed",
+    ]
     assert all((folder / name).exists() for name in data)
     assert (folder / "pipeline/executor/core_estimates.json").exists() is is_complete
     (tmp_path / "metadata").mkdir()

@@ -1,0 +1,65 @@
+"""Request: what a machine is asked to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import boards
+from pipeline.core.board.board import Device
+from pipeline.executor import manifest
+from pipeline.executor.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Request:
+    """Devices and sources that a machine has to have."""
+
+    name: str = ""
+    """Name of the board; empty if none is named, so that what is there is checked."""
+    devices: tuple[Device, ...] = ()
+    sources: tuple[str, ...] = ()
+    bundle: Manifest | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True if no board is named."""
+        return not self.devices
+
+    def drivers(self, *names: str) -> list[Device]:
+        """Return the devices whose kind, loader, delegate or provider begins so."""
+        return [device for device in self.devices if any(word.startswith(names) for word in _driver_names(device))]
+
+
+def make_request(name: str | None, sources: Sequence[str] = ()) -> Request:
+    """Return the request for a board's name or file, or a bundle; None names no board.
+
+    Raises
+    ------
+    BoardError, BundleError
+        If there is no such board, or the bundle is damaged.
+    """
+    if name is None or name == boards.HOST:
+        return Request(sources=tuple(sources))
+    bundle = manifest.read(Path(name)) if (Path(name) / manifest.MANIFEST).is_file() else None
+    board = boards.get(name) if bundle is None else bundle.plan.board
+    # Those of other machines are checked there, and simulated ones are none.
+    devices = [device for device in board.devices if not device.address and not (device.target or {}).get("simulated")]
+    return Request(board.name, tuple(devices), tuple(sources), bundle)
+
+
+def _driver_names(device: Device) -> Iterator[str]:
+    target = device.target or {}
+    yield device.kind
+    yield from (str(target[key]) for key in ("loader", "delegate", "device") if key in target)
+    providers = target.get("providers", ())
+    for provider in providers if isinstance(providers, (list, tuple)) else ():
+        yield str(provider if isinstance(provider, str) else provider[0])
+
+
+def compiled_chip(device: Device) -> str:
+    """Return the chip that a device's files are compiled for, by its command; else empty."""
+    match = re.search(r"(?:--target|--hw-arch)[ =]([\w-]+)", str((device.target or {}).get("compile", "")))
+    return match[1].lower() if match else ""

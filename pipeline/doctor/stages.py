@@ -1,0 +1,42 @@
+"""Stages: devices' runtimes by their own answers, and what a bundle was built for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline.doctor.check import MISSING, OK, WRONG, Check, problem_check
+from pipeline.doctor.machine import Machine
+from pipeline.doctor.request import Request
+from pipeline.executor import host_target, source_runtimes
+
+
+def examine(machine: Machine, request: Request) -> Iterator[Check]:
+    """Ask the runtimes of all devices, and compare a bundle with the machine."""
+    for device in request.devices:
+        if device.capabilities.is_processor or not device.capabilities.computes:
+            continue
+        if problem := machine.why_absent(device):
+            yield problem_check(f"device {device.name}", MISSING, problem)
+        else:
+            yield Check(f"device {device.name}", OK, f"its runtime of kind {device.kind} is here")
+    if request.bundle is not None:
+        yield from _bundle(machine, request)
+
+
+def _bundle(machine: Machine, request: Request) -> Iterator[Check]:
+    if request.bundle is None:
+        return
+    if problem := host_target.other_tvm(request.bundle.tvm):
+        yield Check("bundle", WRONG, f"it {problem}", "build it again with this machine's version")
+    flags = host_target.flags(machine.root, machine.architecture)
+    local = {device.name for device in request.devices}
+    for stage, files in request.bundle.pairs:
+        if files is None or stage.device.partition("/")[0] not in local:
+            continue
+        name = f"stage {stage.name}"
+        if problem := host_target.misfit(files.machine, files.features, flags, machine.architecture):
+            yield problem_check(name, WRONG, problem)
+        elif problem := source_runtimes.why_missing(files.runtimes):
+            yield problem_check(name, MISSING, problem)
+        else:
+            yield Check(name, OK, " ".join(("for", files.machine or "any machine", *files.features)))
