@@ -53,8 +53,7 @@ def package_version(name: str) -> str:
 class Machine:
     """The machine at hand, or a recorded one."""
 
-    root: Path = Path("/")
-    """Folder of its ``/``."""
+    root: Path = Path("/")  # Folder of its ``/``
     run: Callable[[str], str | None] = run_command
     """Takes a command line, returns its output, or None if it is absent or fails."""
     package: Callable[[str], str] = package_version
@@ -63,8 +62,7 @@ class Machine:
     """Takes a device file's name, and tells if this user may read and write it."""
     why_absent: Callable[[Device], str] = detection.why_unusable
     """Takes a device, returns why its runtime cannot use it here, empty if it can."""
-    variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    """Environment variables."""
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ)  # Environment variables
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes, none if it cannot be read."""

@@ -23,23 +23,16 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     Several files, or numbers of devices, are separated by spaces.
     """
 
-    file: str = ""
-    """Files: their names are the values, or with a `pattern` what they contain."""
+    file: str = ""  # Files: their names are the values, or with a `pattern` what they contain
     command: str = ""
-    library: str = ""
-    """Shared library: its file's name with the version is the value."""
-    package: str = ""
-    """Python distribution: its version."""
-    variable: str = ""
-    """Environment variable."""
+    library: str = ""  # Shared library: its file's name with the version is the value
+    package: str = ""  # Python distribution: its version
+    variable: str = ""  # Environment variable
     usb: str = ""
     pci: str = ""
-    attribute: str = ""
-    """File in a device's folder, whose text is the value."""
-    inside: str = ""
-    """Regular expression for a library's bytes; its group is the value."""
-    pattern: str = ""
-    """Regular expression for the text; its group, or all that it matches, is the value."""
+    attribute: str = ""  # File in a device's folder, whose text is the value
+    inside: str = ""  # Regular expression for a library's bytes; its group is the value
+    pattern: str = ""  # Regular expression for the text; its group, or all that it matches, is the value
 
     def values(self, machine: Machine) -> list[str]:
         """Return all values, none where nothing is found."""
@@ -52,14 +45,14 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     def _texts(self, machine: Machine) -> Iterator[list[str]]:
         files = machine.files(*self.file.split())
         yield [text for file in files if (text := machine.text(file))] if self.pattern else files
-        yield list(filter(None, [machine.run(self.command) if self.command else ""]))
         library = machine.library(self.library) if self.library else ""
-        if self.inside and library:
-            match = re.search(self.inside.encode(), machine.read(library))
-            yield [match[1].decode()] if match else []
-        yield [library] if library else []
-        yield list(filter(None, [machine.package(self.package) if self.package else ""]))
-        yield list(filter(None, [machine.variables.get(self.variable, "")]))
+        if self.inside:
+            match = re.search(self.inside.encode(), machine.read(library)) if library else None
+            library = match[1].decode() if match else ""
+        output = machine.run(self.command) if self.command else ""
+        version = machine.package(self.package) if self.package else ""
+        for text in (output, library, version, machine.variables.get(self.variable)):
+            yield [text] if text else []
         numbers = [(bus, number) for bus in ("usb", "pci") for number in getattr(self, bus).split()]
         folders = [folder for bus, number in numbers for folder in machine.bus_devices(bus, number)]
         yield [machine.text(f"{folder}/{self.attribute}") for folder in folders] if self.attribute else folders
@@ -70,44 +63,28 @@ class Need(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str
     remedy: str = ""
-    drivers: tuple[str, ...] = ()
-    """It is needed for these alone, see `NeedFile.drivers`."""
-    boards: str = ""
-    """Pattern of the boards' names that need it."""
-    when: Reading | None = None
-    """Needed where this has values."""
+    drivers: tuple[str, ...] = ()  # It is needed for these alone, see `NeedFile.drivers`
+    boards: str = ""  # Pattern of the boards' names that need it
+    when: Reading | None = None  # Needed where this has values
     unless: Reading | None = None
-    group: str = ""
-    """Group of users who may open the files, which this one must."""
+    group: str = ""  # Group of users who may open the files, which this one must
     least: str = ""
     most: str = ""
     good: str = ""
-    bad: str = ""
-    """Regular expression that a right value matches, or a wrong one."""
+    bad: str = ""  # Regular expression that a right value matches, or a wrong one
     same_as: str = ""
-    at_most: str = ""
-    """Name of an earlier need, whose value this one has, or does not exceed."""
-    numbers: int = 4
-    """How many numbers of versions are compared."""
-    bits: Mapping[int, str] = {}
-    """Faults by the bit that tells them."""
-    chip: bool = False
-    """The value is the chip that files have to be compiled for."""
-    runs: Mapping[str, tuple[str, ...]] = {}
-    """Further chips whose files a chip runs."""
-    absent: bool = False
-    """It must not be there."""
-    optional: bool = False
-    """Nothing is said if there is no value."""
-    required: bool = False
-    """Without it, nothing else of the file is looked at."""
-    unknown: str = ""
-    """Remedy where a missing value only means that this user may not read it."""
-    finding: str = ""
-    """Finding of a wrong value, besides the value."""
+    at_most: str = ""  # Name of an earlier need, whose value this one has, or does not exceed
+    numbers: int = 4  # How many numbers of versions are compared
+    bits: Mapping[int, str] = {}  # Faults by the bit that tells them
+    chip: bool = False  # The value is the chip that files have to be compiled for
+    runs: Mapping[str, tuple[str, ...]] = {}  # Further chips whose files a chip runs
+    absent: bool = False  # It must not be there
+    optional: bool = False  # Nothing is said if there is no value
+    required: bool = False  # Without it, nothing else of the file is looked at
+    unknown: str = ""  # Remedy where a missing value only means that this user may not read it
+    finding: str = ""  # Finding of a wrong value, besides the value
     divide: int = 1
-    unit: str = ""
-    """Unit of the value for people, by which it is divided."""
+    unit: str = ""  # Unit of the value for people, by which it is divided
 
     def show(self, value: str) -> str:
         """Return a value for people."""
@@ -141,8 +118,7 @@ class NeedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checks: tuple[Need, ...]
     drivers: tuple[str, ...] = ()
     """Beginnings of kinds, loaders, delegates or providers that have these needs; none for every machine."""
-    present: Reading | None = None
-    """What tells that they are here, where no board is named."""
+    present: Reading | None = None  # What tells that they are here, where no board is named
     when: Reading | None = None
 
     def applies(self, machine: Machine, request: Request) -> bool:

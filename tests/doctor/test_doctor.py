@@ -22,12 +22,21 @@ def diagnose(machine: Recorded, folder: Path, name: str | None = None, *sources:
     return examine(machine.machine(folder), make_request(name, sources))
 
 
+# https://github.com/LuckfoxTECH/luckfox-pico/issues/328
+OLD_RK3588 = recorded.RK3588.change(
+    {
+        "/sys/kernel/debug/rknpu/version": "RKNPU driver: v0.9.2\n",
+        "/usr/lib/librknnrt.so": "librknnrt version: 1.6.0 (9a7b5d24c@2023-12-13T17:31:11)",
+    },
+    packages={"rknn-toolkit-lite2": "1.6.0"},
+)
 SOUND = {
     "raspberry-pi-5 with hailo-8": (recorded.PI_5_HAILO, "raspberry-pi-5-hailo8", LIBCAMERA),
     "raspberry-pi-5 with coral at usb": (recorded.PI_5_CORAL, "raspberry-pi-5-edge-tpu", "exec:rpicam-hello -o -"),
     "raspberry-pi-5 with coral at pci": (recorded.PI_5_CORAL_PCI, "raspberry-pi-5-edge-tpu"),
     "raspberry-pi-5 of the small hailo's files": (recorded.PI_5_HAILO, "raspberry-pi-5-hailo"),
     "rk3588 with rknpu 0.9.8": (recorded.RK3588, "rk3588", "rtsp://camera/path"),
+    "rk3588 with the versions of 2023": (OLD_RK3588, "rk3588"),
     "rk3588 with rocket": (recorded.RK3588_ROCKET, "rk3588-rocket"),
     "jetson orin nano": (recorded.ORIN_NANO, "jetson-orin-nano"),
     "ultra96 with vta": (recorded.ULTRA96, "ultra96"),
