@@ -51,8 +51,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
             library = match[1].decode() if match else ""
         output = machine.run(self.command) if self.command else ""
         version = machine.package(self.package) if self.package else ""
-        for text in (output, library, version, machine.variables.get(self.variable)):
-            yield [text] if text else []
+        for value in (output, library, version, machine.variables.get(self.variable)):
+            yield [value] if value else []
         numbers = [(bus, number) for bus in ("usb", "pci") for number in getattr(self, bus).split()]
         folders = [folder for bus, number in numbers for folder in machine.bus_devices(bus, number)]
         yield [machine.text(f"{folder}/{self.attribute}") for folder in folders] if self.attribute else folders

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -35,7 +36,7 @@ class Recorded:
     ) -> Recorded:
         """Return it with some entries replaced, or taken away by None."""
 
-        def merge(old: Mapping, new: Mapping | None) -> dict:
+        def merge(old: Mapping[str, Any], new: Mapping[str, Any] | None) -> dict[str, Any]:
             return {key: value for key, value in {**old, **(new or {})}.items() if value is not None}
 
         return replace(
