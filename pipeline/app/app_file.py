@@ -22,10 +22,7 @@ Points = tuple[tuple[float, float], ...]
 def read_app(path: str | Path) -> App:
     """Read an application; paths in it are relative to its folder.
 
-    Raises
-    ------
-    AppError
-        If the file is missing or no TOML, has an unknown key or an impossible value.
+    Raises `AppError` if the file is missing or no TOML, has an unknown key or an impossible value.
     """
     path = Path(path)
     try:

@@ -105,7 +105,8 @@ def predict_app(
 ) -> AppPrediction:
     """Predict an application from its models' plans.
 
-    Preparing pictures, trackers and sinks are not part of it.
+    Preparing pictures, trackers and sinks are not part of it. Raises `AppError` if a name is unknown, or a plan has no
+    times.
 
     Parameters
     ----------
@@ -117,11 +118,6 @@ def predict_app(
         default `CROPS` for each box or tile, else 1.
     fps : mapping of str to float, optional
         Frames per second that streams bring; by default those of the application, else as many as are taken.
-
-    Raises
-    ------
-    AppError
-        If a name is unknown, or a plan has no times.
     """
     _check_names(runs or {}, plans)
     _check_names(fps or {}, app.streams)

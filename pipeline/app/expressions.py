@@ -68,6 +68,8 @@ class Expression:
     ) -> Expression:
         """Parse a condition.
 
+        Raises `AppError` if it is no such condition, or names something unknown.
+
         Parameters
         ----------
         text : str
@@ -76,11 +78,6 @@ class Expression:
             Nodes that it may name.
         rows : bool
             True for a condition on boxes.
-
-        Raises
-        ------
-        AppError
-            If it is no such condition, or names something unknown.
         """
         if len(text) > LONGEST:
             raise AppError(f"the condition has {len(text)} characters; at most {LONGEST} are read")

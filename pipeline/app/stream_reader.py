@@ -93,10 +93,7 @@ class StreamReader:
     def submit(self, frame: SourceFrame, *, wait: bool = True) -> AppFrame | None:
         """Bring a frame in; None if there was no place and `wait` is False.
 
-        Raises
-        ------
-        PipelineClosed
-            If the application is closed.
+        Raises `PipelineClosed` if the application is closed.
         """
         with self._lock:
             if self._stopped.is_set():

@@ -37,17 +37,14 @@ class BundleParts:
 def read_parts(bundle: Bundle | Path, require_signature: Path | None = None) -> BundleParts:
     """Read a bundle's files once: the verified bytes are those sent.
 
+    Raises `BundleError` if the bundle is missing, damaged, or not signed as required.
+
     Parameters
     ----------
     bundle : Bundle or Path
         Bundle to load; one in memory is saved for that, to a folder that is gone afterwards.
     require_signature : Path, optional
         The file of those of whom one must have signed the bundle in a folder.
-
-    Raises
-    ------
-    BundleError
-        If the bundle is missing, damaged, or not signed as required.
     """
     if isinstance(bundle, Bundle):
         with tempfile.TemporaryDirectory(prefix="soc-pipeline-") as folder:
@@ -85,10 +82,7 @@ def find_bundle(digest: str, folder: Path | None = None) -> Path | None:
 def keep_bundle(parts: BundleParts, folder: Path | None = None) -> Path:
     """Write a bundle's files to this machine and return their folder.
 
-    Raises
-    ------
-    BundleError
-        If it arrived damaged, or cannot be written.
+    Raises `BundleError` if it arrived damaged, or cannot be written.
     """
     if _digest(parts.files[MANIFEST]) != parts.digest:
         raise BundleError(f"the manifest of the bundle {parts.digest[:12]} arrived damaged; run it again")

@@ -27,15 +27,12 @@ class ClusterBundle:
 def split_bundle(bundle: Bundle, saved: Bundle | None = None) -> tuple[Bundle, int]:
     """Return the replicas' bundle, and the count of local function stages.
 
+    Raises `PlanError` if there are functions elsewhere, or replicas would load something else.
+
     Parameters
     ----------
     saved : Bundle, optional
         Bundle that replicas load, without these functions.
-
-    Raises
-    ------
-    PlanError
-        If there are functions elsewhere, or replicas would load something else.
     """
     plan = bundle.plan
     travels = [plan.board.device(stage.device).capabilities.in_files for stage in plan.stages]

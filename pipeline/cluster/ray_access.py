@@ -31,16 +31,13 @@ def load_ray() -> Any:
 def join_cluster(address: str) -> Iterator[None]:
     """Join a cluster during the block, unless already joined.
 
+    Raises `DeviceLost` if there is none.
+
     Parameters
     ----------
     address : str
         ``"auto"``: the one that runs on this machine, or that ``RAY_ADDRESS`` names.  ``"local"``: a new one, of this
         machine.  ``"ray://HOST:10001"``: one elsewhere, through its server for clients.
-
-    Raises
-    ------
-    DeviceLost
-        If there is none.
     """
     ray = load_ray()
     if ray.is_initialized():
@@ -118,19 +115,13 @@ def _why_none(address: str, error: Exception) -> str:
 def translate_errors(title: str) -> Iterator[None]:
     """Translate Ray's actor errors to this project's.
 
+    Raises `DeviceLost` if the actor, its node or a tensor is gone; `RemoteError` if the call raised an error there;
+    `ServerRefusal` if the node cannot run actors of this project.
+
     Parameters
     ----------
     title : str
         Actor's name in messages.
-
-    Raises
-    ------
-    DeviceLost
-        If the actor, its node or a tensor is gone.
-    RemoteError
-        If the call raised an error there.
-    ServerRefusal
-        If the node cannot run actors of this project.
     """
     errors = load_ray().exceptions
     try:

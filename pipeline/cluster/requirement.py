@@ -97,10 +97,7 @@ def count_replicas(nodes: Sequence[Mapping[str, Any]], requirement: Requirement)
 def check_nodes(nodes: Sequence[Mapping[str, Any]], requirement: Requirement) -> None:
     """Check for a node with room for a replica.
 
-    Raises
-    ------
-    BoardError
-        If none has all that it takes; the message says what is missing.
+    Raises `BoardError` if none has all that it takes; the message says what is missing.
     """
     living = [node["Resources"] for node in nodes if node["Alive"]]
     needs = {"CPU": requirement.cpus, "GPU": requirement.gpus, **requirement.resources}

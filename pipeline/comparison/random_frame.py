@@ -18,7 +18,8 @@ PERTURBATION = 1e-5
 def random_frame(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
     """Return random tensors of a frame.
 
-    Normally distributed floats, integers of 8 bits in all their range, or zeros and ones.
+    Normally distributed floats, integers of 8 bits in all their range, or zeros and ones. Raises `InputError` if one of
+    them is a packed value.
 
     Parameters
     ----------
@@ -26,11 +27,6 @@ def random_frame(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray
         Names, shapes and dtypes.
     seed : int
         Equal seeds give equal frames.
-
-    Raises
-    ------
-    InputError
-        If one of them is a packed value.
     """
     generator = np.random.default_rng(seed)
     return {spec.name: _random_array(generator, spec) for spec in specs}

@@ -33,10 +33,7 @@ class _CardFile(msgspec.Struct, forbid_unknown_fields=True):
 def read_card(path: str | Path) -> ModelCard:
     """Read a card of TOML.
 
-    Raises
-    ------
-    InputError
-        If it is missing, no TOML, or has an unknown key or an impossible value.
+    Raises `InputError` if it is missing, no TOML, or has an unknown key or an impossible value.
     """
     path = Path(path)
     text = read_text(path, "card")
@@ -99,6 +96,8 @@ def _without(values: Mapping[str, Any], field: str, guessed: set[str]) -> dict[s
 def convert_card(table: Any, subject: str, origin: str, folder: Path | None = None) -> ModelCard:
     """Return the card of a decoded file.
 
+    Raises `InputError` if a key is unknown, or a value impossible.
+
     Parameters
     ----------
     table : object
@@ -109,11 +108,6 @@ def convert_card(table: Any, subject: str, origin: str, folder: Path | None = No
         Text for the card's origins.
     folder : Path, optional
         Folder of a file of labels; without it, labels must be a list.
-
-    Raises
-    ------
-    InputError
-        If a key is unknown, or a value impossible.
     """
     try:
         written = convert_table(table, _CardFile, "")

@@ -34,6 +34,9 @@ def rounding_of(dtypes: Iterable[str]) -> float:
 class Numerics:
     """Choices that change results, within a tolerance.
 
+    Raises `BuildError` if `precision` or `weights` is something else, or weights have another format than narrow
+    products.
+
     Attributes
     ----------
     precision : str
@@ -55,11 +58,6 @@ class Numerics:
         kernel per channel, which are few, stay float32. Half as many bytes are read.
     float32_layers : tuple of str
         Tensors whose products stay float32 in other precisions.
-
-    Raises
-    ------
-    BuildError
-        If `precision` or `weights` is something else, or weights have another format than narrow products.
     """
 
     precision: str = "float32"

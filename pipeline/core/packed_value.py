@@ -56,15 +56,12 @@ def write(target: np.ndarray, value: Any) -> None:
 def pack(value: Any) -> np.ndarray:
     """Return a value as bytes.
 
+    Raises `InputError` if it is larger than a frame has room for, or of another type.
+
     Parameters
     ----------
     value : array, str, list, mapping or None
         Text, an array of text or of numbers, or lists and maps of these.
-
-    Raises
-    ------
-    InputError
-        If it is larger than a frame has room for, or of another type.
     """
     target = np.zeros(CAPACITY, np.uint8)
     pack_into(target, value)

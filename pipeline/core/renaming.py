@@ -15,10 +15,7 @@ R = TypeVar("R")
 def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function with renamed arguments, as ``old="new"``.
 
-    Raises
-    ------
-    TypeError
-        If the function is called with an old name.
+    Raises `TypeError` if the function is called with an old name.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -16,10 +16,7 @@ from pipeline.errors import PlanError
 class Quantization:
     """Real numbers of integers: ``(integer - zero_point) * scale``.
 
-    Raises
-    ------
-    PlanError
-        If a scale is not above 0, or there is not a zero point for each scale.
+    Raises `PlanError` if a scale is not above 0, or there is not a zero point for each scale.
     """
 
     tensor: str

@@ -93,10 +93,7 @@ def flops() -> int:
 def save(weights: Weights, path: Path) -> None:
     """Write the network as ONNX, reproducibly for equal weights.
 
-    Raises
-    ------
-    MissingExtra
-        If the package onnx is not installed.
+    Raises `MissingExtra` if the package onnx is not installed.
     """
     onnx = require("onnx", "onnx", "writing an ONNX file")
     model = _model(onnx, weights)

@@ -44,15 +44,12 @@ class Scene:
 def scenes(seed: int, width: int = 640, height: int = 480, *, training: bool = False) -> Iterator[Scene]:
     """Yield scenes without end, equal ones for equal seeds.
 
+    Raises `MissingExtra` if scikit-learn, which ships the digits, is not installed.
+
     Parameters
     ----------
     training : bool
         True for the digits that the detector is trained with; else those held out.
-
-    Raises
-    ------
-    MissingExtra
-        If scikit-learn, which ships the digits, is not installed.
     """
     images, labels = digits.training() if training else digits.held_out()
     # Without ink around it, the outermost row of an image would go on for ever.

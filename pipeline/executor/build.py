@@ -37,10 +37,7 @@ Progress = Callable[[str], None]
 def compile_stage(module: Any, device: Device, cores: int = 1, options: CompileOptions = BY_RULES) -> StageCode:
     """Compile a stage's Relax module for cores of `device`.
 
-    Raises
-    ------
-    BuildError
-        If TVM cannot compile it; its error is the cause.
+    Raises `BuildError` if TVM cannot compile it; its error is the cause.
     """
     compiler = devices.compiler(device)
     if compiler is not None:

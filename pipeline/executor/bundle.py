@@ -385,10 +385,7 @@ def _write_stage(codes: Sequence[StageCode | None], folder: Path, name: str) -> 
 def export(code: StageCode, library: Path) -> None:
     """Write a stage's shared library.
 
-    Raises
-    ------
-    BuildError
-        If it has just been compiled, and there is no linker on this machine.
+    Raises `BuildError` if it has just been compiled, and there is no linker on this machine.
     """
     # Byte for byte as it was loaded: that needs no linker, and keeps the checksum.
     if code.library is not None:

@@ -15,10 +15,7 @@ from pipeline.executor.manifest import Manifest
 def describe_bundle(path: str | Path, require_signature: str | Path | None = None) -> Bundle:
     """Describe the bundle at `path` without loading code, possibly for other machines.
 
-    Raises
-    ------
-    BundleError
-        If it is missing, its manifest is damaged, or it is not signed as required.
+    Raises `BundleError` if it is missing, its manifest is damaged, or it is not signed as required.
     """
     with contextlib.closing(BundleFolder(Path(path))) as folder:
         facts = manifest.read_from(folder, None if require_signature is None else Path(require_signature))

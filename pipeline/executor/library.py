@@ -28,10 +28,7 @@ _SORTS = re.compile(rb"tvm\.contrib\.sort\.\w+")
 def module(library: VerifiedContent) -> Any:
     """Return a shared library's TVM module, one per content.
 
-    Raises
-    ------
-    BundleError
-        If it is none.
+    Raises `BundleError` if it is none.
     """
     # Held while loading, so that two threads with the same bytes get one module, loaded once.
     with registry_lock:

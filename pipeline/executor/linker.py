@@ -34,17 +34,13 @@ _RUNTIME_HELPERS = {"__gnu_f2h_ieee", "__gnu_h2f_ieee", "__truncdfhf2"}
 def linker(built_for: str = "", host: str = "") -> list[str]:
     """Return a C compiler command linking for a machine, such as ``aarch64``.
 
-    For this machine, the default, the user's own compiler ($CC, $CXX) comes first.
+    For this machine, the default, the user's own compiler ($CC, $CXX) comes first. Raises `BuildError` if there is
+    none.
 
     Parameters
     ----------
     built_for, host : str
         Machines that the code, and the linker itself, is for; by default both are this one.
-
-    Raises
-    ------
-    BuildError
-        If there is none.
     """
     processor = machine(built_for or host)
     foreign = processor != machine(host)

@@ -127,15 +127,12 @@ def read(path: Path) -> Manifest:
 def read_from(folder: BundleFolder, require_signature: Path | None = None) -> Manifest:
     """Return the manifest of the bundle in `folder`.
 
+    Raises `BundleError` if there is no bundle, or the manifest is damaged, of a newer format, not valid, or not signed.
+
     Parameters
     ----------
     require_signature : Path, optional
         The file of those of whom one must have signed it.
-
-    Raises
-    ------
-    BundleError
-        If there is no bundle, or the manifest is damaged, of a newer format, not valid, or not signed.
     """
     return decode(read_data(folder, require_signature), folder.path)
 

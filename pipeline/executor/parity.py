@@ -61,6 +61,8 @@ def check_parity(  # noqa: PLR0913 - stages, and all that they are judged by
 ) -> Parity:
     """Run one frame through the stages.
 
+    Raises `BuildError` if an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
+
     Parameters
     ----------
     expected : mapping of str to numpy.ndarray
@@ -73,11 +75,6 @@ def check_parity(  # noqa: PLR0913 - stages, and all that they are judged by
         Judges outputs in place of `tolerance`, where other runtimes round otherwise.
     frame : TrialFrame, optional
         Frame to run; by default ``random_frame(plan.all_inputs, seed)``.
-
-    Raises
-    ------
-    BuildError
-        If an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
     """
     frame = frame or TrialFrame(random_frame(plan.all_inputs, seed))
     tensors = run_stages(plan.board, stages, frame.arrays)

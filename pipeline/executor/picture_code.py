@@ -65,10 +65,7 @@ def _compile_library(form: PictureForm, device: Device) -> StageCode:
 def find_kernel(code: StageCode | None, form: PictureForm, pixel_format: str) -> Any:
     """Return the kernel for a format of pixels, a bundle's or one compiled here.
 
-    Raises
-    ------
-    MissingExtra
-        If the bundle has none, and there is no compiler.
+    Raises `MissingExtra` if the bundle has none, and there is no compiler.
     """
     name = form.kernel(pixel_format)
     if code is not None and (function := _function(code.module(), name)) is not None:

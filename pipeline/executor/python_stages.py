@@ -38,6 +38,8 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     - behind: outputs that are new become outputs of the pipeline, instead of those that the function reads.
     - between: an output named like a tensor that the function reads too takes its place for all later readers.
 
+    Raises `PlanError` if a name is unknown, or there is no place where the stage could stand.
+
     Parameters
     ----------
     codes : sequence
@@ -53,11 +55,6 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     fresh : bool
         True if each call returns new arrays, or its inputs, and the function leaves them alone afterwards.  They pass
         by reference then; else they are copied, so that a function may use its own buffers again for the next frame.
-
-    Raises
-    ------
-    PlanError
-        If a name is unknown, or there is no place where the stage could stand.
 
     Examples
     --------

@@ -39,10 +39,7 @@ class SignedManifest(NamedTuple):
 def sign(manifest: bytes, key: Path) -> bytes:
     """Sign a manifest by a private key or an agent.
 
-    Raises
-    ------
-    InputError
-        If the key cannot be used, or ``ssh-keygen`` is not installed.
+    Raises `InputError` if the key cannot be used, or ``ssh-keygen`` is not installed.
     """
     if not key.is_file():
         raise InputError(f"there is no key {str(key)!r}; make one with 'ssh-keygen -t ed25519 -f {key}'")

@@ -45,10 +45,7 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 class TorchProgram:
     """Calls of operators, checked.
 
-    Raises
-    ------
-    BundleError
-        If it is no such list, or calls something else than operators without side effects.
+    Raises `BundleError` if it is no such list, or calls something else than operators without side effects.
     """
 
     def __init__(self, content: Any) -> None:

@@ -57,15 +57,12 @@ _lock = threading.Lock()
 def open_regular(path: str | Path, folder: int | None = None) -> int:
     """Open a regular file without blocking, and return its descriptor.
 
+    Raises `OSError` if it cannot be opened, or is a folder, a pipe or a device.
+
     Parameters
     ----------
     folder : int, optional
         Descriptor of the folder that `path` is relative to.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is a folder, a pipe or a device.
     """
     # Opening a pipe would wait until somebody writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)

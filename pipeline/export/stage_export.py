@@ -42,12 +42,8 @@ class StageExport:
     def onnx(self) -> Any:
         """Return the stage as ``onnx.ModelProto``.
 
-        Inputs and outputs have the graph's names, in the plan's order.
-
-        Raises
-        ------
-        BuildError
-            If its operators have no form in ONNX, or the model's file has changed since it was read.
+        Inputs and outputs have the graph's names, in the plan's order. Raises `BuildError` if its operators have no
+        form in ONNX, or the model's file has changed since it was read.
         """
         return self.onnx_and_origin()[0]
 
@@ -75,10 +71,8 @@ class StageExport:
     def part(self, model_format: Format) -> bytes:
         """Return the stage as a file, cut out of the model's.
 
-        Raises
-        ------
-        BuildError
-            If the model is of another format, or has no such part, or its file has changed since it was read.
+        Raises `BuildError` if the model is of another format, or has no such part, or its file has changed since it was
+        read.
         """
         if any(map(is_packed, (*self._part.inputs, *self._part.outputs))):
             raise BuildError(f"{self} has an end that frames carry as packed bytes, which no file of its kind takes")

@@ -64,15 +64,12 @@ class Conversion(ABC):
     def import_model(self, reasons: Mapping[int, str]) -> tuple[ImportedModel, Sequence[bytes]]:
         """Import the model with these operators in islands.
 
+        Raises `OperatorRefused` if an operator cannot be imported.
+
         Returns
         -------
         packed_models : sequence of bytes
             Models of the islands, as far as `check_islands` needs them.
-
-        Raises
-        ------
-        OperatorRefused
-            If an operator cannot be imported.
         """
 
     @abstractmethod

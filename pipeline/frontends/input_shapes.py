@@ -41,7 +41,8 @@ class InputShapes:
 def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) -> InputShapes:
     """Return the shapes of a model's inputs; an open batch becomes 1.
 
-    A batch is the first extent of an input, and wherever else the model uses its name.
+    A batch is the first extent of an input, and wherever else the model uses its name. Raises `ModelError` if `shapes`
+    does not fit, or other extents remain open; the message has options that state them.
 
     Parameters
     ----------
@@ -49,11 +50,6 @@ def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) 
         Extents by input; None for an input whose number of dimensions is unknown.
     shapes : mapping
         Shapes from the caller: extents by input, or one extent by the model's name for it.
-
-    Raises
-    ------
-    ModelError
-        If `shapes` does not fit, or other extents remain open; the message has options that state them.
     """
     extents = _named_extents(model, declared, shapes)
     stated_shapes = {

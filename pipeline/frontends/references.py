@@ -18,6 +18,8 @@ Arrays = Mapping[str, np.ndarray]
 def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> tuple[str, list[np.ndarray]]:
     """Run a frame through a model without this package's code.
 
+    Raises `ModelError` if no library runs such models, or this one fails; `MissingExtra` if it is not installed.
+
     Parameters
     ----------
     alternative : bool
@@ -32,13 +34,6 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
         The library, or its other kernels.
     outputs : list of numpy.ndarray
         Outputs in the model's order.
-
-    Raises
-    ------
-    ModelError
-        If no library runs such models, or this one fails.
-    MissingExtra
-        If it is not installed.
     """
     title, reference = _reference(model)
     with _failures(title):

@@ -25,7 +25,8 @@ LAST_BYTES = 4096
 class ChildProcess(Closable):
     """A command, read as a file; it and its own children end with `close`.
 
-    A command that goes on writing ends also after this process was killed, by its closed pipe.
+    A command that goes on writing ends also after this process was killed, by its closed pipe. Raises `InputError` if
+    it cannot be run.
 
     Parameters
     ----------
@@ -33,11 +34,6 @@ class ChildProcess(Closable):
         Program and arguments, quoted as for a shell; no shell runs them.
     silence_s : float
         Seconds without output after which reading fails.
-
-    Raises
-    ------
-    InputError
-        If it cannot be run.
     """
 
     def __init__(self, command: str, silence_s: float) -> None:

@@ -54,10 +54,7 @@ BUSY = "another program has it: end that one ('fuser -v /dev/video*' shows it)"
 def library() -> Any:
     """Return PyGObject's repository with GStreamer in it, initialised.
 
-    Raises
-    ------
-    MissingExtra
-        If this Python has no PyGObject, or PyGObject no GStreamer.
+    Raises `MissingExtra` if this Python has no PyGObject, or PyGObject no GStreamer.
     """
     # GStreamer brings libunwind, whose functions of the same names would unwind the exceptions of all C++ loaded later,
     # and end the process at TVM's first one.  The first library with a name serves everybody.
@@ -97,6 +94,8 @@ def _import_gi() -> Any:
 class LaunchedPipeline(Closable):
     """A pipeline of GStreamer with one end in this process.
 
+    Raises `InputError` if the description is none, or names an element that is not installed.
+
     Parameters
     ----------
     text : str
@@ -112,11 +111,6 @@ class LaunchedPipeline(Closable):
         First error on the bus; empty without.
     ended : bool
         True after the end of the stream.
-
-    Raises
-    ------
-    InputError
-        If the description is none, or names an element that is not installed.
     """
 
     def __init__(self, text: str, end: str) -> None:
@@ -138,15 +132,12 @@ class LaunchedPipeline(Closable):
     def pause(self, *, wait: bool) -> bool:
         """Open its devices and files; return True if it is live.
 
+        Raises `InputError` if that fails, or takes too long.
+
         Parameters
         ----------
         wait : bool
             True for waiting until it has its first picture, unless it is live.
-
-        Raises
-        ------
-        InputError
-            If that fails, or takes too long.
         """
         answers, deadline = self._gst.StateChangeReturn, time.monotonic() + OPENING_S
         answer = self._pipeline.set_state(self._gst.State.PAUSED)

@@ -17,17 +17,12 @@ if TYPE_CHECKING:
 def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparation) -> tuple[Bundle, Geometry | None]:
     """Return a bundle for pictures and their geometry, unchanged if unnecessary.
 
+    Raises `InputError` if the model takes no pictures; `PlanError` if the bundle is one for several sizes.
+
     Parameters
     ----------
     pixels : Pixels or None
         Format of the pixels; None if frames come as the model takes them.
-
-    Raises
-    ------
-    InputError
-        If the model takes no pictures.
-    PlanError
-        If the bundle is one for several sizes.
     """
     if pixels is None:
         return bundle, None

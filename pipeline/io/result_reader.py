@@ -34,17 +34,14 @@ class ModelEnds(Protocol):
 class ResultReader:
     """Decodes a model's outputs by its card.
 
+    Raises `InputError` if the decoder is unknown, or the outputs are not its.
+
     Parameters
     ----------
     plan : Plan
         Plan of the model itself, without a stage for pictures in front.
     card : ModelCard
         A card with a decoder; see `choose_card`.
-
-    Raises
-    ------
-    InputError
-        If the decoder is unknown, or the outputs are not its.
     """
 
     def __init__(self, plan: Plan, card: ModelCard) -> None:

@@ -69,7 +69,9 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
 ) -> Comparison:
     """Stream random frames through the unsplit model and the pipeline.
 
-    The variants take turns, so that whatever else the machine does meets all of them.
+    The variants take turns, so that whatever else the machine does meets all of them. Raises `InputError` if there are
+    too few frames or rounds; `PlanError` if the bundle was built from another graph; `StageError` if a stage fails on a
+    frame.
 
     Parameters
     ----------
@@ -91,15 +93,6 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         Trace for the events of all counted rounds, for whoever watches.
     decode : callable, optional
         Turns outputs by name into a result; the pipeline is then measured with it as well.
-
-    Raises
-    ------
-    InputError
-        If there are too few frames or rounds.
-    PlanError
-        If the bundle was built from another graph.
-    StageError
-        If a stage fails on a frame.
     """
     _check(graph, bundle, frames, rounds)
     variants: list[tuple[str, Bundle]] = []

@@ -58,7 +58,7 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
 
     The plan's times are scaled to the measured ones.  It is the planner's own plan where there is nothing to choose:
     with one runtime, without measured times, for another objective than frames per second, or where a plan cannot run
-    here.
+    here. Raises `PlanError` if no plan is possible at all.
 
     Parameters
     ----------
@@ -68,11 +68,6 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
         Number and length of the streams of each plan.
     stream : callable, optional
         Gets graph, plans, sampling and progress; returns the frames per second of each plan, 0 if it cannot run.
-
-    Raises
-    ------
-    PlanError
-        If no plan is possible at all.
     """
     from pipeline.measure.cost_cache import CostCache
 

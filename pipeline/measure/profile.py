@@ -63,7 +63,8 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     Devices of other machines are measured there, by their own clock, if their servers run and take uploads.
 
     Measurements are kept in the user's cache, by operators, shapes, target and versions, so that the next call takes
-    almost no time, and other models with the same operators little more than one build of the whole model.
+    almost no time, and other models with the same operators little more than one build of the whole model. Raises
+    `BoardError` if the board is unknown or its file wrong; `BuildError` if TVM cannot compile a group.
 
     Parameters
     ----------
@@ -81,13 +82,6 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
         Build options with which groups are measured, or estimated.
     progress : callable, optional
         Gets a text for each step.
-
-    Raises
-    ------
-    BoardError
-        If the board is unknown or its file wrong.
-    BuildError
-        If TVM cannot compile a group.
     """
     # Not at the top, since it needs TVM: the results of a profile can be read without.
     from pipeline.measure.cost_cache import CostCache

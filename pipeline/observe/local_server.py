@@ -76,10 +76,7 @@ def is_local_name(host: str) -> bool:
 def listen(service: str, port: int, start: Callable[[], Listener]) -> Listener:
     """Listen on a loopback port by `start`, returning its result.
 
-    Raises
-    ------
-    InputError
-        If the port is taken, not allowed, or none.
+    Raises `InputError` if the port is taken, not allowed, or none.
     """
     # The socket would raise an OverflowError, which names no remedy.
     if not 0 <= port <= 65535:

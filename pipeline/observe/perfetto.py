@@ -33,6 +33,8 @@ class Track(NamedTuple):
 def save(events: Iterable[TraceEvent], path: str | Path, *, model: str = "", stages: Sequence[str] = ()) -> None:
     """Write events for https://ui.perfetto.dev or chrome://tracing.
 
+    Raises `InputError` if there is no place for the file.
+
     Parameters
     ----------
     events : iterable of TraceEvent
@@ -43,11 +45,6 @@ def save(events: Iterable[TraceEvent], path: str | Path, *, model: str = "", sta
         Model of the pipeline; the title of the tracks.
     stages : sequence of str
         The order of the tracks; stages that are not named follow, by their first event.
-
-    Raises
-    ------
-    InputError
-        If there is no place for the file.
     """
     path = Path(path)
     check(path)

@@ -59,6 +59,9 @@ def draw(
 ) -> None:
     """Draw the steady state: a row per stage, a numbered bar per frame.
 
+    Raises `InputError` if there is no event to draw, or the file's name ends otherwise; `MissingExtra` if matplotlib is
+    not installed.
+
     Parameters
     ----------
     events : iterable of Event
@@ -71,13 +74,6 @@ def draw(
         Frames that leave the last stage in the time shown, which begins when the pipeline is full.
     stages : sequence of str, optional
         The rows, from the top; by default the stages in the order in which a frame runs through them.
-
-    Raises
-    ------
-    InputError
-        If there is no event to draw, or the file's name ends otherwise.
-    MissingExtra
-        If matplotlib is not installed.
     """
     path = Path(path)
     kind = image_format(path)

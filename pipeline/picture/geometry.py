@@ -96,6 +96,8 @@ def fit(  # noqa: PLR0913 - all but the first three by keyword
 ) -> Geometry:
     """Fit a picture into `room`.
 
+    Raises `InputError` if `resize` is unknown.
+
     Parameters
     ----------
     resize : str
@@ -105,11 +107,6 @@ def fit(  # noqa: PLR0913 - all but the first three by keyword
         Widths and heights.
     margin, rounding, fraction
         See `Preparation`.
-
-    Raises
-    ------
-    InputError
-        If `resize` is unknown.
     """
     if resize not in RESIZE:
         raise InputError(f"resize is {resize!r}; it must be {', '.join(map(repr, RESIZE))}")

@@ -36,6 +36,8 @@ _BEYOND = 4 * NARROWEST
 class PictureInput:
     """A model's input, filled with pictures by the rules of a preparation.
 
+    Raises `InputError` if it takes no pictures, or bytes that shall be normalised without a scale.
+
     Parameters
     ----------
     spec : TensorSpec
@@ -50,11 +52,6 @@ class PictureInput:
     layout : PictureLayout
     channels : Channels
         The values of its channels.
-
-    Raises
-    ------
-    InputError
-        If it takes no pictures, or bytes that shall be normalised without a scale.
     """
 
     def __init__(

@@ -50,15 +50,12 @@ class OnnxEnds(NamedTuple):
 def read_ends(path: Path, shapes: Shapes | None = None) -> OnnxEnds:
     """Return the ends of an ONNX model for calibration.
 
+    Raises `ModelError` if it is no ONNX model, `shapes` do not fit it, or an input has other open extents.
+
     Parameters
     ----------
     shapes : mapping of str to sequence of (int or str), optional
         Extents of inputs whose shapes are open; where a name stands, and of batches that are open, 1 is taken.
-
-    Raises
-    ------
-    ModelError
-        If it is no ONNX model, `shapes` do not fit it, or an input has other open extents.
     """
     model = load(path)
     give_shapes(model, shapes or {})

@@ -157,6 +157,8 @@ def _reader(quantization: Any, frames: Frames) -> Any:
 def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> ScaleLimits | None:
     """Return the scale limits common to a board's accelerators.
 
+    Raises `BoardError` if there is no such board.
+
     Parameters
     ----------
     power_of_two : bool
@@ -166,11 +168,6 @@ def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> Scale
     -------
     ScaleLimits or None
         Limits, or None if the scales may be any.
-
-    Raises
-    ------
-    BoardError
-        If there is no such board.
     """
     limits = [ScaleLimits()] if power_of_two else []
     if board is not None:

@@ -34,17 +34,13 @@ _MOVERS = ("nn.max_pool2d", "reshape", "permute_dims", "squeeze", "expand_dims")
 def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
     """Return a model with power-of-two scales, its constants adapted.
 
-    Bytes that enter or leave the model keep their scale: they are quantised anew inside.
+    Bytes that enter or leave the model keep their scale: they are quantised anew inside. Raises `ModelError` if it
+    quantises nothing.
 
     Parameters
     ----------
     model : ImportedModel
         Model with quantised tensors between operators on real numbers; is cleaned up.
-
-    Raises
-    ------
-    ModelError
-        If it quantises nothing.
     """
     model = clean(model)
     main = model.module["main"]

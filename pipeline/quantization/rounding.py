@@ -31,7 +31,8 @@ def round_scales(  # noqa: PLR0913 - the last by keyword
     """Write a quantised model with power-of-two scales, as Relax.
 
     Weights and biases are quantised anew, so that they mean the same; zero points go to the middle of their range.
-    Bytes that enter or leave the model remain as they are.
+    Bytes that enter or leave the model remain as they are. Raises `ModelError` if the model cannot be read, or
+    quantises nothing.
 
     Parameters
     ----------
@@ -43,11 +44,6 @@ def round_scales(  # noqa: PLR0913 - the last by keyword
         Limits of the accelerator; VTA's by default.
     card : ModelCard, optional
         Card in place of the model's own.
-
-    Raises
-    ------
-    ModelError
-        If the model cannot be read, or quantises nothing.
     """
     from pipeline import frontends
     from pipeline.frontends import formats, relax, relay

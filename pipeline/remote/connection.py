@@ -114,10 +114,7 @@ class Connection:
     def run(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run one frame through an opened stage.
 
-        Raises
-        ------
-        RemoteError
-            If the stage fails on it; the connection remains of use.
+        Raises `RemoteError` if the stage fails on it; the connection remains of use.
         """
         return self.run_timed(program, stage, arrays)[0]
 

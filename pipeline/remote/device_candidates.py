@@ -41,12 +41,7 @@ _lock = threading.Lock()
 def shared_pool(address: Address) -> Iterator[Pool]:
     """Yield an address's pool, shared by this process's workers.
 
-    Raises
-    ------
-    DeviceLost
-        If nobody can be asked for its members.
-    MissingExtra
-        If Zenoh would be, and is not installed.
+    Raises `DeviceLost` if nobody can be asked for its members; `MissingExtra` if Zenoh would be, and is not installed.
     """
     with _lock:
         use = _uses.get(address)

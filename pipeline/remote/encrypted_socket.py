@@ -43,10 +43,7 @@ class EncryptedSocket(socket.socket):
     def do_handshake(self) -> None:
         """Agree on keys within the whole time limit.
 
-        Raises
-        ------
-        OSError
-            If that fails; the other side has been told why.
+        Raises `OSError` if that fails; the other side has been told why.
         """
         limit = self.gettimeout()
         deadline = float("inf") if limit is None else time.monotonic() + limit

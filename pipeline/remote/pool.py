@@ -52,6 +52,8 @@ class Pool(Roster):
     ) -> Place:
         """Return a place with the least busy member, waiting if necessary.
 
+        Raises `DeviceLost` if no member can be reached for so long, or the caller has given up.
+
         Parameters
         ----------
         stages : SharedStages
@@ -64,11 +66,6 @@ class Pool(Roster):
             Test for a caller that no longer wants one.
         at_start : bool
             True if members that all refuse are not waited for.
-
-        Raises
-        ------
-        DeviceLost
-            If no member can be reached for so long, or the caller has given up.
         """
         turn, since = Turn(stages, avoid), None
         with self._lock:

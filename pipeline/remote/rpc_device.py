@@ -69,10 +69,7 @@ class RpcConnection:
     def run(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run one frame through an opened stage.
 
-        Raises
-        ------
-        RemoteError
-            If the stage fails on it; the connection remains of use.
+        Raises `RemoteError` if the stage fails on it; the connection remains of use.
         """
         stage_program = self._programs[program]
         nbytes = sum(array.nbytes for array in arrays) + sum(spec.nbytes for spec in stage.outputs)

@@ -29,6 +29,8 @@ _EXPIRED, _ENDED = b"x", b"e"
 class RpcProxy:
     """Process forwarding one client at `port` to a server.
 
+    Raises `OSError` if the server cannot be reached.
+
     Parameters
     ----------
     host, port : str, int
@@ -40,11 +42,6 @@ class RpcProxy:
     ----------
     port : int
         Port on this machine's loopback address, for one client.
-
-    Raises
-    ------
-    OSError
-        If the server cannot be reached.
     """
 
     def __init__(self, host: str, port: int, timeout: float) -> None:

@@ -198,10 +198,7 @@ _addresses: dict[Address, _Sessions] = {}
 def join(address: Address) -> RpcSession:
     """Return an address's session, new if necessary, until `leave`.
 
-    Raises
-    ------
-    DeviceLost
-        If the server cannot be reached, or serves another process.
+    Raises `DeviceLost` if the server cannot be reached, or serves another process.
     """
     return _addresses.setdefault(address, _Sessions(address)).join()
 

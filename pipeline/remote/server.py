@@ -28,6 +28,8 @@ MOST_ARRIVALS = 64
 class Server:
     """Listens for clients, with one session and thread per client.
 
+    Raises `PipelineError` if it cannot listen there.
+
     Parameters
     ----------
     host, port : str, int
@@ -49,11 +51,6 @@ class Server:
     ----------
     port : int
         Port of the server.
-
-    Raises
-    ------
-    PipelineError
-        If it cannot listen there.
     """
 
     def __init__(  # noqa: PLR0913 - most by keyword

@@ -42,10 +42,7 @@ _packages: weakref.WeakKeyDictionary[StageCode, StagePackage] = weakref.WeakKeyD
 def pack_stage(code: StageCode) -> StagePackage:
     """Return `code`'s files, made once for all replicas and connections.
 
-    Raises
-    ------
-    BuildError
-        If the code has just been compiled, and this machine has no linker.
+    Raises `BuildError` if the code has just been compiled, and this machine has no linker.
     """
     with _lock:
         if code not in _packages:

@@ -55,10 +55,7 @@ class NoTls(ConnectionError):
 class ServerTls:
     """The server's end.
 
-    Raises
-    ------
-    InputError
-        If a file is missing or wrong, or there is nothing that clients could show.
+    Raises `InputError` if a file is missing or wrong, or there is nothing that clients could show.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,12 +79,8 @@ class ServerTls:
     def wrap(self, connection: socket.socket) -> EncryptedSocket:
         """Return the encrypted connection before its handshake.
 
-        Raises
-        ------
-        NoTls
-            If the client speaks something else, of which nothing has been read.
-        OSError
-            If it has gone, or says nothing within the connection's time limit.
+        Raises `NoTls` if the client speaks something else, of which nothing has been read; `OSError` if it has gone, or
+        says nothing within the connection's time limit.
         """
         first = connection.recv(1, socket.MSG_PEEK)
         if first and first[0] != _HANDSHAKE:
@@ -106,15 +99,12 @@ class ServerTls:
 class ClientTls:
     """The client's end.
 
+    Raises `InputError` if a file is missing or wrong.
+
     Attributes
     ----------
     token : str
         Token that it shows; empty if it has none.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or wrong.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -127,10 +117,7 @@ class ClientTls:
     def connect(self, connection: socket.socket, host: str) -> EncryptedSocket:
         """Return the encrypted connection with a server certified as `host`.
 
-        Raises
-        ------
-        OSError
-            If the handshake fails; see `describe_error`.
+        Raises `OSError` if the handshake fails; see `describe_error`.
         """
         encrypted = EncryptedSocket(connection, self._context, host)
         try:

@@ -44,12 +44,7 @@ WILDCARDS = {"", "0.0.0.0", "::"}  # noqa: S104 - they are compared
 def announce_server(address: Address, host: str, port: int) -> Iterator[None]:
     """Announce a server during the block; for `address` see `pipeline.core.remote_address`.
 
-    Raises
-    ------
-    MissingExtra
-        If Zenoh is not installed.
-    InputError
-        If it cannot be reached.
+    Raises `MissingExtra` if Zenoh is not installed; `InputError` if it cannot be reached.
     """
     try:
         with _open_session(address) as session:

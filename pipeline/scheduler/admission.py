@@ -19,10 +19,7 @@ DEFAULT_WAITING = {"latest": 1, "drop-oldest": 2, "deadline": 1}
 class Admission:
     """Policy for frames without room, fixed when a pipeline starts.
 
-    Raises
-    ------
-    ArgumentError
-        If the policy is unknown, or the options do not belong to it.
+    Raises `ArgumentError` if the policy is unknown, or the options do not belong to it.
     """
 
     # Nothing is lost unless somebody asks for it.

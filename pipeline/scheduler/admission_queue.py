@@ -87,6 +87,8 @@ class AdmissionQueue:
     def submit(self, frame: Frame, make_ticket: Callable[[], Ticket] | None) -> Ticket | None:
         """Start, queue or drop a frame by policy, under the ledger's lock.
 
+        Raises `TimeoutError` if the caller would have to wait and does not want to.
+
         Parameters
         ----------
         make_ticket : callable or None
@@ -96,11 +98,6 @@ class AdmissionQueue:
         -------
         Ticket or None
             Ticket to wait for, if the caller has to wait.
-
-        Raises
-        ------
-        TimeoutError
-            If the caller would have to wait and does not want to.
         """
         if self.drops:
             # At once, since the caller goes away with it.  A frame that a caller blocks for gets its number when it

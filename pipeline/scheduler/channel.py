@@ -30,10 +30,7 @@ class Permits:
     def take(self, timeout: float | None = None) -> bool:
         """Wait for a place; return False after `close`.
 
-        Raises
-        ------
-        TimeoutError
-            If none became free within `timeout` seconds; 0 does not wait, None waits for ever.
+        Raises `TimeoutError` if none became free within `timeout` seconds; 0 does not wait, None waits for ever.
         """
         try:
             is_free = self._free.get(timeout=timeout)

@@ -37,6 +37,8 @@ _END = -1
 class Deployment:
     """A running plan.
 
+    Raises `PipelineError` if a device cannot be opened or a stage not loaded; no thread is left then.
+
     Parameters
     ----------
     builds : sequence of Build
@@ -64,11 +66,6 @@ class Deployment:
         True if its workers hang, and nobody waits for them.
     keeps_state : bool
         True if stages keep values of a stream's frame for its next one.
-
-    Raises
-    ------
-    PipelineError
-        If a device cannot be opened or a stage not loaded; no thread is left then.
     """
 
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, context: WorkerContext) -> None:

@@ -29,6 +29,8 @@ from pipeline.system.watchdog import Watchdog
 class Engine:
     """A running pipeline.
 
+    Raises `PipelineError` if a device cannot be opened or a stage not loaded; no thread is left then.
+
     Parameters
     ----------
     builds, shapes
@@ -50,11 +52,6 @@ class Engine:
         Held by whoever brings another deployment.
     error : BaseException or None
         Error that ended the pipeline; the first one stays.
-
-    Raises
-    ------
-    PipelineError
-        If a device cannot be opened or a stage not loaded; no thread is left then.
     """
 
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, options: PipelineOptions) -> None:
@@ -107,15 +104,12 @@ class Engine:
     def swap(self, successor: Deployment, *, for_unbuilt: bool = False) -> None:
         """Direct new frames to `successor`; earlier ones stay.
 
+        Raises `PipelineClosed` if the pipeline is closed; the successor ends then.
+
         Parameters
         ----------
         for_unbuilt : bool
             True if it is also for frames that have been waiting since before a close.
-
-        Raises
-        ------
-        PipelineClosed
-            If the pipeline is closed; the successor ends then.
         """
         with self.ledger.lock:
             # A close that drains still waits for frames without a build: they need the deployment that has just been

@@ -41,15 +41,12 @@ class InputCheck:
     def accept(self, inputs: Any) -> AcceptedInputs:
         """Return arrays in plan order, with their build.
 
+        Raises `InputError` if a name is unknown or missing, a value is no array, or a dtype, rank or shape differs.
+
         Parameters
         ----------
         inputs : mapping of str to array, or array
             The inputs by name; an array alone if there is only one.
-
-        Raises
-        ------
-        InputError
-            If a name is unknown or missing, a value is no array, or a dtype, rank or shape differs.
         """
         arrays_by_name = self._name_arrays(inputs)
         if self._packed:
@@ -123,19 +120,14 @@ def _wrong_kind(spec: TensorSpec, array: np.ndarray) -> str:
 def read_array(role: str, name: str, value: Any) -> np.ndarray:
     """Return a value as an array, sharing memory where possible.
 
-    Takes what NumPy takes, PyTorch's tensors also with a gradient or of bfloat16, and whatever has only
-    ``__dlpack__``, on the CPU.
+    Takes what NumPy takes, PyTorch's tensors also with a gradient or of bfloat16, and whatever has only ``__dlpack__``,
+    on the CPU. Raises `InputError` if it is none, or lies where NumPy cannot read it.
 
     Parameters
     ----------
     role, name : str
         Role, such as ``"input"``, and name.
     value : array or anything like one
-
-    Raises
-    ------
-    InputError
-        If it is none, or lies where NumPy cannot read it.
     """
     # The usual case first: this is asked for each input of each frame.
     if type(value) is np.ndarray:

@@ -72,12 +72,8 @@ class Intake:
     ) -> None:
         """Submit a frame and wait for its start; see `Pipeline.submit`.
 
-        Raises
-        ------
-        TimeoutError
-            If there was no place in time, or the caller must not wait.
-        PipelineClosed
-            If the pipeline is closed, or was while waiting.
+        Raises `TimeoutError` if there was no place in time, or the caller must not wait; `PipelineClosed` if the
+        pipeline is closed, or was while waiting.
         """
         try:
             # No ticket for those who would not wait: then no frame enters the queue only to leave it at once.

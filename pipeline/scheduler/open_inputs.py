@@ -51,12 +51,7 @@ class OpenInputCheck(InputCheck):
     def accept(self, inputs: Any) -> AcceptedInputs:
         """Return arrays, their build, and its outputs' crop.
 
-        Raises
-        ------
-        InputError
-            If `InputCheck.accept` raises it.
-        UnknownSize
-            If no build takes the frame's size.
+        Raises `InputError` if `InputCheck.accept` raises it; `UnknownSize` if no build takes the frame's size.
         """
         arrays_by_name = self._name_arrays(inputs)
         arrays = [read_array("input", spec.name, arrays_by_name[spec.name]) for spec, _, _ in self._shapes]

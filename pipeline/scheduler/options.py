@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 class Supervision:
     """Reaction to failing or hanging stages.
 
-    Raises
-    ------
-    ArgumentError
-        If an option is unknown, or a limit is not a time.
+    Raises `ArgumentError` if an option is unknown, or a limit is not a time.
     """
 
     on_error: str = "skip"

@@ -41,10 +41,7 @@ class WorkerGroup:
     def open(self) -> None:
         """Start the workers and wait for their devices.
 
-        Raises
-        ------
-        PipelineError
-            If a device cannot be opened or a stage not loaded; threads may be left then.
+        Raises `PipelineError` if a device cannot be opened or a stage not loaded; threads may be left then.
         """
         # One after the other: many devices are loaded by code that only one thread may run at a time.
         for worker in self.workers:

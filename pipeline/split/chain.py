@@ -33,6 +33,9 @@ def join(
 ) -> Graph:
     """Join models to one graph, without fused groups across them.
 
+    Raises `ModelError` if there is no model, a name is unknown, two connected tensors differ in shape or dtype, or a
+    model reads nothing of those before it.
+
     Parameters
     ----------
     models : mapping of str to Graph
@@ -42,12 +45,6 @@ def join(
         of the same name, the latest one; those without one are inputs of the chain.
     outputs : sequence of str, optional
         Tensors that the caller gets, as ``"model.tensor"``; by default all outputs that no model reads.
-
-    Raises
-    ------
-    ModelError
-        If there is no model, a name is unknown, two connected tensors differ in shape or dtype, or a model reads
-        nothing of those before it.
     """
     if not models:
         raise ModelError("a chain needs at least one model")

@@ -18,17 +18,13 @@ def with_states(graph: Graph, pairs: Mapping[str, str]) -> Graph:
     """Return the graph with states besides its own.
 
     Whatever lies between the first reader of a state and its writer becomes one group: frames of a stream could not
-    overlap there, so that a cut would gain nothing.
+    overlap there, so that a cut would gain nothing. Raises `ModelError` if there is no such input or output, it is used
+    twice, or the two differ in shape or dtype.
 
     Parameters
     ----------
     pairs : mapping of str to str
         Output that each input reads in the next frame.
-
-    Raises
-    ------
-    ModelError
-        If there is no such input or output, it is used twice, or the two differ in shape or dtype.
     """
     states = [*graph.states, *(_pair(graph, *pair) for pair in pairs.items())]
     for side in ([state.input.name for state in states], [state.output for state in states]):

@@ -42,10 +42,7 @@ class OpenModel:
     def at(self, size: Size | None = None, **extents: int) -> Graph:
         """Read the model at a size: ``at(N=16)`` or ``at({"N": 16})``.
 
-        Raises
-        ------
-        ModelError
-            If an extent is missing, unknown or no whole number above 0, or the model cannot be read so.
+        Raises `ModelError` if an extent is missing, unknown or no whole number above 0, or the model cannot be read so.
         """
         shapes = self.shapes.at(self.check_size({**(size or {}), **extents}))
         module = frontends.load(self.model, {**self.extents, **shapes}, self.params)

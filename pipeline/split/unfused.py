@@ -39,15 +39,12 @@ class DividedGroup:
 def unfuse(graph: Graph, cuts: Sequence[str | int]) -> Graph:
     """Return the graph whose groups end at each cut as well.
 
+    Raises `PlanError` if a name is unknown, a stage would be empty, or two cuts are the same.
+
     Parameters
     ----------
     cuts : sequence of str or int
         Names of tensors or operators, each of which stands for the position behind exactly this one, or positions.
-
-    Raises
-    ------
-    PlanError
-        If a name is unknown, a stage would be empty, or two cuts are the same.
     """
     return _divide_groups(graph, [cut for cut in positions_anywhere(graph, cuts) if cut not in graph.group_ends])
 

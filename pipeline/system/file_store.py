@@ -82,10 +82,7 @@ class FolderStore:
     def lock(self, key: str) -> Iterator[None]:
         """Let one process at a time search and store a key's folder.
 
-        Raises
-        ------
-        OSError
-            If there can be no such folder.
+        Raises `OSError` if there can be no such folder.
         """
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self._lock_path(key), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -111,6 +111,8 @@ def call_in_time(
 ) -> Result:
     """Run work that may hang in another thread; return its result.
 
+    Raises `TimeoutError` if the work was given up; it goes on in its thread.
+
     Parameters
     ----------
     work : callable
@@ -121,11 +123,6 @@ def call_in_time(
         Signal to give up at once.
     discard : callable
         Function to call with a result that comes too late, in the other thread.
-
-    Raises
-    ------
-    TimeoutError
-        If the work was given up; it goes on in its thread.
     """
     outcome, deadline = start_in_thread(work, name), monotonic() + limit_s
     while not outcome.done() and not ends() and monotonic() < deadline:

@@ -52,12 +52,8 @@ class FrameSearch:
         - of frames with outputs that overflow, the first is compared, if there is no other;
         - a frame that the library does not take is for the stages alone.
 
-        Raises
-        ------
-        BuildError
-            If outputs differ.
-        ModelError
-            If no frame can be compared with the library, and the search is strict.
+        Raises `BuildError` if outputs differ; `ModelError` if no frame can be compared with the library, and the search
+        is strict.
         """
         wild: FrameTrial | None = None
         untaken: FrameTrial | None = None

@@ -72,6 +72,9 @@ def find_or_build(
 ) -> tuple[Path, bool]:
     """Return the folder of a model's bundle, and True if it was built now.
 
+    Raises `ModelError` if there is no such model, or it changes while it is built; `BundleError` if the bundle cannot
+    be kept; `MissingExtra` if this installation only runs bundles.
+
     Parameters
     ----------
     build : callable
@@ -82,15 +85,6 @@ def find_or_build(
         Files that these options name.
     again : bool
         True to build it, whatever is there.
-
-    Raises
-    ------
-    ModelError
-        If there is no such model, or it changes while it is built.
-    BundleError
-        If the bundle cannot be kept.
-    MissingExtra
-        If this installation only runs bundles.
     """
     check_model(model)
     store, key = _store(model), _key(model, options, files)

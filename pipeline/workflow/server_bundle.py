@@ -23,6 +23,8 @@ DEVICE = "server"
 def on_server(bundle: Bundle | str | Path, address: str, require_signature: str | Path | None = None) -> Bundle:
     """Return a one-stage bundle for another on a server or pool.
 
+    Raises `BoardError` if it is no such address; `BundleError` if the bundle is missing or damaged.
+
     Parameters
     ----------
     bundle : Bundle, str or Path
@@ -31,13 +33,6 @@ def on_server(bundle: Bundle | str | Path, address: str, require_signature: str 
         Address of a server, such as ``remote://board:9123/bundle``.
     require_signature : str or Path, optional
         File of allowed signers, as for `pipeline.load`.
-
-    Raises
-    ------
-    BoardError
-        If it is no such address.
-    BundleError
-        If the bundle is missing or damaged.
     """
     for server in remote_address.alternatives(address):
         if server.scheme not in {"remote", "pool"} or server.device != BUNDLE:

@@ -65,10 +65,7 @@ class StageCheck:
     def run(self, folder: Path, manifest: StageManifest) -> Verification | str:
         """Run the files and compare, or return the library's failure.
 
-        Raises
-        ------
-        BuildError
-            If the files compute something else, or cannot be run.
+        Raises `BuildError` if the files compute something else, or cannot be run.
         """
         try:
             checks = [self._check_frame(frame, folder, manifest.stages) for frame in self.frames]

@@ -61,7 +61,7 @@ def guard(running: Pipeline, earlier_s: Sequence[float], options: UpdateOptions,
     """Watch the next frames and return an objection to their version, if any.
 
     Frames are judged while they run: once all together have taken longer than as many of the version before may, those
-    that have not ended cannot change the verdict.
+    that have not ended cannot change the verdict. Raises `PipelineClosed` if it was given up.
 
     Parameters
     ----------
@@ -69,11 +69,6 @@ def guard(running: Pipeline, earlier_s: Sequence[float], options: UpdateOptions,
         Latencies of frames that passed the version before it, in seconds.
     ends : callable
         Signal to give up.
-
-    Raises
-    ------
-    PipelineClosed
-        If it was given up.
     """
     window = _Window(options.guard)
     usual_s = statistics.median(earlier_s) if earlier_s else 0.0

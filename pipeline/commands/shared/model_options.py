@@ -28,15 +28,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> tuple[Bundle, str]:
     """Load the options' bundle, whose folder is ``options.bundle`` from then on.
 
+    Raises `PipelineError` if the model cannot be read, planned, built or kept, or options are given that a bundle has
+    no use for.
+
     Returns
     -------
     origin : str
         ``"built"`` from a model now, ``"cache"`` if that was before, or ``"bundle"``.
-
-    Raises
-    ------
-    PipelineError
-        If the model cannot be read, planned, built or kept, or options are given that a bundle has no use for.
     """
     from pipeline.workflow import model_cache
 

@@ -28,10 +28,7 @@ def argument(parser: argparse._ActionsContainer) -> None:
 def board(options: argparse.Namespace) -> Board:
     """Return the options' board with its changes.
 
-    Raises
-    ------
-    BoardError
-        If a change is none, the board has no such device, or no such target is possible.
+    Raises `BoardError` if a change is none, the board has no such device, or no such target is possible.
     """
     import boards
 

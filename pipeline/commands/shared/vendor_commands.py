@@ -21,10 +21,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     """Refuse commands from a plan's file alone: anybody may have written it.
 
-    Raises
-    ------
-    PlanError
-        If there is one; the message shows it.
+    Raises `PlanError` if there is one; the message shows it.
     """
     if not options.plan or options.allow_commands:
         return

@@ -20,16 +20,14 @@ _FORMS = "such as 'cuda:1', 'cpu', or 'remote://127.0.0.1:9123/cpu'"
 def map_devices(plan: Plan, devices: DeviceMap) -> Plan:
     """Return the plan on other devices of the same code.
 
+    Raises `BoardError` if the plan has no such device, a text is none of these, or the other device cannot run what was
+    built.
+
     Parameters
     ----------
     devices : mapping of str to (str or Device)
         Kind and index (``"cuda:1"``), address (``"remote://..."``, ``"rpc://..."``, alternatives separated by spaces),
         or full description, for each device of the plan's board.
-
-    Raises
-    ------
-    BoardError
-        If the plan has no such device, a text is none of these, or the other device cannot run what was built.
     """
     if not devices:  # the usual case, in which the plan need not be made and checked anew
         return plan

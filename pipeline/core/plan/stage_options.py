@@ -27,10 +27,7 @@ R = TypeVar("R")
 class StageOptions:
     """Build options of one stage; None follows the build's.
 
-    Raises
-    ------
-    PlanError
-        If a value is none of these.
+    Raises `PlanError` if a value is none of these.
     """
 
     precision: str | None = None
@@ -84,10 +81,7 @@ NO_OPTIONS = StageOptions()
 def rename_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with ``precision`` for ``winograd`` and ``arithmetic``, its earlier names.
 
-    Raises
-    ------
-    PlanError
-        If `winograd` is no truth value.
+    Raises `PlanError` if `winograd` is no truth value.
     """
     others = {name: value for name, value in options.items() if name not in ("winograd", "arithmetic")}
     winograd, arithmetic = options.get("winograd"), options.get("arithmetic")

@@ -52,10 +52,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
 def from_object(model: Any, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     """Import an unchanged ``onnx.ModelProto`` under its graph's name.
 
-    Raises
-    ------
-    ModelError
-        If a file would raise it, the model's tensors lie in data files, or it has 2 GiB or more.
+    Raises `ModelError` if a file would raise it, the model's tensors lie in data files, or it has 2 GiB or more.
     """
     path = _memory_path(model)
     copy, data = _parse(path, lambda: external_data.from_object(path, model), "export it again")

@@ -41,17 +41,13 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
     """Return a model in Relax, with islands if `fallback` allows.
 
     Whether TVM can import a node shows only when it tries.  A model is first imported as it is; if that fails it is
-    brought into plain terms, and then imported with more islands after each failure.
+    brought into plain terms, and then imported with more islands after each failure. Raises `ModelError` if it uses
+    what neither TVM nor ONNX Runtime has; without `fallback`, what TVM has not.
 
     Parameters
     ----------
     fixed : bool
         True if all extents are numbers, or have to become such.
-
-    Raises
-    ------
-    ModelError
-        If it uses what neither TVM nor ONNX Runtime has; without `fallback`, what TVM has not.
     """
     inputs = model_inputs(model)
     if _is_plain(model) and not packed_ends.reasons(model.graph, inputs) and not uses_narrow_types(model.graph):
@@ -116,15 +112,12 @@ def _is_plain(model: Any) -> bool:
 def simplify(path: Path, model: Any, kinds: Sequence[str] | None = None) -> Any:
     """Return the model in plain terms, see `pipeline.frontends.onnx.simplification`.
 
+    Raises `ModelError` if it is damaged, or too old to be converted.
+
     Parameters
     ----------
     kinds : sequence of str, optional
         Operators that are written out by others; by default those that cannot be imported as they are.
-
-    Raises
-    ------
-    ModelError
-        If it is damaged, or too old to be converted.
     """
     written_out = _composite_kinds(model) if kinds is None else kinds
     command = [sys.executable, "-c", _SIMPLIFY, str(Path(__file__).parent), *written_out]

@@ -60,15 +60,12 @@ class BindingBuilder:
     def emit(self, call: Any) -> Any:
         """Bind a call of variables and constants; return its result.
 
+        Raises `ModelError` if its result has no fixed shape, or an unreasonable one.
+
         Returns
         -------
         relax.Expr or tuple
             A variable or a constant; a tuple of these for an operator with several results.
-
-        Raises
-        ------
-        ModelError
-            If its result has no fixed shape, or an unreasonable one.
         """
         value = self._relax.normalize(call)
         fields = getattr(value.ty, "fields", [value.ty])

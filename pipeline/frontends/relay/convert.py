@@ -48,17 +48,14 @@ def convert(  # noqa: PLR0913 - all but the first four by keyword
 ) -> ImportedModel:
     """Return ``@main`` as Relax, other functions inlined.
 
+    Raises `ModelError` if the program uses what is not supported, or is not consistent.
+
     Parameters
     ----------
     inputs : mapping of str to relax.Var
         The parameters of ``@main`` that are inputs of the model.
     most_operators : int
         Bound on operators that the program may unfold to.
-
-    Raises
-    ------
-    ModelError
-        If the program uses what is not supported, or is not consistent.
     """
     main = program.functions["main"]
     table = {**TABLE, **REAL} if real_arithmetic else TABLE

@@ -23,15 +23,12 @@ _MAGIC = 0xF7E58D4F05049CB7
 def load_parameters(params: Params | None) -> dict[str, np.ndarray]:
     """Return the parameters by name.
 
+    Raises `ModelError` if the file is missing, damaged or of another kind, or a value is no array of numbers.
+
     Parameters
     ----------
     params : mapping, str, Path or None
         A mapping may hold whatever NumPy makes an array of, such as TVM's tensors.
-
-    Raises
-    ------
-    ModelError
-        If the file is missing, damaged or of another kind, or a value is no array of numbers.
     """
     if params is None:
         return {}

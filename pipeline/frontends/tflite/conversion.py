@@ -25,15 +25,12 @@ from pipeline.model.imported_model import ImportedModel, Island
 def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
     """Return a model in Relax, with islands for inexact operators.
 
+    Raises `ModelError` if it uses what neither TVM nor LiteRT has; without `fallback`, what TVM has not.
+
     Parameters
     ----------
     fallback : bool
         False lets TVM's converters also take operators that they compute in another way.
-
-    Raises
-    ------
-    ModelError
-        If it uses what neither TVM nor LiteRT has; without `fallback`, what TVM has not.
     """
     notes = _pack_ends(graph)
     if notes and not fallback:

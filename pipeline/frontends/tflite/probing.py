@@ -28,6 +28,8 @@ def probe(
 ) -> Mapping[str, np.ndarray]:
     """Return LiteRT's answers on a model's tensors. See `pipeline.frontends.tflite.litert_probe`.
 
+    Raises `ProbeFailed` if LiteRT has not got an operator, the shapes do not fit, or it aborts.
+
     Parameters
     ----------
     content : bytes
@@ -38,11 +40,6 @@ def probe(
         Numbers of tensors whose values are wanted.
     frames : int
         Number of frames to compute; without any, only its memory is laid out.
-
-    Raises
-    ------
-    ProbeFailed
-        If LiteRT has not got an operator, the shapes do not fit, or it aborts.
     """
     request = {"shapes": [list(map(int, shape)) for shape in shapes], "values": list(values), "frames": frames}
     with np.load(io.BytesIO(_ask(request, content))) as archive:

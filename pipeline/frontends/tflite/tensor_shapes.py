@@ -44,15 +44,13 @@ _UNSTEADY = ("CALL", "CUSTOM", "HASHTABLE", "IF", "MULTINOMIAL", "RANDOM_", "REA
 def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> None:
     """Set a graph's shapes, and fold shape-dependent constants, in place.
 
+    Raises `ModelError` if other shapes than the file's need LiteRT, and it is not installed or does not run the model
+    with them.
+
     Parameters
     ----------
     graph : TfliteGraph
         Graph with its own constants folded.
-
-    Raises
-    ------
-    ModelError
-        If other shapes than the file's need LiteRT, and it is not installed or does not run the model with them.
     """
     resized = [tensor.name for tensor, shape in zip(graph.inputs, shapes, strict=True) if tensor.shape != tuple(shape)]
     fixed, pending = _analyse(graph)

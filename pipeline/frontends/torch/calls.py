@@ -24,17 +24,14 @@ _CONSTANTS = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format:
 def write(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], number: Numbers) -> bytes:
     """Return a packed model of some nodes.
 
+    Raises `ModelError` if a node takes what is no plain data.
+
     Parameters
     ----------
     nodes : sequence of torch.fx.Node
         Nodes in the order of computation.
     inputs, outputs : sequence of torch.fx.Node
         Nodes of the operands and of the results.
-
-    Raises
-    ------
-    ModelError
-        If a node takes what is no plain data.
     """
     return json.dumps(_program(nodes, inputs, outputs, number)).encode()
 

@@ -82,17 +82,14 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
     ) -> Any:
         """Return the module of a decomposed program.
 
+        Raises `OperatorRefused` if TVM cannot import a node.
+
         Parameters
         ----------
         constants : mapping of torch.fx.Node to tvm.relax.Constant
             Values of nodes that no input changes.
         units : sequence of torch.fx.Node or NodeIsland
             Nodes and islands to compute, in order.
-
-        Raises
-        ------
-        OperatorRefused
-            If TVM cannot import a node.
         """
         self._symbols = symbols
         self.block_builder = relax.BlockBuilder()

@@ -49,10 +49,7 @@ def check(program: Any, name: str) -> None:
 def inputs(program: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> tuple[dict[str, Any], dict[Any, int]]:
     """Return a variable per input tensor, and each symbol's extent.
 
-    Raises
-    ------
-    ModelError
-        If an extent is open, or `shapes` does not fit.
+    Raises `ModelError` if an extent is open, or `shapes` does not fit.
     """
     tensors = {node.name: node.meta["val"] for node in user_inputs(program) if _is_tensor(node)}
     extents: dict[str, list[int]] = {}

@@ -52,10 +52,7 @@ def find_family(name: str) -> DecoderFamily:
 def parse_decoder(text: str) -> tuple[str, dict[str, Any]]:
     """Split a text such as ``yolox:strides=8,16,32&score=0.4`` into name and the parameters in it.
 
-    Raises
-    ------
-    InputError
-        If the decoder or a parameter is unknown, or a value is of another type.
+    Raises `InputError` if the decoder or a parameter is unknown, or a value is of another type.
     """
     name, _, query = text.partition(":")
     if text == NO_DECODER:

@@ -33,6 +33,8 @@ _DECODERS: dict[str, dict[str, Any]] = {
 class Annotator:
     """Draws results on the pictures of their frames.
 
+    Raises `InputError` if the outputs do not fit `show`.
+
     Parameters
     ----------
     show : str, optional
@@ -43,11 +45,6 @@ class Annotator:
         Boxes of lower scores are left out.
     sink_options : SinkOptions, optional
         The model's outputs, for `show`.
-
-    Raises
-    ------
-    InputError
-        If the outputs do not fit `show`.
     """
 
     def __init__(
@@ -92,14 +89,8 @@ class Annotator:
         """Return the picture and its format.
 
         This is the source's picture, in its own format, with the result drawn on it.  Without a result it is the
-        picture that the model made, else the source's as it is.
-
-        Raises
-        ------
-        InputError
-            If neither the source nor the model gives a picture.
-        MissingExtra
-            If something is drawn, and Pillow is not installed.
+        picture that the model made, else the source's as it is. Raises `InputError` if neither the source nor the model
+        gives a picture; `MissingExtra` if something is drawn, and Pillow is not installed.
         """
         decoded = self.result(result)
         if decoded is None:

@@ -21,10 +21,7 @@ from pipeline.system.files import open_replacement
 class StackedArrays(Sink):
     """Stacks all results of one shape into one .npz file at the end.
 
-    Raises
-    ------
-    OSError
-        If nothing can be written there.
+    Raises `OSError` if nothing can be written there.
     """
 
     reads_results = False
@@ -53,10 +50,7 @@ class StackedArrays(Sink):
     def finish(self) -> None:
         """Write the file.
 
-        Raises
-        ------
-        InputError
-            If there is nothing to write; what was there before stays.
+        Raises `InputError` if there is nothing to write; what was there before stays.
         """
         with self._stack:
             if not self._results:

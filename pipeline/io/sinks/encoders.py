@@ -85,15 +85,12 @@ def parse_encoding(options: Mapping[str, str]) -> Encoding:
 def choose_encoder(encoding: Encoding, notice: Callable[[str], object]) -> str:
     """Return the name of the encoder, by trying to open it.
 
+    Raises `InputError` if there is no such encoder, or it refuses its settings.
+
     Parameters
     ----------
     notice : callable
         Function to call with a line, if the machine lacks the hardware and the processor encodes instead.
-
-    Raises
-    ------
-    InputError
-        If there is no such encoder, or it refuses its settings.
     """
     software = next(name for name in SOFTWARE if name in library().codecs_available)
     wanted = encoding.encoder or software

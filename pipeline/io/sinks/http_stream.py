@@ -30,19 +30,14 @@ PAGE = b"""<!doctype html><meta charset="utf-8"><title>soc-pipeline</title><body
 class HttpStream(Sink, LoopbackServer):  # type: ignore[misc] # both end with their block; the sink's way counts
     """Shows the newest picture to browsers; nothing is drawn while nobody looks.
 
+    Raises `InputError` if the port is taken, not allowed, or none; `MissingExtra` if Pillow is not installed.
+
     Parameters
     ----------
     port : int
         Port on the loopback address; 0 takes one that is free.
     annotator : Annotator, optional
         Draws results; by default those of the model's decoder.
-
-    Raises
-    ------
-    InputError
-        If the port is taken, not allowed, or none.
-    MissingExtra
-        If Pillow is not installed.
     """
 
     def __init__(self, port: int, annotator: Annotator | None = None) -> None:

@@ -40,6 +40,8 @@ SKELETONS = {
 def draw(picture: np.ndarray, result: Result | FrameResults, pixels: Pixels | None = None) -> np.ndarray:
     """Draw a result in its picture's pixels.
 
+    Raises `MissingExtra` if Pillow is not installed.
+
     Parameters
     ----------
     picture : array
@@ -51,11 +53,6 @@ def draw(picture: np.ndarray, result: Result | FrameResults, pixels: Pixels | No
     -------
     array
         A copy, in the same format.
-
-    Raises
-    ------
-    MissingExtra
-        If Pillow is not installed.
     """
     pixels = pixels or Pixels("rgb24", picture.shape[1], picture.shape[0])
     # One after the other in memory, as views of planes need them.

@@ -35,6 +35,8 @@ def encode_jpeg(picture: np.ndarray, quality: int, largest: int | None = None) -
 class Photos(Sink):
     """Writes a picture for each frame.
 
+    Raises `MissingExtra` if Pillow is not installed.
+
     Parameters
     ----------
     path : Path
@@ -42,11 +44,6 @@ class Photos(Sink):
         is not there, for JPEG files with the names of the frames.
     annotator : Annotator, optional
         Draws results; by default those of the model's decoder.
-
-    Raises
-    ------
-    MissingExtra
-        If Pillow is not installed.
     """
 
     def __init__(self, path: Path, annotator: Annotator | None = None) -> None:

@@ -40,6 +40,8 @@ def load_kinds() -> tuple[SinkKind, ...]:
 def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | None = None, **facts: Any) -> Sink:
     """Open the sink of a text.
 
+    Raises `InputError` if there is no place for it, or an option is not for it.
+
     Parameters
     ----------
     text : str
@@ -52,11 +54,6 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
         Position of the pictures in the model's input.
     **facts
         Other fields of `SinkOptions`.
-
-    Raises
-    ------
-    InputError
-        If there is no place for it, or an option is not for it.
     """
     names = {kind.name: kind for kind in load_kinds()}
     # Else a single dash would be a folder.

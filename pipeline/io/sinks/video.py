@@ -35,6 +35,8 @@ QUEUE = 4
 class Video(Sink):
     """Writes a video file with the pictures' own times, encoded in a thread of its own.
 
+    Raises `InputError` if there is no such encoder or kind of file.
+
     Parameters
     ----------
     path : Path
@@ -45,11 +47,6 @@ class Video(Sink):
         Draws results; by default those of the model's decoder.
     notice : callable, optional
         Function to call with a line, if another encoder than the one that was asked for does the work.
-
-    Raises
-    ------
-    InputError
-        If there is no such encoder or kind of file.
     """
 
     def __init__(

@@ -28,6 +28,8 @@ MOST_SAMPLES = 1 << 24
 class Audio(FrameSource):
     """Windows of one channel's samples, each `hop` samples behind the one before.
 
+    Raises `InputError` if it is not there, or has no sound.
+
     Parameters
     ----------
     location : str
@@ -40,11 +42,6 @@ class Audio(FrameSource):
         ``"float32"``, from -1 to 1, or ``"int16"``.
     shape : sequence of int, optional
         Shape of a frame, in place of ``[window]``.
-
-    Raises
-    ------
-    InputError
-        If it is not there, or has no sound.
     """
 
     owns_memory = True

@@ -64,6 +64,8 @@ LATE = {"fflags": "nobuffer", "flags": "low_delay"}
 class Capture(FrameSource):
     """Live pictures from a camera or network stream.
 
+    Raises `InputError` if it cannot be opened.
+
     Parameters
     ----------
     target : str
@@ -74,11 +76,6 @@ class Capture(FrameSource):
         FFmpeg's name of the input, such as ``"v4l2"``.
     options : mapping of str to str, optional
         FFmpeg's options for it.
-
-    Raises
-    ------
-    InputError
-        If it cannot be opened.
     """
 
     live = True
@@ -133,6 +130,8 @@ class Capture(FrameSource):
 def open_camera(device: str, size: str | None = None, fps: float | None = None, encoding: str | None = None) -> Capture:
     """Open a camera of Video4Linux.
 
+    Raises `InputError` if it is not there, or refuses what is asked.
+
     Parameters
     ----------
     device : str
@@ -143,11 +142,6 @@ def open_camera(device: str, size: str | None = None, fps: float | None = None, 
         Pictures per second.
     encoding : str, optional
         Encoding of the camera, by FFmpeg's name: ``"yuyv422"``, ``"mjpeg"``, ``"nv12"``.
-
-    Raises
-    ------
-    InputError
-        If it is not there, or refuses what is asked.
     """
     settings = {"video_size": size, "framerate": fps and f"{fps:g}", "input_format": encoding}
     options = {name: value for name, value in settings.items() if value}
@@ -158,15 +152,12 @@ def open_camera(device: str, size: str | None = None, fps: float | None = None, 
 def open_stream(url: str, options: Mapping[str, str] | None = None) -> Capture:
     """Open a network stream, such as ``rtsp://camera/path``.
 
+    Raises `InputError` if nobody answers, or it has no pictures.
+
     Parameters
     ----------
     options : mapping of str to str, optional
         FFmpeg's options for it; RTSP runs over TCP by default, which passes firewalls and loses nothing.
-
-    Raises
-    ------
-    InputError
-        If nobody answers, or it has no pictures.
     """
     defaults = {"rtsp_transport": "tcp"} if url.startswith("rtsp") else {}
     return Capture(url, url, options={**defaults, **(options or {})})

@@ -25,6 +25,8 @@ _AT_ONCE = {"flags": "low_delay", "analyzeduration": "1", "formatprobesize": "32
 class CommandOutput(FrameSource):
     """Live pictures from a command's standard output, stamped on arrival.
 
+    Raises `InputError` if the command cannot be run, or ends or is silent before its first picture.
+
     Parameters
     ----------
     command : str
@@ -34,11 +36,6 @@ class CommandOutput(FrameSource):
     encoding : str, optional
         Format of raw pictures, one of `FORMATS`, I420 by default; else FFmpeg's name of the encoding, such as
         ``"mjpeg"`` or ``"h264"``, by default what it looks like.
-
-    Raises
-    ------
-    InputError
-        If the command cannot be run, or ends or is silent before its first picture.
     """
 
     live = True

@@ -15,6 +15,8 @@ from pipeline.picture.pixels import library
 def open_container(target: Any, name: str, media: str = "video", **options: Any) -> Any:
     """Open a container.
 
+    Raises `InputError` if it is not there, or has no such media.
+
     Parameters
     ----------
     target : str or object with `read`
@@ -25,11 +27,6 @@ def open_container(target: Any, name: str, media: str = "video", **options: Any)
         ``"video"`` or ``"audio"``, of which there has to be some.
     **options
         Options of ``av.open``.
-
-    Raises
-    ------
-    InputError
-        If it is not there, or has no such media.
     """
     av = library()
     try:

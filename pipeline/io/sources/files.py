@@ -34,10 +34,7 @@ IMAGES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".we
 def find(paths: Sequence[Path]) -> list[Path]:
     """Return the files of `paths`, with folders' readable files by name.
 
-    Raises
-    ------
-    InputError
-        If a path does not exist, is a pipe or a device, a file's kind is unknown, or a folder has none.
+    Raises `InputError` if a path does not exist, is a pipe or a device, a file's kind is unknown, or a folder has none.
     """
     files: list[Path] = []
     for path in paths:
@@ -65,6 +62,9 @@ def find(paths: Sequence[Path]) -> list[Path]:
 class Files(FrameSource):
     """Frames from arrays and images in order.
 
+    Raises `InputError` if there are none; while frames are read, also if a file is damaged or does not fit the model's
+    inputs.
+
     Parameters
     ----------
     paths : sequence of Path
@@ -79,11 +79,6 @@ class Files(FrameSource):
         The bundle's kernels for pictures.
     raw_pictures : bool
         True for images as they are, each with its `SourceFrame.pixels`.
-
-    Raises
-    ------
-    InputError
-        If there are none; while frames are read, also if a file is damaged or does not fit the model's inputs.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword
@@ -125,12 +120,7 @@ class Files(FrameSource):
 def read_picture(path: Path) -> np.ndarray:
     """Read an image as uint8 [height, width, 3], upright as viewers show it.
 
-    Raises
-    ------
-    InputError
-        If it is damaged, or no image.
-    MissingExtra
-        If Pillow is not installed.
+    Raises `InputError` if it is damaged, or no image; `MissingExtra` if Pillow is not installed.
     """
     image = require("PIL.Image", "images", "reading images")
     operations = require("PIL.ImageOps", "images", "reading images")

@@ -16,6 +16,8 @@ PAUSE_S = 0.5
 class ReconnectingSource(FrameSource):
     """Frames of a live source, reopened after loss.
 
+    Raises `InputError` if it cannot be opened the first time, or is not live.
+
     Parameters
     ----------
     open_again : callable
@@ -26,11 +28,6 @@ class ReconnectingSource(FrameSource):
         Function to call with events.
     pause_s : float
         Seconds between two attempts.
-
-    Raises
-    ------
-    InputError
-        If it cannot be opened the first time, or is not live.
     """
 
     live = True

@@ -22,6 +22,8 @@ DAMAGED = ("refuse", "skip")
 class VideoFile(FrameSource):
     """Pictures of a video file, timed from its beginning.
 
+    Raises `InputError` if the file is missing, damaged, or holds no video.
+
     Parameters
     ----------
     damaged : str
@@ -29,11 +31,6 @@ class VideoFile(FrameSource):
         them out.  Many decoders hide damage instead of reporting it.
     threads : int
         Threads of the decoder; 0 for one per core.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, damaged, or holds no video.
     """
 
     owns_memory = True

@@ -31,7 +31,8 @@ State = tuple[int, int]
 class WatchedFolder(FrameSource):
     """Frames in files changed since the opening, oldest first.
 
-    A file is read when it has not changed between two looks, so that none is read while it is written.
+    A file is read when it has not changed between two looks, so that none is read while it is written. Raises
+    `InputError` if there is no such folder.
 
     Parameters
     ----------
@@ -47,11 +48,6 @@ class WatchedFolder(FrameSource):
         Treatment of files that cannot be read: ``"refuse"`` ends in an error, ``"skip"`` leaves them out.
     pause : callable
         Waits between two looks.
-
-    Raises
-    ------
-    InputError
-        If there is no such folder.
     """
 
     live = True

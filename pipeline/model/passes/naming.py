@@ -119,10 +119,7 @@ def unique(name: str, used_names: set[str]) -> str:
 def follow(name: str, aliases: Mapping[str, str]) -> str:
     """Return the tensor at the end of a name's aliases.
 
-    Raises
-    ------
-    ModelError
-        If the name leads back to itself.
+    Raises `ModelError` if the name leads back to itself.
     """
     target = name
     for _ in range(len(aliases) + 1):

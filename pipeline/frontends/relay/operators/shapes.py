@@ -23,6 +23,8 @@ _MOST_PARTS = 2**14
 def decode_shape(extents: Sequence[Any], codes: Sequence[int], zero_is_zero: bool = False) -> tuple[Any, ...]:
     """Return the shape of Relay's codes.
 
+    Raises `ModelError` if they do not fit.
+
     Parameters
     ----------
     extents : sequence
@@ -32,11 +34,6 @@ def decode_shape(extents: Sequence[Any], codes: Sequence[int], zero_is_zero: boo
         one into the two that follow, of which one may be -1.
     zero_is_zero : bool
         True if 0 is an extent instead.
-
-    Raises
-    ------
-    ModelError
-        If they do not fit.
     """
     complaint = ModelError(f"the shape {tuple(extents)} does not become {list(codes)}")
     remaining_extents, remaining_codes = list(extents), list(codes)

@@ -28,16 +28,13 @@ Pins = Mapping[int, Pin]
 def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = None) -> dict[int, Pin]:
     """Return the groups' pins, `pin` before the model's annotations.
 
+    Raises `PlanError` if a name or a device is unknown, or two pins contradict each other.
+
     Parameters
     ----------
     pin : mapping of str to str, optional
         Device of the board for an operator, a tensor, a module, or a device that the model's annotations name, such as
         ``"cuda:0"``.
-
-    Raises
-    ------
-    PlanError
-        If a name or a device is unknown, or two pins contradict each other.
     """
     devices = dict(pin or {})
     for name, device in devices.items():

@@ -51,6 +51,8 @@ class MemoryLimit:
 class Problem:
     """A chain of items to be divided among processors.
 
+    Raises `ValueError` if the shapes do not fit, or a number is negative or not a number.
+
     Attributes
     ----------
     enter : array of float, shape (processors + 1, processors, items + 1)
@@ -72,11 +74,6 @@ class Problem:
         Processors that may run each stage, which fixes their number; empty for any number anywhere.
     runtimes : tuple of set of str
         Names of devices with their runtimes that the choice of each of these stages may have; empty for any.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit, or a number is negative or not a number.
     """
 
     processors: tuple[Processor, ...]
