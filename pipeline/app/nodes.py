@@ -106,10 +106,7 @@ class Model(Node, frozen=True, kw_only=True):
 class Function(Node, frozen=True, kw_only=True):
     """A Python function of a frame's results.
 
-    Attributes
-    ----------
-    call : str
-        ``"module:function"``; it gets the frame and the results that it reads, in order.
+    `call`: ``"module:function"``; it gets the frame and the results that it reads, in order.
     """
 
     call: str
@@ -175,10 +172,7 @@ class Trigger(Node, frozen=True, kw_only=True):
 class SinkNode(Node, frozen=True, kw_only=True):
     """A sink for frames with their results.
 
-    Attributes
-    ----------
-    to : str
-        Text of the sink, as for ``run --sink``; ``{stream}`` is replaced by the stream's name.
+    `to`: text of the sink, as for ``run --sink``; ``{stream}`` is replaced by the stream's name.
     """
 
     to: str

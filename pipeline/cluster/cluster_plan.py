@@ -29,10 +29,7 @@ def split_bundle(bundle: Bundle, saved: Bundle | None = None) -> tuple[Bundle, i
 
     Raises `PlanError` if there are functions elsewhere, or replicas would load something else.
 
-    Parameters
-    ----------
-    saved : Bundle, optional
-        Bundle that replicas load, without these functions.
+    `saved`: bundle that replicas load, without these functions.
     """
     plan = bundle.plan
     travels = [plan.board.device(stage.device).capabilities.in_files for stage in plan.stages]

@@ -75,10 +75,7 @@ class ReplicaStatistics:
 class Fleet:
     """Replicas sharing a stream's frames.
 
-    Attributes
-    ----------
-    places : int
-        Frames that a replica may have at once.
+    `places`: frames that a replica may have at once.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - made in one place

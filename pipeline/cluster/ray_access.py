@@ -118,10 +118,7 @@ def translate_errors(title: str) -> Iterator[None]:
     Raises `DeviceLost` if the actor, its node or a tensor is gone; `RemoteError` if the call raised an error there;
     `ServerRefusal` if the node cannot run actors of this project.
 
-    Parameters
-    ----------
-    title : str
-        Actor's name in messages.
+    `title`: actor's name in messages.
     """
     errors = load_ray().exceptions
     try:

@@ -79,10 +79,7 @@ class Replica:
     ) -> ReplicaReady | ReplicaRefusal | MissingBundle:
         """Load the bundle from here or from the call.
 
-        Parameters
-        ----------
-        references : mapping of str to reference, optional
-            The bundle's files in the cluster's object store.
+        `references`: the bundle's files in the cluster's object store.
         """
         if order.version != VERSION:
             return ReplicaRefusal(f"it has soc-pipeline {VERSION}, and the caller {order.version}; install the same")

@@ -109,10 +109,8 @@ def unpack(operand: np.ndarray) -> bytes:
 class PackedPart(NamedTuple):
     """A packed model to be merged with others.
 
-    Attributes
-    ----------
-    inputs, outputs : tuple of int
-        Numbers of the values, in the order of the model's own; parts have the same number for the same value.
+    `inputs` and `outputs`: numbers of the values, in the order of the model's own; parts have the same number for the
+    same value.
     """
 
     model: bytes

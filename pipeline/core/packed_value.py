@@ -58,10 +58,7 @@ def pack(value: Any) -> np.ndarray:
 
     Raises `InputError` if it is larger than a frame has room for, or of another type.
 
-    Parameters
-    ----------
-    value : array, str, list, mapping or None
-        Text, an array of text or of numbers, or lists and maps of these.
+    `value`: text, an array of text or of numbers, or lists and maps of these.
     """
     target = np.zeros(CAPACITY, np.uint8)
     pack_into(target, value)

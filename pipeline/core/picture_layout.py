@@ -33,10 +33,7 @@ class PictureLayout:
 def layout(spec: TensorSpec, order: str = "") -> PictureLayout:
     """Return the layout of a model's input, or raise `InputError`.
 
-    Parameters
-    ----------
-    order : str
-        ``"nchw"`` or ``"nhwc"``; empty to go by the shape.
+    `order`: ``"nchw"`` or ``"nhwc"``; empty to go by the shape.
     """
     # A batch of one picture; several pictures per frame would need a source of several.
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape

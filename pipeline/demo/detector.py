@@ -42,15 +42,8 @@ OVERLAP = 0.5
 class SceneSource(FrameSource):
     """Pictures of scenes.
 
-    Parameters
-    ----------
-    fps : float, optional
-        Frames per second, without end, as from a camera; without it each scene comes once.
-
-    Attributes
-    ----------
-    scenes : sequence of Scene
-        The scenes, with the digits in them.
+    `fps`: frames per second, without end, as from a camera; without it each scene comes once.
+    `scenes`: the scenes, with the digits in them.
     """
 
     owns_memory = True
@@ -86,10 +79,7 @@ class Recognition:
 def recognise(bundle: Bundle, path: Path) -> Recognition:
     """Stream the scenes through the detector, and draw boxes on some.
 
-    Parameters
-    ----------
-    path : Path
-        The picture to write.
+    `path`: the picture to write.
     """
     source = SceneSource()
     results = [frame.detections for frame in pipeline.stream(bundle, source)]

@@ -46,10 +46,7 @@ def scenes(seed: int, width: int = 640, height: int = 480, *, training: bool = F
 
     Raises `MissingExtra` if scikit-learn, which ships the digits, is not installed.
 
-    Parameters
-    ----------
-    training : bool
-        True for the digits that the detector is trained with; else those held out.
+    `training` is True for the digits that the detector is trained with; else those held out.
     """
     images, labels = digits.training() if training else digits.held_out()
     # Without ink around it, the outermost row of an image would go on for ever.

@@ -37,10 +37,7 @@ def linker(built_for: str = "", host: str = "") -> list[str]:
     For this machine, the default, the user's own compiler ($CC, $CXX) comes first. Raises `BuildError` if there is
     none.
 
-    Parameters
-    ----------
-    built_for, host : str
-        Machines that the code, and the linker itself, is for; by default both are this one.
+    `built_for` and `host`: machines that the code, and the linker itself, is for; by default both are this one.
     """
     processor = machine(built_for or host)
     foreign = processor != machine(host)

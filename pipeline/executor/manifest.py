@@ -129,10 +129,7 @@ def read_from(folder: BundleFolder, require_signature: Path | None = None) -> Ma
 
     Raises `BundleError` if there is no bundle, or the manifest is damaged, of a newer format, not valid, or not signed.
 
-    Parameters
-    ----------
-    require_signature : Path, optional
-        The file of those of whom one must have signed it.
+    `require_signature`: the file of those of whom one must have signed it.
     """
     return decode(read_data(folder, require_signature), folder.path)
 

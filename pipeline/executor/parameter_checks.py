@@ -17,10 +17,7 @@ def removal(inputs: int) -> Any:
     A network has some hundred such checks, which take a small one longer than its computation.  The kernels check the
     tensors that they are given once more, so that wrong parameters of a bundle are still an error.
 
-    Parameters
-    ----------
-    inputs : int
-        Arguments of ``main`` that are no parameters.
+    `inputs`: arguments of ``main`` that are no parameters.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="RemoveParameterChecks")  # type: ignore[untyped-decorator]

@@ -35,10 +35,7 @@ class BundleFile(msgspec.Struct, frozen=True):
 class VerifiedContent:
     """Verified bytes.
 
-    Attributes
-    ----------
-    array : numpy.ndarray
-        The bytes, which begin where kernels may rely on it; not to be written to, because others may use them too.
+    `array`: the bytes, which begin where kernels may rely on it; not to be written to, because others may use them too.
     """
 
     def __init__(self, sha256: str, array: np.ndarray) -> None:
@@ -59,10 +56,7 @@ def open_regular(path: str | Path, folder: int | None = None) -> int:
 
     Raises `OSError` if it cannot be opened, or is a folder, a pipe or a device.
 
-    Parameters
-    ----------
-    folder : int, optional
-        Descriptor of the folder that `path` is relative to.
+    `folder`: descriptor of the folder that `path` is relative to.
     """
     # Opening a pipe would wait until somebody writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)

@@ -25,10 +25,7 @@ Error = TypeVar("Error", bound=Exception)
 class OperatorRefused(Exception):
     """Raised when an operator cannot be imported with its stated type.
 
-    Attributes
-    ----------
-    is_alone : bool
-        True if its operands are at fault, so that others like it may succeed.
+    `is_alone` is True if its operands are at fault, so that others like it may succeed.
     """
 
     def __init__(self, operator: Any, title: str, cause: str, *, is_alone: bool = False) -> None:

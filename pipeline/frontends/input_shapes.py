@@ -219,10 +219,7 @@ MOST_LETTERS = 200
 def evaluate(text: str, extents: Mapping[str, int]) -> int | None:
     """Return the extent of a text like ``past_length + 1``, or None.
 
-    Parameters
-    ----------
-    text : str
-        A name, or whole numbers and names that are added, subtracted, multiplied or divided.
+    `text`: a name, or whole numbers and names that are added, subtracted, multiplied or divided.
     """
     if text in extents:
         return extents[text]

@@ -134,10 +134,7 @@ class LaunchedPipeline(Closable):
 
         Raises `InputError` if that fails, or takes too long.
 
-        Parameters
-        ----------
-        wait : bool
-            True for waiting until it has its first picture, unless it is live.
+        `wait` is True for waiting until it has its first picture, unless it is live.
         """
         answers, deadline = self._gst.StateChangeReturn, time.monotonic() + OPENING_S
         answer = self._pipeline.set_state(self._gst.State.PAUSED)

@@ -19,10 +19,7 @@ def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparati
 
     Raises `InputError` if the model takes no pictures; `PlanError` if the bundle is one for several sizes.
 
-    Parameters
-    ----------
-    pixels : Pixels or None
-        Format of the pixels; None if frames come as the model takes them.
+    `pixels`: format of the pixels; None if frames come as the model takes them.
     """
     if pixels is None:
         return bundle, None

@@ -54,10 +54,7 @@ class SourceFrame:
     def placement(self, geometry: Geometry | None) -> tuple[Geometry | None, tuple[int, int] | None]:
         """Return the position of its picture in the model's input, and the picture's width and height.
 
-        Parameters
-        ----------
-        geometry : Geometry or None
-            Position of the source's pictures; that of a photo is the frame's own.
+        `geometry`: position of the source's pictures; that of a photo is the frame's own.
         """
         if self.geometry is not None and self.picture is not None:
             return self.geometry, (self.picture.shape[1], self.picture.shape[0])

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 class SubmittedFrame:
     """A submitted frame and its end time.
 
-    Attributes
-    ----------
-    end_time : float
-        Time of the end, by `time.time`; 0 before.  Its result may be handed over long after.
+    `end_time`: time of the end, by `time.time`; 0 before.  Its result may be handed over long after.
     """
 
     # One object for each frame, of which a stream may have hundreds of thousands.

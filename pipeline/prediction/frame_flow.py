@@ -72,10 +72,7 @@ class _Queue:
 class FrameFlow:
     """Simulation with the largest number of frames inside.
 
-    Attributes
-    ----------
-    ends : list of float
-        Times at which frames left.
+    `ends`: times at which frames left.
     """
 
     def __init__(self, groups: Sequence[WorkerGroup], frames_in_flight: int) -> None:

@@ -12,10 +12,7 @@ Item = TypeVar("Item")
 class SharedRate(Generic[Item]):
     """Server with a rate, such as a memory's bytes per second.
 
-    Attributes
-    ----------
-    version : int
-        Number that changes with each change, which makes an earlier `next_time` void.
+    `version`: number that changes with each change, which makes an earlier `next_time` void.
     """
 
     def __init__(self, per_s: float) -> None:

@@ -43,10 +43,7 @@ class Layer:
 class Bounds:
     """Sums with shared tensors, and the bounds of their scales.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Quantised, of signed bytes with zero points of 0.
+    `model`: quantised, of signed bytes with zero points of 0.
     """
 
     def __init__(self, model: Any, arrays: Arrays) -> None:

@@ -52,10 +52,7 @@ def read_ends(path: Path, shapes: Shapes | None = None) -> OnnxEnds:
 
     Raises `ModelError` if it is no ONNX model, `shapes` do not fit it, or an input has other open extents.
 
-    Parameters
-    ----------
-    shapes : mapping of str to sequence of (int or str), optional
-        Extents of inputs whose shapes are open; where a name stands, and of batches that are open, 1 is taken.
+    `shapes`: extents of inputs whose shapes are open; where a name stands, and of batches that are open, 1 is taken.
     """
     model = load(path)
     give_shapes(model, shapes or {})

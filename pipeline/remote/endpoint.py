@@ -42,10 +42,7 @@ class RemoteSession(Protocol):
 class Endpoint(ABC):
     """Address of a pool member; its text appears in messages.
 
-    Attributes
-    ----------
-    overlaps : bool
-        True if a frame may be on its way there while another one is computed.
+    `overlaps` is True if a frame may be on its way there while another one is computed.
     """
 
     overlaps = True

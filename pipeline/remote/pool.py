@@ -20,10 +20,7 @@ CLOSING_S = 0.1
 class Pool(Roster):
     """Members and their users, for any number of threads.
 
-    Attributes
-    ----------
-    limits : TimeLimits
-        Time limits of frames that could be tried elsewhere.
+    `limits`: time limits of frames that could be tried elsewhere.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:

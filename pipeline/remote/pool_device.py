@@ -100,10 +100,7 @@ class PoolCandidate(DeviceCandidate):
     def call(self, work: Callable[[PoolSession], Result], *, judges: bool = False) -> Result:
         """Run `work` on the least busy member, or on another after loss.
 
-        Parameters
-        ----------
-        judges : bool
-            True if a member that fails, or is slow, may be to blame.
+        `judges` is True if a member that fails, or is slow, may be to blame.
         """
         pool, stages = self._join()
         failure: DeviceLost | RemoteError | None = None

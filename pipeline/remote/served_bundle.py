@@ -59,10 +59,7 @@ class OfferedBundle:
 class ServedBundle:
     """Session's view of the bundle, one frame at a time.
 
-    Attributes
-    ----------
-    stage : StagePlan
-        The client's, for what it sends.
+    `stage`: the client's, for what it sends.
     """
 
     def __init__(self, bundle: OfferedBundle, stage: StagePlan) -> None:

@@ -15,10 +15,7 @@ from pipeline.system.watchdog import TimedRun, Watchdog
 class TimeLimits:
     """Limited frames of a pool, by usual times per member or overall.
 
-    Parameters
-    ----------
-    has_other : callable
-        Says whether the frame of a place could be tried elsewhere; without that it is never broken off.
+    `has_other` says whether the frame of a place could be tried elsewhere; without that it is never broken off.
     """
 
     def __init__(self, has_other: Callable[[Place], bool]) -> None:

@@ -21,10 +21,7 @@ from pipeline.scheduler.pending_builds import PendingBuilds
 class AsyncTicket(Ticket):
     """Wait of a task for its frame to start.
 
-    Attributes
-    ----------
-    settlement : asyncio.Future
-        Ends when the frame has started, or never will.
+    `settlement` ends when the frame has started, or never will.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -39,10 +39,7 @@ class RunnableBundle(Protocol):
 class Changes:
     """Calls behind `Pipeline.set_params` and `Pipeline.swap`; they do not wait for frames.
 
-    Parameters
-    ----------
-    pending_builds : PendingBuilds
-        Source of builds on demand.  It makes no more, since their stages change.
+    `pending_builds`: source of builds on demand.  It makes no more, since their stages change.
     """
 
     def __init__(self, engine: Engine, pending_builds: PendingBuilds) -> None:

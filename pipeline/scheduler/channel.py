@@ -53,10 +53,7 @@ class Permits:
 class Channel(Generic[Item]):
     """First-in, first-out queue of bounded `capacity`, for many writers and readers.
 
-    Parameters
-    ----------
-    capacity : int
-        Items that may wait, at least 1; a writer waits for its place.
+    `capacity`: items that may wait, at least 1; a writer waits for its place.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -106,10 +106,7 @@ class Engine:
 
         Raises `PipelineClosed` if the pipeline is closed; the successor ends then.
 
-        Parameters
-        ----------
-        for_unbuilt : bool
-            True if it is also for frames that have been waiting since before a close.
+        `for_unbuilt` is True if it is also for frames that have been waiting since before a close.
         """
         with self.ledger.lock:
             # A close that drains still waits for frames without a build: they need the deployment that has just been

@@ -16,10 +16,7 @@ from pipeline.scheduler.inputs import AcceptedInputs, Crop, InputCheck, read_arr
 class UnknownSize(InputError):
     """Raised when a frame fits the model, but no build's size.
 
-    Attributes
-    ----------
-    arrays : sequence of ndarray
-        The frame's inputs, in the plan's order.
+    `arrays`: the frame's inputs, in the plan's order.
     """
 
     def __init__(self, size: Size, arrays: Sequence[np.ndarray], message: str) -> None:

@@ -38,10 +38,7 @@ class PendingFrame(NamedTuple):
 class PendingBuilds:
     """Builds sizes in a separate thread, then admits their frames.
 
-    Parameters
-    ----------
-    build : callable, optional
-        Makes the build for a size; without it frames of other sizes are refused.
+    `build` makes the build for a size; without it frames of other sizes are refused.
     """
 
     def __init__(self, engine: Engine, build: SizeBuilder | None) -> None:

@@ -49,11 +49,8 @@ def choose_interval(plan: Plan) -> float:
 class SwitchInterval:
     """Limit on the process's switch interval, in `seconds`, until `end`.
 
-    Parameters
-    ----------
-    seconds : float or None
-        Switch interval; None leaves it alone.  Of several that are in use at once the shortest counts; the interval
-        before the first of them comes back after the last.
+    `seconds`: switch interval; None leaves it alone.  Of several that are in use at once the shortest counts; the
+    interval before the first of them comes back after the last.
     """
 
     def __init__(self, seconds: float | None) -> None:

@@ -16,10 +16,7 @@ Process = Generator[Request, None, None]
 class Clock:
     """Runs processes, earliest first, then in request order.
 
-    Attributes
-    ----------
-    time : float
-        Seconds since the start.
+    `time`: seconds since the start.
     """
 
     def __init__(self) -> None:

@@ -173,15 +173,8 @@ def _states(source: ImportedModel, outputs: Mapping[str, TensorSpec]) -> tuple[S
 class Extents:
     """Turns extents of a module into numbers.
 
-    Parameters
-    ----------
-    size : mapping of str to int or None
-        Their values; without them all extents have to be numbers.
-
-    Attributes
-    ----------
-    open : bool
-        True if there may be symbolic ones.
+    `size`: their values; without them all extents have to be numbers.
+    `open` is True if there may be symbolic ones.
     """
 
     def __init__(self, main: Any, size: Mapping[str, int] | None) -> None:

@@ -21,10 +21,7 @@ def with_states(graph: Graph, pairs: Mapping[str, str]) -> Graph:
     overlap there, so that a cut would gain nothing. Raises `ModelError` if there is no such input or output, it is used
     twice, or the two differ in shape or dtype.
 
-    Parameters
-    ----------
-    pairs : mapping of str to str
-        Output that each input reads in the next frame.
+    `pairs`: output that each input reads in the next frame.
     """
     states = [*graph.states, *(_pair(graph, *pair) for pair in pairs.items())]
     for side in ([state.input.name for state in states], [state.output for state in states]):

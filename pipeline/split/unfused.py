@@ -41,10 +41,7 @@ def unfuse(graph: Graph, cuts: Sequence[str | int]) -> Graph:
 
     Raises `PlanError` if a name is unknown, a stage would be empty, or two cuts are the same.
 
-    Parameters
-    ----------
-    cuts : sequence of str or int
-        Names of tensors or operators, each of which stands for the position behind exactly this one, or positions.
+    `cuts`: names of tensors or operators, each of which stands for the position behind exactly this one, or positions.
     """
     return _divide_groups(graph, [cut for cut in positions_anywhere(graph, cuts) if cut not in graph.group_ends])
 

@@ -9,10 +9,7 @@ from typing import Any
 class Table:
     """Rows of text below a title and column names.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        A column whose name begins with ``>`` is aligned to the right.
+    `columns`: a column whose name begins with ``>`` is aligned to the right.
     """
 
     def __init__(self, title: str, columns: Sequence[str]) -> None:

@@ -23,11 +23,8 @@ def map_devices(plan: Plan, devices: DeviceMap) -> Plan:
     Raises `BoardError` if the plan has no such device, a text is none of these, or the other device cannot run what was
     built.
 
-    Parameters
-    ----------
-    devices : mapping of str to (str or Device)
-        Kind and index (``"cuda:1"``), address (``"remote://..."``, ``"rpc://..."``, alternatives separated by spaces),
-        or full description, for each device of the plan's board.
+    `devices`: kind and index (``"cuda:1"``), address (``"remote://..."``, ``"rpc://..."``, alternatives separated by
+    spaces), or full description, for each device of the plan's board.
     """
     if not devices:  # the usual case, in which the plan need not be made and checked anew
         return plan

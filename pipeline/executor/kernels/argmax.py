@@ -39,10 +39,7 @@ class ArgmaxForm:
 class Argmax(Kernel[ArgmaxForm]):
     """Position of an extreme along one axis, or all.
 
-    Parameters
-    ----------
-    longest : int
-        Elements of the longest row that is taken.
+    `longest`: elements of the longest row that is taken.
     """
 
     name = "argmax"

@@ -24,10 +24,7 @@ TASK_ELEMENTS = 1 << 15
 class _ArmCore(NamedTuple):
     """Parameters of an Arm core from manuals and LLVM's tables.
 
-    Attributes
-    ----------
-    l1_kib, ways : int
-        Size in KiB and ways of the first-level data cache.
+    `l1_kib` and `ways`: size in KiB and ways of the first-level data cache.
     """
 
     ports: int

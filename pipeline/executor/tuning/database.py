@@ -68,10 +68,7 @@ class _TuningFormat(msgspec.Struct):
 class Database:
     """Records by key.
 
-    Parameters
-    ----------
-    path : Path, optional
-        File to which each change is written.
+    `path`: file to which each change is written.
     """
 
     def __init__(self, records: Iterable[TuningRecord] = (), path: Path | None = None) -> None:

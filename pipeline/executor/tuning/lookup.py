@@ -16,10 +16,7 @@ from pipeline.executor.tuning.database import Database, TuningKey
 class TuningLookup:
     """Applies schedules measured faster than the rule.
 
-    Parameters
-    ----------
-    only : collection of TuningKey, optional
-        Take these alone, whatever their times are.
+    `only`: take these alone, whatever their times are.
     """
 
     def __init__(self, database: Database, only: Collection[TuningKey] | None = None) -> None:

@@ -91,10 +91,7 @@ class _TunableFunctions:
 def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
     """Return a stage's tasks on this machine, slowest first.
 
-    Parameters
-    ----------
-    least_share : float
-        Least share of the stage's time; tasks that take less are left out.
+    `least_share`: least share of the stage's time; tasks that take less are left out.
     """
     if not runs_here(subject.device):
         return []

@@ -44,10 +44,7 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
     brought into plain terms, and then imported with more islands after each failure. Raises `ModelError` if it uses
     what neither TVM nor ONNX Runtime has; without `fallback`, what TVM has not.
 
-    Parameters
-    ----------
-    fixed : bool
-        True if all extents are numbers, or have to become such.
+    `fixed` is True if all extents are numbers, or have to become such.
     """
     inputs = model_inputs(model)
     if _is_plain(model) and not packed_ends.reasons(model.graph, inputs) and not uses_narrow_types(model.graph):
@@ -114,10 +111,7 @@ def simplify(path: Path, model: Any, kinds: Sequence[str] | None = None) -> Any:
 
     Raises `ModelError` if it is damaged, or too old to be converted.
 
-    Parameters
-    ----------
-    kinds : sequence of str, optional
-        Operators that are written out by others; by default those that cannot be imported as they are.
+    `kinds`: operators that are written out by others; by default those that cannot be imported as they are.
     """
     written_out = _composite_kinds(model) if kinds is None else kinds
     command = [sys.executable, "-c", _SIMPLIFY, str(Path(__file__).parent), *written_out]

@@ -42,10 +42,7 @@ _NARROW_DTYPES = {TensorProto.INT4: "int8", TensorProto.UINT4: "uint8"}
 def why_unsupported(node: Any, read: set[str]) -> str:
     """Describe an unimportable node, by kind or form, else "".
 
-    Parameters
-    ----------
-    read : set of str
-        The tensors that nodes or the model's user read.
+    `read`: the tensors that nodes or the model's user read.
     """
     if node.domain == DOMAIN:
         return ""

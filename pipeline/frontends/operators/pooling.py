@@ -21,10 +21,7 @@ MOST_WINDOWS = 256
 def adaptive_pool(emit: Emit, data: Any, sizes: Sequence[int], kind: str) -> Any:
     """Pool the last axes to sizes: equal windows where they fit.
 
-    Parameters
-    ----------
-    kind : str
-        ``"avg"`` or ``"max"``.
+    `kind`: ``"avg"`` or ``"max"``.
     """
     rank = data.ty.ndim
     axes = range(rank - len(sizes), rank)

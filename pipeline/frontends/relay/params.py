@@ -25,10 +25,7 @@ def load_parameters(params: Params | None) -> dict[str, np.ndarray]:
 
     Raises `ModelError` if the file is missing, damaged or of another kind, or a value is no array of numbers.
 
-    Parameters
-    ----------
-    params : mapping, str, Path or None
-        A mapping may hold whatever NumPy makes an array of, such as TVM's tensors.
+    `params`: a mapping may hold whatever NumPy makes an array of, such as TVM's tensors.
     """
     if params is None:
         return {}

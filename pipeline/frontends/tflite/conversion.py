@@ -27,10 +27,7 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
 
     Raises `ModelError` if it uses what neither TVM nor LiteRT has; without `fallback`, what TVM has not.
 
-    Parameters
-    ----------
-    fallback : bool
-        False lets TVM's converters also take operators that they compute in another way.
+    `fallback`: False lets TVM's converters also take operators that they compute in another way.
     """
     notes = _pack_ends(graph)
     if notes and not fallback:

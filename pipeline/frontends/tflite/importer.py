@@ -52,10 +52,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
     def run(self, nodes: Sequence[TfliteOperator | IslandNode], *, approximate: bool = False) -> Any:
         """Import `nodes` in topological order; return the module.
 
-        Parameters
-        ----------
-        approximate : bool
-            Take TVM's converter also where it does not compute just what LiteRT does.
+        `approximate`: take TVM's converter also where it does not compute just what LiteRT does.
         """
         with self.bb.function("main"):
             params = [self._input(tensor) for tensor in self._graph.inputs]

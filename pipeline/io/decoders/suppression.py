@@ -45,10 +45,7 @@ class BoxParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
 def best_classes(scores: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find the best class of each cell, where its score is above a threshold.
 
-    Parameters
-    ----------
-    scores : array
-        [classes, cells].  Cells with a score that is no number are left out.
+    `scores`: [classes, cells].  Cells with a score that is no number are left out.
     """
     # Most cells see nothing: their class is of no interest.
     cells = np.flatnonzero(np.maximum.reduce(scores, axis=0) > threshold)

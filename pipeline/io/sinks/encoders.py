@@ -87,10 +87,7 @@ def choose_encoder(encoding: Encoding, notice: Callable[[str], object]) -> str:
 
     Raises `InputError` if there is no such encoder, or it refuses its settings.
 
-    Parameters
-    ----------
-    notice : callable
-        Function to call with a line, if the machine lacks the hardware and the processor encodes instead.
+    `notice`: function to call with a line, if the machine lacks the hardware and the processor encodes instead.
     """
     software = next(name for name in SOFTWARE if name in library().codecs_available)
     wanted = encoding.encoder or software

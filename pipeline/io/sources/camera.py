@@ -154,10 +154,7 @@ def open_stream(url: str, options: Mapping[str, str] | None = None) -> Capture:
 
     Raises `InputError` if nobody answers, or it has no pictures.
 
-    Parameters
-    ----------
-    options : mapping of str to str, optional
-        FFmpeg's options for it; RTSP runs over TCP by default, which passes firewalls and loses nothing.
+    `options`: FFmpeg's options for it; RTSP runs over TCP by default, which passes firewalls and loses nothing.
     """
     defaults = {"rtsp_transport": "tcp"} if url.startswith("rtsp") else {}
     return Capture(url, url, options={**defaults, **(options or {})})

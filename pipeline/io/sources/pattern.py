@@ -18,10 +18,7 @@ from pipeline.picture.pixels import Pixels
 class Pattern(FrameSource):
     """Endless colours, moving left by one pixel per frame.
 
-    Parameters
-    ----------
-    fps : float, optional
-        Frames per second, at which it is live as a camera is; without it frames come as fast as they are taken.
+    `fps`: frames per second, at which it is live as a camera is; without it frames come as fast as they are taken.
     """
 
     owns_memory = True

@@ -103,10 +103,7 @@ def kernel(value: Any) -> Any:
 def with_form(call: Any, form: Mapping[str, Any]) -> Any:
     """Return a kernel's call with its form, for better implementations.
 
-    Parameters
-    ----------
-    form : mapping
-        JSON values; ``"kind"`` is the operator of ONNX, or ``"Requantize"``.
+    `form`: JSON values; ``"kind"`` is the operator of ONNX, or ``"Requantize"``.
     """
     attributes = tvm.ir.make_node("ir.DictAttrs", **{_FORM: json.dumps(form)})
     return Call(call.op, call.args, attributes, call.ty_args)
@@ -144,10 +141,7 @@ def kind(value: Any) -> str:
 def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
     """Return a module of ``main`` and its kernels.
 
-    Parameters
-    ----------
-    kernels : mapping
-        Functions of kernels, these and maybe others, by their global variables.
+    `kernels`: functions of kernels, these and maybe others, by their global variables.
     """
     result = tvm.IRModule({"main": main})
     for block in main.body.blocks:
@@ -171,10 +165,8 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
 
     TVM would make 32 bits of 64.
 
-    Parameters
-    ----------
-    share : bool
-        True if it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it later.
+    `share` is True if it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it
+    later.
     """
     # NumPy has some dtypes from other packages, which TVM does not take from it; nor does it take empty arrays.
     with contextlib.suppress(BufferError, RuntimeError, TypeError):

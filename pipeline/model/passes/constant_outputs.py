@@ -15,10 +15,7 @@ from pipeline.model.passes.contract import Property, contract
 def with_inputs(outputs: Mapping[str, Any], params: Sequence[Any]) -> tuple[dict[str, Any], list[Binding]]:
     """Return outputs without constants, and the bindings for this.
 
-    Parameters
-    ----------
-    params : sequence of tvm.relax.Var
-        The model's inputs; without any, constants stay what they are.
+    `params`: the model's inputs; without any, constants stay what they are.
     """
     variables: dict[str, Any] = {}
     bindings: list[Binding] = []

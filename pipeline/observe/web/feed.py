@@ -23,15 +23,8 @@ class Feed:
 
     A reader that is slow misses updates instead of piling them up.
 
-    Parameters
-    ----------
-    read : callable
-        Returns an update as plain values; called only while there are readers.
-
-    Attributes
-    ----------
-    readers : int
-        Number of readers.
+    `read` returns an update as plain values; called only while there are readers.
+    `readers`: number of readers.
     """
 
     def __init__(self, read: Callable[[], Any]) -> None:

@@ -173,10 +173,7 @@ class History:
 class Recent:
     """The statistics of the last seconds.
 
-    Attributes
-    ----------
-    frames_per_s : float
-        Frames delivered per second.
+    `frames_per_s`: frames delivered per second.
     """
 
     def __init__(self) -> None:

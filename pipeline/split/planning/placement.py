@@ -24,10 +24,7 @@ _BEST = {
 class Placement:
     """A solution turned plan, with its request.
 
-    Attributes
-    ----------
-    has_devices, has_cuts : bool
-        True if the request names the devices of all stages, or their cuts.
+    `has_devices` and `has_cuts` are True if the request names the devices of all stages, or their cuts.
     """
 
     timed: TimedGraph

@@ -25,10 +25,8 @@ from pipeline.executor.kernels.winograd.loops import WinogradLoops
 class WinogradConvolution(Kernel[WinogradForm]):
     """Convolution by Winograd's transforms, if the numerics allow them.
 
-    Parameters
-    ----------
-    choose : callable
-        Function from a convolution's shape, processor and weights to its form, or None for the direct computation.
+    `choose`: function from a convolution's shape, processor and weights to its form, or None for the direct
+    computation.
     """
 
     name = "winograd"

@@ -16,10 +16,7 @@ def count_nodes(graph: Any) -> int:
 def copy_nodes(graph: Any, names: Mapping[str, str], prefix: str) -> Generator[Any, None, dict[str, str]]:
     """Yield copied nodes; return the new tensor names by old ones.
 
-    Parameters
-    ----------
-    names : mapping of str to str
-        New names of tensors that others make, such as the graph's inputs; those not in it stay.
+    `names`: new names of tensors that others make, such as the graph's inputs; those not in it stay.
     """
     scope = dict(names)
     for node in graph.node:

@@ -18,10 +18,7 @@ attributes."""
 def expand_functions(model: Any, kinds: Collection[str] = ()) -> Any:
     """Return the model with inlined functions and a recent opset.
 
-    Parameters
-    ----------
-    kinds : collection of str
-        Operators that are written out too, by those that ONNX defines them with.
+    `kinds`: operators that are written out too, by those that ONNX defines them with.
     """
     # A module of the package that it does not import itself.
     from onnx import inliner

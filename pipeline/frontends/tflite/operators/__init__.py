@@ -65,10 +65,7 @@ FAMILIES: tuple[dict[str, Converter], ...] = (
 def choose(importer: Any, operator: TfliteOperator, *, approximate: bool = False) -> Converter | str:
     """Return the converter of an operator, or the reason without one.
 
-    Parameters
-    ----------
-    approximate : bool
-        Take one also that does not compute just what LiteRT does, if there is no other.
+    `approximate`: take one also that does not compute just what LiteRT does, if there is no other.
     """
     if any(tensor.is_variable for tensor in operator.operands):
         return STATE

@@ -30,11 +30,8 @@ def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = Non
 
     Raises `PlanError` if a name or a device is unknown, or two pins contradict each other.
 
-    Parameters
-    ----------
-    pin : mapping of str to str, optional
-        Device of the board for an operator, a tensor, a module, or a device that the model's annotations name, such as
-        ``"cuda:0"``.
+    `pin`: device of the board for an operator, a tensor, a module, or a device that the model's annotations name, such
+    as ``"cuda:0"``.
     """
     devices = dict(pin or {})
     for name, device in devices.items():

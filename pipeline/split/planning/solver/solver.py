@@ -150,10 +150,7 @@ class Solver:
 
         `segments` is a division that is fast without limits.
 
-        Parameters
-        ----------
-        is_within : bool
-            True if they keep the limits at a slower pace.
+        `is_within` is True if they keep the limits at a slower pace.
         """
         best = solution(self.problem, self.borders, segments) if is_within else None
         if self.problem.items > SHORT:

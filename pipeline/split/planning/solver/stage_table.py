@@ -13,10 +13,7 @@ from pipeline.split.planning.problem.problem import Problem
 class StageTable:
     """One value for each stage there could be.
 
-    Parameters
-    ----------
-    value : callable
-        Returns the values of a choice with the given rows of `enter` and `leave`, as entry ``[end, begin]``.
+    `value` returns the values of a choice with the given rows of `enter` and `leave`, as entry ``[end, begin]``.
     """
 
     def __init__(self, problem: Problem, borders: Borders, value: Callable[[Choice, Array, Array], Array]) -> None:
