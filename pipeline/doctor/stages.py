@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipeline.doctor.check import MISSING, OK, WRONG, Check, problem_check
 from pipeline.doctor.machine import Machine
 from pipeline.doctor.request import Request
 from pipeline.executor import host_target, source_runtimes
+from pipeline.executor.manifest import Manifest
 
 
 def examine(machine: Machine, request: Request) -> Iterator[Check]:
@@ -20,17 +21,14 @@ def examine(machine: Machine, request: Request) -> Iterator[Check]:
         else:
             yield Check(f"device {device.name}", OK, f"its runtime of kind {device.kind} is here")
     if request.bundle is not None:
-        yield from _bundle(machine, request)
+        yield from _bundle(machine, request.bundle, [device.name for device in request.devices])
 
 
-def _bundle(machine: Machine, request: Request) -> Iterator[Check]:
-    if request.bundle is None:
-        return
-    if problem := host_target.other_tvm(request.bundle.tvm):
+def _bundle(machine: Machine, bundle: Manifest, local: Sequence[str]) -> Iterator[Check]:
+    if problem := host_target.other_tvm(bundle.tvm):
         yield Check("bundle", WRONG, f"it {problem}", "build it again with this machine's version")
     flags = host_target.flags(machine.root, machine.architecture)
-    local = {device.name for device in request.devices}
-    for stage, files in request.bundle.pairs:
+    for stage, files in bundle.pairs:
         if files is None or stage.device.partition("/")[0] not in local:
             continue
         name = f"stage {stage.name}"
