@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import psutil
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # Products of bfloat16 for one of float32, as convolutions reach them: matrix tiles, and vectors of pairs.
 _BFLOAT16_GAINS = {"amx_bf16": 6.0, "avx512_bf16": 2.0}
+# The same of bytes.
+_INT8_GAINS = {"amx_int8": 6.0, "avx512_vnni": 2.5}
 # Elements of float32 that one instruction works on, by the widest extension.
 _LANES = {"avx512f": 16, "avx2": 8, "sse2": 4, "asimd": 4, "neon": 4}
 _GUESSED_MHZ = 2000.0
@@ -37,7 +40,8 @@ def board() -> Board:
         clusters=core_kinds.with_targets(topology.clusters(cores)),
         memory_bytes=psutil.virtual_memory().total,
         flops=flops,
-        bfloat16_flops=flops * next((gain for flag, gain in _BFLOAT16_GAINS.items() if flag in extensions), 0.0),
+        int8_flops=flops * _gain(_INT8_GAINS, extensions),
+        bfloat16_flops=flops * _gain(_BFLOAT16_GAINS, extensions),
         bytes_per_s=_BYTES_PER_S,
     )
     accelerators = _accelerators()
@@ -46,6 +50,10 @@ def board() -> Board:
         Link((cpu.memory, accelerator.memory), bytes_per_s=1e10, latency_s=2e-5) for accelerator in accelerators
     )
     return Board("host", (cpu, *accelerators), links, about="this machine")
+
+
+def _gain(gains: Mapping[str, float], extensions: frozenset[str]) -> float:
+    return next((gain for flag, gain in gains.items() if flag in extensions), 0.0)
 
 
 def _accelerators() -> list[Device]:

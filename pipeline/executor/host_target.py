@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,9 +17,10 @@ X86_EXTENSIONS = {
     "avx512bw": "avx512bw", "avx512vl": "avx512vl", "avx512ifma": "avx512ifma", "avx512vbmi": "avx512vbmi",
     "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bitalg": "avx512_bitalg",
     "avx512vpopcntdq": "avx512_vpopcntdq", "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16",
-    "amx-tile": "amx_tile", "amx-bf16": "amx_bf16",
+    "amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "amx-int8": "amx_int8",
     "avxvnni": "avx_vnni", "gfni": "gfni", "vaes": "vaes", "vpclmulqdq": "vpclmulqdq",
 }  # fmt: skip
+_TILE_FLAGS = frozenset({"amx_tile", "amx_bf16", "amx_int8"})
 # As in the kernel's arch/arm64/kernel/cpuinfo.c; those of x86 are in arch/x86/include/asm/cpufeatures.h.
 _ARM = {
     "neon": "asimd", "fp-armv8": "fp", "dotprod": "asimddp", "fullfp16": "asimdhp", "i8mm": "i8mm", "bf16": "bf16",
@@ -35,7 +37,7 @@ def machine(name: str = "") -> str:
 
 
 def flags(root: Path = Path("/"), name: str = "") -> frozenset[str]:
-    """Return Linux's extension flags of this processor, if available.
+    """Return Linux's extension flags of this processor that programs may use, if available.
 
     `root` and `name` are of another machine's files and instruction set.
     """
@@ -46,7 +48,15 @@ def flags(root: Path = Path("/"), name: str = "") -> frozenset[str]:
     # Under emulation the list may be that of the processor below, which is another kind.
     key = "Features" if machine(name) == "aarch64" else "flags"
     flag_lists = (line.partition(":")[2] for line in lines if line.startswith(key))
-    return frozenset(next(flag_lists, "").split())
+    extensions = frozenset(next(flag_lists, "").split())
+    is_refused = root == Path("/") and "amx_tile" in extensions and not _may_use_tiles()
+    return extensions - _TILE_FLAGS if is_refused else extensions
+
+
+def _may_use_tiles() -> bool:
+    """Test if Linux lets this process use AMX's registers, which sandboxes may forbid."""
+    # `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`, as kernels ask for it themselves.
+    return bool(ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0)
 
 
 def full_name() -> str:

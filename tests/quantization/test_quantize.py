@@ -61,7 +61,9 @@ def test_the_network_remains_accurate(
     assert quantization_loss.signal_to_noise_db > 15
 
 
-@pytest.mark.skipif(OWN.dots != "vnni", reason="ONNX Runtime's fused sums overflow 16 bits on a processor without VNNI")
+@pytest.mark.skipif(
+    OWN.dots not in {"amx", "vnni"}, reason="ONNX Runtime's fused sums overflow 16 bits on a processor without VNNI"
+)
 def test_operators_fused_or_not_give_the_same(quantized_model: Path, training: Frames) -> None:
     for fused_output, plain_output in zip(
         outputs(quantized_model, training), outputs(quantized_model, training, fused=False), strict=True

@@ -66,8 +66,9 @@ class Microarchitecture:
     l2_bytes: int
     """Data caches that one core can count on."""
     dots: str = "plain"
-    """Form of products of four bytes with four others: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"mmla"`` (also eight, as
-    matrices), ``"sdot"``, ``"mlal"`` (two products in 16 bits), or ``"plain"``."""
+    """Form of products of four bytes with four others: ``"amx"`` (of whole tiles, else ``"vnni"``), ``"vnni"``,
+    ``"pairs"`` (of 16 bits), ``"mmla"`` (also eight, as matrices), ``"sdot"``, ``"mlal"`` (two products in 16 bits), or
+    ``"plain"``."""
     weights: str = "float32"
     """Dtype in which float32 weights are stored: ``"float32"``, ``"float16"`` or ``"bfloat16"``."""
     layouts: Callable[[Any], Any] | None = field(default=None, compare=False)
@@ -86,6 +87,8 @@ class Microarchitecture:
     """Bytes per way of the first-level data cache: addresses so far apart share a set."""
     multiplies_halves: bool = False
     """True if vectors of float16 are multiplied and added, twice as many numbers as of float32."""
+    fuses: bool = False
+    """True if a product and a sum are one instruction, which rounds once."""
     pairs: str = ""
     """Form of products of two bfloat16 with two others: ``"amx"`` (of whole tiles), ``"avx512"``, ``"bfmmla"``, or
     nothing if there is none."""
@@ -123,7 +126,10 @@ def of_target(target: Any) -> Microarchitecture:
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
     cpu = Microarchitecture(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes, is_arm64=is_arm64))
-    cpu = replace(cpu, multiplies_halves=is_arm64 and "fullfp16" in features, pairs=_pairs(features, is_arm64=is_arm64))
+    cpu = replace(
+        cpu, multiplies_halves=is_arm64 and "fullfp16" in features, pairs=_pairs(features, is_arm64=is_arm64),
+        fuses=is_arm64 or not features.isdisjoint(("fma", "avx512f")),
+    )  # fmt: skip
     return _describe_arm(cpu, _arm_core(target), l1_bytes) if is_arm64 else cpu
 
 
@@ -150,7 +156,7 @@ def _dots(features: frozenset[str], lanes: int, *, is_arm64: bool) -> str:
     # Half as wide, the instructions are part of AVX-VNNI, or of AVX-512 with vectors of any length.
     vnni = {16: ("avx512vnni",), 8: ("avxvnni", "avx512vnni")}.get(lanes, ())
     if features.intersection(vnni):
-        return "vnni"
+        return "amx" if {"amx-int8", "avx512vnni"} <= features else "vnni"
     if {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes] in features:
         return "pairs"
     if "dotprod" in features:

@@ -21,7 +21,6 @@ from pipeline.executor.kernels.tiles import amx_loops, byte_products, packing, p
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.pair_products import PAIR
-from pipeline.executor.kernels.tiles.tiling import RegisterTile
 
 # Fewest products per pixel, group and line of the kernel in a matrix tile: in a nearly empty one, vectors are faster.
 _FEWEST = 128
@@ -110,10 +109,7 @@ def _pack(weights: np.ndarray, conv: ConvShape, cpu: Microarchitecture) -> tuple
     pairs = np.ascontiguousarray(halves.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
     conv = replace(conv, channels=pairs.shape[1] * conv.groups)
     if cpu.pairs == amx_loops.WAY:
-        tile = RegisterTile(1, amx_loops.ROWS, min(2, -(-conv.group_outputs // cpu.lanes)))
-        summed, step = amx_loops.summed_shape(conv)
-        form = PackedLayout(conv, tile, step, cpu.lanes, PAIR, way=cpu.pairs)
-        return form, packing.pack(amx_loops.order_weights(pairs, conv), structs.replace(form, conv=summed))
+        return amx_loops.pack(pairs, conv, cpu, PAIR)
     tiles_cpu = byte_products.for_tiles(cpu)
     form = packing.estimate_layout(conv.flatten() if conv.pointwise else conv, tiles_cpu)
     # Rows of matrices have two pairs.

@@ -22,7 +22,7 @@ from pipeline.executor.kernels.matmul import Matmul, matmul_shape
 from pipeline.executor.kernels.quantized import byte_depthwise, rescaling
 from pipeline.executor.kernels.quantized.byte_depthwise import ByteDepthwise
 from pipeline.executor.kernels.quantized.rescaling import QuantizationScale, scale_of
-from pipeline.executor.kernels.tiles import byte_products, packing
+from pipeline.executor.kernels.tiles import amx_loops, byte_products, packing
 from pipeline.executor.kernels.tiles.byte_products import BYTES
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 
@@ -188,14 +188,18 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
     # Four bytes of neighbouring channels count as one number from here on.
     fours = np.ascontiguousarray(padded_weights.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
     conv = replace(conv, channels=fours.shape[1] * conv.groups)
-    cpu = byte_products.for_tiles(rewriter.cpu)
-    layout = packing.estimate_layout(conv.flatten() if conv.pointwise and is_image else conv, cpu)
-    if layout.depth % (byte_products.channels(product) // BYTES):
-        layout = structs.replace(layout, depth=conv.depth)
-    operands = [source, constant(packing.pack(fours, layout, lambda block: byte_products.order_bytes(block, product)))]
     # Outside of the data stands the byte that means zero, four times.
     filler = int(np.array([zero] * BYTES, np.uint8).view(np.int32)[0])
-    form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler, way=product)
+    if product == amx_loops.WAY:
+        form, weights = amx_loops.pack(fours, conv, rewriter.cpu, BYTES, filler)
+    else:
+        cpu = byte_products.for_tiles(rewriter.cpu)
+        layout = packing.estimate_layout(conv.flatten() if conv.pointwise and is_image else conv, cpu)
+        if layout.depth % (byte_products.channels(product) // BYTES):
+            layout = structs.replace(layout, depth=conv.depth)
+        form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler, way=product)
+        weights = packing.pack(fours, layout, lambda block: byte_products.order_bytes(block, product))
+    operands = [source, constant(weights)]
     if is_image:
         return DirectConvolution.placeholder(rewriter.builder, form, operands, conv.result, "int32")
     shape = (*extents(source.ty)[:-1], conv.out_channels)

@@ -1,4 +1,4 @@
-"""Convolution by AMX: matrix tiles of bfloat16 pairs, summed in float32."""
+"""Convolution by AMX: matrix tiles of bfloat16 pairs, or of bytes in fours."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from msgspec import structs
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import channel_blocks, tiling
+from pipeline.executor.kernels.tiles import channel_blocks, packing, tiling
+from pipeline.executor.kernels.tiles.accumulators import LINE
 from pipeline.executor.kernels.tiles.channel_blocks import TileOrigin
 from pipeline.executor.kernels.tiles.conv_loops import TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.padded_copy import copy_run
+from pipeline.executor.kernels.tiles.tiling import RegisterTile
 from pipeline.tvm import statements as tir
 
 WAY = "amx"
 """Their name in a layout."""
 
 ROWS = 16
-"""Rows of a matrix tile: pixels, or pairs of channels; each row has 64 bytes."""
+"""Rows of a matrix tile: pixels, or units of channels; each row has 64 bytes."""
 
-_ROW_BYTES, _PAIR_BYTES = 64, 4
+_ROW_BYTES, _UNIT_BYTES = 64, 4
+
+# By elements in a unit of 32 bits: the instruction, and the dtype of its sums.  Bytes are unsigned, weights signed.
+_PRODUCTS = {2: ("tdpbf16ps", "float32"), 4: ("tdpbusd", "int32")}
 
 # Pixels whose sums wait for their epilogue in the first-level cache.
 _BAND = 192
@@ -35,8 +40,8 @@ _BAND = 192
 _PERMISSION = (158, 0x1023, 18)
 
 
-def step_pairs(depth: int) -> int:
-    """Return the pairs of channels per tile, which may need a few zeros more."""
+def step_units(depth: int) -> int:
+    """Return the units of channels per tile, which may need a few zeros more."""
     steps = -(-depth // ROWS)
     # Without zeros nothing has to be copied, at the price of a few more steps.
     even = _divisor(depth)
@@ -44,7 +49,7 @@ def step_pairs(depth: int) -> int:
 
 
 def _divisor(terms: int) -> int:
-    return next(pairs for pairs in range(ROWS, 0, -1) if terms % pairs == 0)
+    return next(units for units in range(ROWS, 0, -1) if terms % units == 0)
 
 
 def joins_columns(conv: ConvShape) -> bool:
@@ -53,25 +58,43 @@ def joins_columns(conv: ConvShape) -> bool:
 
 
 def summed_shape(conv: ConvShape) -> tuple[ConvShape, int]:
-    """Return the convolution in whole steps, as weights are packed for it, and the pairs of a step."""
+    """Return the convolution in whole steps, as weights are packed for it, and the units of a step."""
     if joins_columns(conv):
         run = conv.depth * conv.kernel[1]
         return replace(conv, channels=run * conv.groups, kernel=(conv.kernel[0], 1)), _divisor(run)
-    pairs = step_pairs(conv.depth)
-    return replace(conv, channels=-(-conv.depth // pairs) * pairs * conv.groups), pairs
+    units = step_units(conv.depth)
+    return replace(conv, channels=-(-conv.depth // units) * units * conv.groups), units
 
 
-def order_weights(pairs: np.ndarray, conv: ConvShape) -> np.ndarray:
+def pack(
+    units: np.ndarray, conv: ConvShape, cpu: Microarchitecture, elements: int, filler: int = 0
+) -> tuple[PackedLayout, np.ndarray]:
+    """Return the layout of a convolution on units of channels, and its packed weights.
+
+    Parameters
+    ----------
+    units : array
+        Weights (out, in, height, width) of int32, each of which has so many `elements`.
+    filler : int
+        Unit outside of the data.
+    """
+    summed, step = summed_shape(conv)
+    tile = RegisterTile(1, ROWS, min(2, -(-conv.group_outputs // cpu.lanes)))
+    form = PackedLayout(conv, tile, step, cpu.lanes, elements, filler, WAY)
+    return form, packing.pack(_order_weights(units, conv), structs.replace(form, conv=summed))
+
+
+def _order_weights(units: np.ndarray, conv: ConvShape) -> np.ndarray:
     """Return weights (out, in, height, width) of the convolution in whole steps."""
     if joins_columns(conv):
         run = conv.depth * conv.kernel[1]
-        joined: np.ndarray = pairs.transpose(0, 3, 1, 2).reshape(len(pairs), run, conv.kernel[0], 1)
+        joined: np.ndarray = units.transpose(0, 3, 1, 2).reshape(len(units), run, conv.kernel[0], 1)
         return joined
-    return np.pad(pairs, ((0, 0), (0, summed_shape(conv)[0].depth - conv.depth), (0, 0), (0, 0)))
+    return np.pad(units, ((0, 0), (0, summed_shape(conv)[0].depth - conv.depth), (0, 0), (0, 0)))
 
 
 class AmxLoops:
-    """Writes the loops of one convolution, on pairs of bfloat16 as channels.
+    """Writes the loops of one convolution, on units of 32 bits as channels.
 
     A copy of the data, if needed, has rows apart by their remainders of the stride. Steps between the data of results
     are then the same beyond the ends of lines, where nobody stores the few sums.
@@ -96,14 +119,15 @@ class AmxLoops:
         self._form, self._conv = form, form.conv
         self._summed = structs.replace(form, conv=summed_shape(form.conv)[0])
         self._weights, self._epilogue, self._tasks, self._first = weights, epilogue, tasks, first
+        self._multiply, self._dtype = _PRODUCTS[form.element_channels]
         conv = form.conv
-        # Pairs of a pixel, of which a few zeros may be the last.
+        # Units of a pixel, of which a few zeros may be the last.
         self._depth = conv.depth if joins_columns(conv) else self._summed.conv.depth
         self._copies = not (conv.pointwise and self._depth == conv.depth)
         self._reach = [(conv.kernel[axis] - 1) * conv.dilation[axis] // conv.strides[axis] for axis in range(2)]
         # Results in a line, with those beyond its end.
         self._line = conv.out_width + self._reach[1]
-        pixel_bytes = (conv.strides[0] * conv.strides[1] * self._depth if self._copies else conv.channels) * _PAIR_BYTES
+        pixel_bytes = (conv.strides[0] * conv.strides[1] * self._depth if self._copies else conv.channels) * _UNIT_BYTES
         row_bytes = self._line * pixel_bytes
         fit = max(
             1, min(cpu.l2_bytes // 4 // row_bytes, -(-conv.out_height // -(-tasks // (conv.batch * conv.groups))))
@@ -167,7 +191,7 @@ class AmxLoops:
         configuration[0] = 1
         row_bytes, rows = configuration[16:32].view(np.uint16), configuration[48:56]
         row_bytes[:], rows[:6] = _ROW_BYTES, pixels
-        row_bytes[4:6], rows[6:] = self._form.depth * _PAIR_BYTES, self._form.depth
+        row_bytes[4:6], rows[6:] = self._form.depth * _UNIT_BYTES, self._form.depth
         memory = tir.buffer("tiles", [16], "int32")
         stores = [
             tir.store(memory, tirx.IntImm("int32", int(value)), tir.number(index))
@@ -180,7 +204,7 @@ class AmxLoops:
         (origin, vectors, partial), prefetch = block, self._epilogue.prefetch
         conv, width, pixels = self._conv, vectors * self._form.lanes, self._pixels(rows)
         missing = -conv.group_outputs % self._form.lanes if partial else 0
-        sums = tir.buffer("sums", [pixels * width])
+        sums = tir.buffer("sums", [pixels * width], self._dtype)
         start = origin.base + first * (self._line * self._pixel)
         products = self._products(start, origin.weights, pixels, vectors, sums)
         if pixels < ROWS:
@@ -215,32 +239,43 @@ class AmxLoops:
         """Sum adjacent pixels, by pairs of tiles; the last one may overlap."""
         rows = min(ROWS, pixels)
         pairs, single = divmod(-(-pixels // rows), 2)
+        turns = pairs + single
 
         def pair(index: Any) -> Any:
-            return self._tiles(start, weights, [first(index * 2), first(index * 2 + 1)], vectors, sums)
+            firsts = [first(index * 2), first(index * 2 + 1)]
+            return self._tiles(start, weights, firsts, vectors, sums, (index, turns))
 
         def first(index: Any) -> Any:
             return tir.piece_start(index, rows, pixels)
 
         loops = [tir.loop("pair", pairs, pair)] if pairs else []
         last = [tir.number(pixels - rows)]
-        return [*loops, *([self._tiles(start, weights, last, vectors, sums)] if single else [])]
+        turn = (tir.number(pairs), turns)
+        return [*loops, *([self._tiles(start, weights, last, vectors, sums, turn)] if single else [])]
 
-    def _tiles(self, start: Any, weights: Any, firsts: Sequence[Any], vectors: int, sums: Any) -> Any:
-        """Sum one or two tiles of pixels by one or two of channels."""
+    def _tiles(  # noqa: PLR0913, PLR0917
+        self, start: Any, weights: Any, firsts: Sequence[Any], vectors: int, sums: Any, turn: tuple[Any, int]
+    ) -> Any:
+        """Sum one or two tiles of pixels by one or two of channels.
+
+        Each turn fetches a part of the next block's weights, if these do not stay in the cache.
+        """
         depth, width = self._form.depth, vectors * self._form.lanes
         height, across = self._summed.conv.kernel
         tiles = list(product(range(len(firsts)), range(vectors)))
+        lines = 0 if self._stay else -(-depth * width // (LINE * turn[1]))
+        ahead = self._summed.conv.terms * width + turn[0] * (lines * LINE)
 
         def terms(step: Any, dy: Any, dx: Any) -> Any:
             data = start + self._tap(dy, dx) + step * depth
             block = weights + ((step * height + dy) * across + dx) * (depth * width)
             return tir.sequence([
-                *(_load(4 + index, self._source, data + first * self._pixel, self._pixel * _PAIR_BYTES)
+                *(tir.fetch(self._weights, block + ahead + line * LINE, to_l1=False) for line in range(lines)),
+                *(_load(4 + index, self._source, data + first * self._pixel, self._pixel * _UNIT_BYTES)
                   for index, first in enumerate(firsts)),
-                *(_load(6 + part, self._weights, block + part * self._form.lanes, width * _PAIR_BYTES)
+                *(_load(6 + part, self._weights, block + part * self._form.lanes, width * _UNIT_BYTES)
                   for part in range(vectors)),
-                *(_instruction("tdpbf16ps", *map(_tile, (2 * index + part, 4 + index, 6 + part)))
+                *(_instruction(self._multiply, *map(_tile, (2 * index + part, 4 + index, 6 + part)))
                   for index, part in tiles),
             ])  # fmt: skip
 
@@ -252,7 +287,7 @@ class AmxLoops:
             tir.loop("step", self._summed.conv.depth // depth, step),
             *(_instruction(
                 "tilestored64", _tile(2 * index + part),
-                _address(sums, firsts[index] * width + part * self._form.lanes), tir.number(width * _PAIR_BYTES),
+                _address(sums, firsts[index] * width + part * self._form.lanes), tir.number(width * _UNIT_BYTES),
             ) for index, part in tiles),
         ])  # fmt: skip
 
@@ -294,27 +329,29 @@ class AmxLoops:
             def pixel(number: Any) -> Any:
                 place = target + (number + left) * depth
                 copy = copy_run(self._data, first + (number + left) * conv.channels, scratch, place, run, ROWS)
-                return tir.sequence([copy, *_fill(scratch, place + run, depth - run)] if depth > run else [copy])
+                return tir.sequence([copy, *self._fill(scratch, place + run, depth - run)] if depth > run else [copy])
 
             return tir.loop("pixel", count, pixel)
 
         # All channels are wanted, so that neighbouring pixels are one run.
         is_run = conv.groups == 1 and depth == conv.depth
         copy = pixels(1, (end - left) * depth) if is_run else pixels(end - left, conv.depth)
-        margins = [*_fill(scratch, target, left * depth), *_fill(scratch, target + end * depth, (line - end) * depth)]
+        margins = [
+            *self._fill(scratch, target, left * depth),
+            *self._fill(scratch, target + end * depth, (line - end) * depth),
+        ]
         is_outside = tirx.Or(source < tir.number(0), source >= tir.number(conv.height))
-        zeros = tir.sequence(_fill(scratch, target, line * depth))
+        zeros = tir.sequence(self._fill(scratch, target, line * depth))
         return tirx.IfThenElse(is_outside, zeros, tir.sequence([copy, *margins] if end > left else margins))
 
+    def _fill(self, scratch: Any, start: Any, count: int) -> list[Any]:
+        """Store what is outside of the data."""
+        filler = tirx.IntImm("int32", self._form.filler)
 
-def _fill(scratch: Any, start: Any, count: int) -> list[Any]:
-    """Store zeros."""
-    zero = tirx.IntImm("int32", 0)
+        def fill(offset: Any, size: int) -> Any:
+            return tir.store(scratch, tir.wide(filler, size), tir.span(start + offset, size))
 
-    def fill(offset: Any, size: int) -> Any:
-        return tir.store(scratch, tir.wide(zero, size), tir.span(start + offset, size))
-
-    return [tir.run(count, ROWS, fill)] if count else []
+        return [tir.run(count, ROWS, fill)] if count else []
 
 
 def _tile(number: int) -> Any:

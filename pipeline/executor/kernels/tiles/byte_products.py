@@ -20,6 +20,8 @@ BYTES = 4
 _SIGNS = 0x80808080 - (1 << 32)
 _SIGNED = frozenset({"sdot", "mlal"})
 _LOWEST = -128
+# Fewest products of fours per pixel, group and line of the kernel in a matrix tile.
+_FEWEST = 128
 
 
 def offset(cpu: Microarchitecture) -> int:
@@ -28,7 +30,7 @@ def offset(cpu: Microarchitecture) -> int:
 
 
 def choose(conv: ConvShape, weights: np.ndarray, cpu: Microarchitecture) -> str:
-    """Choose the byte products for weights (out, kh, kw, in): `WAYS` or ``"mmla"``."""
+    """Choose the byte products for weights (out, kh, kw, in): `WAYS`, ``"mmla"`` or ``"amx"``."""
     if cpu.dots == "mlal":
         fours = np.pad(weights, [(0, 0)] * 3 + [(0, -weights.shape[-1] % BYTES)]).reshape(-1, 2, BYTES // 2)
         # Where two products that are added up in 16 bits may be too large.
@@ -37,6 +39,10 @@ def choose(conv: ConvShape, weights: np.ndarray, cpu: Microarchitecture) -> str:
         # A matrix has two rows of pixels, of eight channels each.
         waste = -conv.depth % (2 * BYTES) - -conv.depth % BYTES
         return "mmla" if conv.out_height * conv.out_width > 1 and waste * 4 <= conv.depth else "usdot"
+    if cpu.dots == "amx":
+        # Of one pixel, memory sets the pace; tiles that are nearly empty take as long as full ones.
+        products = -(-conv.depth // BYTES) * conv.kernel[1] * conv.group_outputs
+        return "amx" if conv.out_height * conv.out_width > 1 and products >= _FEWEST else "vnni"
     return cpu.dots
 
 
