@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, GenericConst
 
-from pipeline.executor.kernels.layout.expressions import AXIS, is_image, name_of
+from pipeline.executor.kernels.layout.expressions import AXIS, extents, is_image, is_static, name_of
 from pipeline.executor.kernels.layout.rewriter import LineLayout, ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.quantized import byte_lines, integer_operators, integer_sums, rescaling, whole_sums
 from pipeline.executor.kernels.quantized.integer_operators import ByteSource
@@ -94,7 +94,10 @@ def _quantize(rewriter: Rewriter, call: Any) -> Any:
     if product is None:
         if (joined := concatenate(rewriter, data, scale)) is not None:
             return joined
-        return _in_layout(rewriter, data, lambda value: rescaling.quantize(rewriter.builder, value, scale))
+        if (total := _add(rewriter, data, scale)) is not None:
+            return total
+        fuses = rewriter.cpu.fuses
+        return _in_layout(rewriter, data, lambda value: rescaling.quantize(rewriter.builder, value, scale, fuses=fuses))
     sums = product.sums
     # Both in units of the sums, so that one addition of integers does for them.  A factor is rounded twice, as ONNX
     # Runtime multiplies and divides scales in float32.
@@ -105,6 +108,19 @@ def _quantize(rewriter: Rewriter, call: Any) -> Any:
             largest=None if sums.largest is None else sums.largest + np.abs(product.bias), begin=sums.begin,
         )
     )  # fmt: skip
+
+
+def _add(rewriter: Rewriter, data: Any, scale: QuantizationScale) -> Any:
+    """Add dequantised images of one shape, of which only bytes are stored then, else None."""
+    relu = rewriter.producer(data, "nn.relu")
+    addition = rewriter.producer(data if relu is None else relu.args[0], "add")
+    steps = [] if addition is None else [rewriter.producer(operand, "dequantize") for operand in addition.args]
+    images = [step.args[0] for step in steps if step is not None and rewriter.is_last(step.args[0])]
+    sources = [source for step in steps if step is not None and (source := scale_of(step)) is not None]
+    if len(images) < 2 or len(sources) < 2 or not is_static(*images) or extents(images[0].ty) != extents(images[1].ty):
+        return None
+    operands, fuses = [rewriter.last(image) for image in images], rewriter.cpu.fuses
+    return rescaling.add(rewriter.builder, operands, sources, scale, rectified=relu is not None, fuses=fuses)
 
 
 def _dequantize(rewriter: Rewriter, call: Any) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from pipeline.executor.kernels.tir.rounding import round_product
+from pipeline.executor.kernels.tir.rounding import add_products, round_product
 from pipeline.tvm import statements as tir
 
 # 1.5 times 2 to the 23rd: also a negative number beside it leaves the exponent as it is.
@@ -17,6 +19,9 @@ _ONES = 12582912.0
 
 _WHOLE, _WORD = 1 << 22, (1 << 15) - 256
 """Limits of whole numbers that are the lowest bits of their sum with `_ONES`: all bits, or 16 with a zero point."""
+
+# Products with smaller numbers might be denormal.
+_SMALLEST = 1e-30
 
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 
@@ -41,21 +46,91 @@ def scale_of(call: Any) -> QuantizationScale | None:
     return QuantizationScale(float(values.reshape(-1)[0]), int(zeros.reshape(-1)[0]), dtype)
 
 
-def quantize(builder: Any, data: Any, scale: QuantizationScale) -> Any:
-    """Return float32 values as bytes."""
-    # A division, as ONNX defines it: times the inverse would round some halves the other way.
-    divisor = tirx.FloatImm("float32", scale.value)
-    return _map(builder, "quantize", data, [], lambda value: _round(value / divisor, scale, scale.zero))
+def quantize(builder: Any, data: Any, scale: QuantizationScale, *, fuses: bool) -> Any:
+    """Return float32 values as bytes; by fused multiply-add where the processor has it."""
+    quotient = _divide_by(scale.value, fuses=fuses)
+    return _map(builder, "quantize", data, [], lambda value: _round(quotient(value), scale, scale.zero))
+
+
+def add(  # noqa: PLR0913 - the last ones by keyword
+    builder: Any,
+    images: list[Any],
+    sources: list[QuantizationScale],
+    scale: QuantizationScale,
+    *,
+    rectified: bool,
+    fuses: bool,
+) -> Any:
+    """Return two tensors of bytes added as numbers, quantised."""
+    quotient, low = _divide_by(scale.value, fuses=fuses), _lowest(scale, rectified=rectified)
+    if (shares := _exact_shares(sources, scale)) is not None:
+        sources, quotient = shares, lambda total: total
+
+    def byte(*values: Any) -> Any:
+        first, second = (_number(value, source) for value, source in zip(values, sources, strict=True))
+        return _round(quotient(first + second), scale, scale.zero, low)
+
+    return _map(builder, "add", images[0], images[1:], byte)
+
+
+def _exact_shares(sources: list[QuantizationScale], scale: QuantizationScale) -> list[QuantizationScale] | None:
+    """Return the sources with scales divided already, if each sum of two bytes is rounded the same, else None."""
+    first, second = (
+        np.arange(low - source.zero, high - source.zero + 1).astype(np.float32)
+        for source in sources
+        for low, high in [_LIMITS[source.dtype]]
+    )
+    lowest, highest = (limit - scale.zero for limit in _LIMITS[scale.dtype])
+
+    def add(factors: Sequence[Any], divisor: float) -> np.ndarray:
+        total = np.add.outer(first * np.float32(factors[0]), second * np.float32(factors[1])) / np.float32(divisor)
+        rounded: np.ndarray = np.clip(np.rint(total), lowest, highest)
+        return rounded
+
+    expected = add([source.value for source in sources], scale.value)
+    quotients = [np.float32(source.value / scale.value) for source in sources]
+    # Their neighbours, too: the few sums beside halves are seldom all on the right side.
+    candidates = [[value, *(np.nextafter(value, np.float32(end)) for end in (0, np.inf))] for value in quotients]
+    for factors in itertools.product(*candidates):
+        if np.array_equal(add(factors, 1.0), expected):
+            return [source._replace(value=float(factor)) for source, factor in zip(sources, factors, strict=True)]
+    return None
+
+
+def _divide_by(divisor: float, *, fuses: bool) -> Callable[[Any], Any]:
+    """Return the function from a number to its quotient, or to one that is rounded to the same byte."""
+    factors = _exact_inverse(divisor) if fuses else None
+    if factors is None:
+        # As ONNX defines it: times the inverse would round some halves the other way.
+        return lambda value: value / tirx.FloatImm("float32", divisor)
+    return lambda value: add_products(value, *factors)
+
+
+def _exact_inverse(divisor: float) -> tuple[float, float] | None:
+    """Return two parts of the inverse whose products have a sum that is rounded as the quotient is, else None.
+
+    Both are steps that go up with the number, so that they are equal if they are around each half.
+    """
+    inverse = 1 / np.float64(divisor)
+    # The second part has the sign of the first, so that of infinity there is no difference.
+    high = np.float32(inverse)
+    high = np.nextafter(high, np.float32(0)) if high >= inverse else high
+    low = np.float32(inverse - high)
+    halves = np.float32((np.arange(-256, 256) + 0.5) * divisor)
+    numbers = (halves.view(np.int32)[:, None] + np.arange(-8, 9, dtype=np.int32)).view(np.float32)
+    sums = (numbers * np.float64(high) + numbers * low).astype(np.float32)
+    is_exact = np.array_equal(np.rint(sums), np.rint(numbers / np.float32(divisor)))
+    return (float(high), float(low)) if is_exact and low > _SMALLEST else None
 
 
 def dequantize(builder: Any, data: Any, scale: QuantizationScale) -> Any:
     """Return bytes as float32 values."""
+    return _map(builder, "dequantize", data, [], lambda value: _number(value, scale))
 
-    def number(value: Any) -> Any:
-        difference = value.astype("int32") - tirx.IntImm("int32", scale.zero)
-        return round_product(difference.astype("float32") * tirx.FloatImm("float32", scale.value))
 
-    return _map(builder, "dequantize", data, [], number)
+def _number(value: Any, scale: QuantizationScale) -> Any:
+    difference = value.astype("int32") - tirx.IntImm("int32", scale.zero)
+    return round_product(difference.astype("float32") * tirx.FloatImm("float32", scale.value))
 
 
 def change_scale(builder: Any, data: Any, source: QuantizationScale, target: QuantizationScale) -> Any:
@@ -117,9 +192,7 @@ def requantize(  # noqa: PLR0913 - the last ones by keyword
 
     Sums of a small `largest` magnitude need no conversions.  Sums may `begin` with numbers for each channel.
     """
-    # A rectified number is at least zero, which is the byte `zero`.
-    low = max(scale.zero, _LIMITS[scale.dtype][0]) if rectified else _LIMITS[scale.dtype][0]
-
+    low = _lowest(scale, rectified=rectified)
     bias, factors = linear
     is_small = largest is not None and bool(np.all((largest < _WHOLE) & (largest * factors < _WORD)))
     parameters = _pair(sums, bias + np.float32(_ONES).view(np.int32) * is_small, factors, axis)
@@ -155,6 +228,11 @@ def center(builder: Any, data: Any, zero: int) -> Any:
     )  # fmt: skip
 
 
+def _lowest(scale: QuantizationScale, *, rectified: bool) -> int:
+    # A rectified number is at least zero, which is the byte `zero`.
+    return max(scale.zero, _LIMITS[scale.dtype][0]) if rectified else _LIMITS[scale.dtype][0]
+
+
 def _round(value: Any, scale: QuantizationScale, zero: int, low: int | None = None) -> Any:
     lowest, highest = _LIMITS[scale.dtype]
     low = lowest if low is None else low
@@ -179,8 +257,11 @@ def _pair(sums: Any, bias: np.ndarray, factors: np.ndarray, axis: int) -> list[A
     ]
 
 
-def _position(shape: Any, index: tuple[Any, ...]) -> list[Any]:
-    """Return an element's indices in its broadcast operand."""
+def _position(shape: Any, whole: Any, index: tuple[Any, ...]) -> Sequence[Any]:
+    """Return an element's indices in its operand, whose broadcast axes have one."""
+    # At its own place, an operand may be overwritten.
+    if tvm_ffi.structural_equal(shape, whole):
+        return index
     return [tir.number(0) if int(extent) == 1 else position for extent, position in zip(shape, index, strict=True)]
 
 
@@ -189,7 +270,9 @@ def _map(builder: Any, name: str, data: Any, parameters: list[Any], step: Any) -
 
     def compute(tensor: Any, *channel: Any) -> Any:
         def element(*index: Any) -> Any:
-            return step(tensor(*index), *(parameter(*_position(parameter.shape, index)) for parameter in channel))
+            return step(
+                tensor(*index), *(parameter(*_position(parameter.shape, tensor.shape, index)) for parameter in channel)
+            )
 
         return te.compute(tensor.shape, element, name=name)
 

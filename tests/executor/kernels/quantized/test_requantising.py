@@ -211,3 +211,43 @@ def test_bytes_change_their_scale_as_numbers_would(
     data = np.broadcast_to(np.array(list(results), np.int64) + 120, shape).astype(np.uint8)
     result = in_stages(pipeline.read(path), [], {"x": data})["y"]
     assert np.unique(result.reshape(-1, len(results)).astype(int) - 110, axis=0).tolist() == [list(results.values())]
+
+
+@pytest.mark.parametrize("scale", [0.25, 0.0123, 0.0471, 0.3267, 7.9, 1e20])
+def test_numbers_beside_halves_are_rounded_as_quotients(scale: float, tmp_path: Path) -> None:
+    """Two products in place of a division have to round each neighbour of a half to the same side."""
+    divisor = np.float32(scale)
+    halves = (np.arange(-130, 130, dtype=np.float32) + np.float32(0.5)) * divisor
+    neighbours = (halves.view(np.int32)[:, None] + np.arange(-4, 5, dtype=np.int32)).view(np.float32).reshape(1, -1)
+    x = np.concatenate([neighbours, np.array([[np.inf, -np.inf, 0, 3e38, -3e38, 1e-38]], np.float32)], 1)
+    arrays: Arrays = {"s": np.array(divisor), "z": np.array(5, np.int8)}
+    nodes = [node("QuantizeLinear", "x s z", "y")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": x.shape}, ["y"], arrays, dtypes={"y": TensorProto.INT8})
+    with np.errstate(over="ignore"):
+        expected = np.clip(np.rint(x / divisor) + 5, -128, 127).astype(np.int8)
+    np.testing.assert_array_equal(in_stages(pipeline.read(path), [], {"x": x})["y"], expected)
+
+
+@pytest.mark.parametrize("rectified", [False, True])
+def test_all_sums_of_two_bytes_are_exact(rectified: bool, tmp_path: Path) -> None:
+    scales = {"s": 0.0471, "t": 0.0123, "u": 0.0379}
+    zeros: Arrays = {"p": np.array(3, np.uint8), "q": np.array(-7, np.int8), "r": np.array(40, np.uint8)}
+    arrays = zeros | {name: np.array(value, np.float32) for name, value in scales.items()}
+    first, second = (grid.reshape(1, 4, 128, 128) for grid in np.meshgrid(np.arange(256), np.arange(256) - 128))
+    # Pooling leaves the bytes as they are, in the layout in which images are added.
+    nodes = [
+        node("DequantizeLinear", "x s p", "a"), node("MaxPool", "a", "b", kernel_shape=[1, 1]),
+        node("QuantizeLinear", "b s p", "c"), node("DequantizeLinear", "c s p", "d"),
+        node("DequantizeLinear", "w t q", "e"), node("MaxPool", "e", "f", kernel_shape=[1, 1]),
+        node("QuantizeLinear", "f t q", "g"), node("DequantizeLinear", "g t q", "h"),
+        node("Add", "d h", "i"), *([node("Relu", "i", "j")] if rectified else []),
+        node("QuantizeLinear", f"{'j' if rectified else 'i'} u r", "y"),
+    ]  # fmt: skip
+    kinds = {"x": TensorProto.UINT8, "w": TensorProto.INT8, "y": TensorProto.UINT8}
+    shapes = dict.fromkeys("xw", first.shape)
+    path = save(tmp_path / "m.onnx", nodes, shapes, ["y"], arrays, dtypes=kinds)
+    total = (first - 3).astype(np.float32) * arrays["s"] + (second + 7).astype(np.float32) * arrays["t"]
+    total = np.maximum(total, 0) if rectified else total
+    expected = np.clip(np.rint(total / arrays["u"]) + 40, 0, 255).astype(np.uint8)
+    frame = {"x": first.astype(np.uint8), "w": second.astype(np.int8)}
+    np.testing.assert_array_equal(in_stages(pipeline.read(path), [], frame)["y"], expected)
