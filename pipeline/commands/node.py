@@ -104,12 +104,12 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.executor.bundle import Bundle
     from pipeline.io.frame_view import FrameView
     from pipeline.io.result_reader import make_reader
-    from pipeline.ros import configuration
+    from pipeline.ros.configuration_file import read_configuration
     from pipeline.ros.lifecycle import Lifecycle
     from pipeline.ros.ros_arguments import RosArguments
     from pipeline.ros.transports.registry import connect
 
-    config = configuration.read(options.config or "", options.changes, RosArguments.parse(options.ros_args or ()))
+    config = read_configuration(options.config or "", options.changes, RosArguments.parse(options.ros_args or ()))
 
     def load(config: Configuration) -> Bundle:
         return Bundle.load(config.bundle, config.devices, require_signature=options.require_signature)

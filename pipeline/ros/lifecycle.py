@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
 from pipeline.ros.bridge import ignore
-from pipeline.ros.configuration import change_configuration, list_parameters
 from pipeline.ros.messages.diagnostics import Condition
-from pipeline.ros.node import INTERVAL_S, RosNode
+from pipeline.ros.monitor import INTERVAL_S
+from pipeline.ros.node import RosNode
+from pipeline.ros.parameters import change_configuration, list_parameters
 from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:

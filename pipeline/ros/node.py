@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import pipeline
-from pipeline.core.model_card import Preparation
 from pipeline.errors import InputError, PipelineError
 from pipeline.io.prepared_bundle import prepare_bundle
-from pipeline.io.result_reader import make_reader
 from pipeline.io.source_frame import SECOND
 from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, Header, ignore
 from pipeline.ros.configuration import PROFILES, Quality, quality
-from pipeline.ros.messages import cdr, diagnostics, scans
+from pipeline.ros.messages import cdr, scans
 from pipeline.ros.messages.diagnostics import Condition
 from pipeline.ros.messages.message_reader import HEADER, MessageReader, message_header
-from pipeline.ros.messages.message_writer import CAMERA_INFO, MessageWriter
-from pipeline.ros.messages.statistics import METRICS, TopicStatistics
+from pipeline.ros.messages.message_writer import CAMERA_INFO
+from pipeline.ros.monitor import NodeMonitor
+from pipeline.ros.result_publisher import ResultPublisher
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.switch_interval import choose_interval
 from pipeline.scheduler.waiting import Latch
@@ -36,12 +35,9 @@ if TYPE_CHECKING:
     from pipeline.picture.geometry import Geometry
     from pipeline.picture.pixels import Pixels
     from pipeline.ros.configuration import Configuration
-    from pipeline.ros.transports.base import Endpoint, Sender, Transport
+    from pipeline.ros.transports.base import Endpoint, Transport
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
-
-INTERVAL_S = 1.0
-"""Seconds between two messages of diagnostics."""
 
 LIVE = ("bundle", "labels", "publish")
 """Keys that may change while a node is configured; a bundle is used from its swap on."""
@@ -95,8 +91,10 @@ class RosNode(Closable):
         self._configuration, self._bundle, self._transport = configuration, bundle, transport
         self._on_report, self._trouble = report, ""
         self._reader = MessageReader(configuration.subscribe.type)
-        self._read_card()
-        self._check()
+        if len(bundle.plan.inputs) != 1:
+            names = ", ".join(spec.name for spec in bundle.plan.inputs)
+            raise InputError(f"a message is one input, but the model has {names}")
+        self._publisher = ResultPublisher(configuration, bundle)
         # Says at once whether the bundle runs here, and lets the first message find all libraries in memory.
         pipeline.load(bundle).close()
         # What the first message opens; a signal may end it meanwhile, so that the latch is one that handlers can set.
@@ -107,15 +105,11 @@ class RosNode(Closable):
         self._early_counts, self.error = Counts(), None  # type: tuple[Counts, PipelineError | None]
         self.is_paused = False
         self._sim_time, self._camera_info = 0, None  # type: tuple[int, Any]
-        self._previous_condition: Condition | None = None
         self._subscriptions: list[Endpoint] = []
-        self._silence_s = 0.0
         # Announced before the first message, so that receivers are found by the time of the first answer.
-        self._senders = [self._announce(each.topic, each.type, quality(each.qos)) for each in configuration.publish]
-        self._diagnose = self._announce(configuration.diagnostics, diagnostics.DIAGNOSTICS)
-        self._drop = self._announce(configuration.dropped, HEADER)
-        self._send_statistics = self._announce(configuration.statistics, METRICS)
-        self._statistics = TopicStatistics(self.now())
+        self._publisher.announce(transport)
+        self._drop = transport.announce(configuration.dropped, HEADER, PROFILES["reliable"])
+        self._monitor = NodeMonitor(configuration, transport, self.now)
 
     def __enter__(self) -> Self:
         self.activate()
@@ -152,26 +146,12 @@ class RosNode(Closable):
             self._node.take(payload)
 
     def watch(self) -> None:
-        """Publish diagnostics and statistics, and tell of a topic without a publisher: once per `INTERVAL_S`."""
-        self.diagnose()
-        if self._send_statistics is not None:
-            for message in self._statistics.report(self._configuration.name, self.now()):
-                self._send_statistics(cdr.encode(message, METRICS), 0)
-        subscription, patience = self._configuration.subscribe, self._configuration.patience
-        is_silent = bool(self._subscriptions) and not self._subscriptions[0].peers()
-        before, self._silence_s = self._silence_s, self._silence_s + INTERVAL_S if is_silent else 0.0
-        if before < patience <= self._silence_s:
-            similar = self._transport.find_similar(subscription.type)
-            words = f"no publisher of {subscription.topic!r} ({subscription.type}) for {patience:g} s{similar}"
-            self._report(InputError(words))
-
-    def diagnose(self) -> None:
-        """Publish the diagnostics."""
-        if self._diagnose is not None:
-            condition, name = self.condition(), self._configuration.name
-            message = diagnostics.message(name, condition, self._previous_condition, self.now())
-            self._diagnose(cdr.encode(message, diagnostics.DIAGNOSTICS), 0)
-            self._previous_condition = condition
+        """Publish diagnostics and statistics, and report a topic without a publisher: once per `INTERVAL_S`."""
+        self._monitor.diagnose(self.condition())
+        self._monitor.publish_statistics()
+        has_peers = not self._subscriptions or bool(self._subscriptions[0].peers())
+        if silence := self._monitor.find_silence(has_peers=has_peers):
+            self._report(InputError(silence))
 
     def condition(self) -> Condition:
         """Return the condition by the work so far."""
@@ -189,7 +169,7 @@ class RosNode(Closable):
     def swap(self, bundle: Bundle) -> None:
         """Run another bundle for later messages; an error leaves the first one at work."""
         if self._running is not None:
-            self._running.swap(prepare_bundle(bundle, self._pixels, self._preparation)[0])
+            self._running.swap(prepare_bundle(bundle, self._pixels, self._publisher.preparation)[0])
         self._bundle = bundle
 
     def change(self, configuration: Configuration) -> None:
@@ -199,11 +179,8 @@ class RosNode(Closable):
         fixed = [name for name, value in new.items() if value != old[name] and name not in LIVE]
         if fixed or topics[0] != topics[1]:
             raise InputError(f"{', '.join(fixed) or 'topics'} cannot change now: clean up the node first")
+        self._publisher.configure(configuration, self._bundle)
         self._configuration = configuration
-        self._read_card()
-        self._check()
-        if self._running is not None:
-            self._writers = self._make_writers(self._geometry)
 
     def close(self) -> None:
         """Accept no more messages, and publish the remaining answers."""
@@ -211,40 +188,10 @@ class RosNode(Closable):
         self.deactivate()
         self._stack.close()
         # Once more with the last counts.
-        self.diagnose()
-        for sender in (*self._senders, self._diagnose, self._drop, self._send_statistics):
-            if sender is not None:
-                sender.close()
-
-    def _read_card(self) -> None:
-        card = self._configuration.complete_card(self._bundle)
-        self._preparation, self._results = card.preparation or Preparation(), make_reader(self._bundle.plan, card)
-        self._decoding: dict[str, Any] = {
-            "task": card.task if self._results else "",
-            "guessed": card.origins.get("decoder", "").startswith("guess"),
-        }
-        self._publications = [
-            msgspec.structs.replace(publication, labels=publication.labels or card.labels)
-            for publication in self._configuration.publish
-        ]
-
-    def _check(self) -> None:
-        plan = self._bundle.plan
-        if len(plan.inputs) != 1:
-            names = ", ".join(spec.name for spec in plan.inputs)
-            raise InputError(f"a message is one input, but the model has {names}")
-        # Made for their errors: those for the answers know the geometry of the pictures as well.
-        self._make_writers(None)
-
-    def _make_writers(self, geometry: Geometry | None) -> list[MessageWriter]:
-        plan = self._bundle.plan
-        return [
-            MessageWriter(publication, plan.outputs, geometry, plan.quantization, **self._decoding)
-            for publication in self._publications
-        ]
-
-    def _announce(self, topic: str, kind: str, qos: Quality = PROFILES["reliable"]) -> Any:
-        return self._transport.publisher(topic, kind, qos) if topic else None
+        self._monitor.diagnose(self.condition())
+        self._monitor.close()
+        self._publisher.close()
+        self._drop.close()
 
     def _open_for(self, payload: bytes) -> bool:
         try:
@@ -264,7 +211,7 @@ class RosNode(Closable):
 
     def _open(self, pixels: Any) -> None:
         configuration = self._configuration
-        bundle, geometry = prepare_bundle(self._bundle, pixels, self._preparation)
+        bundle, geometry = prepare_bundle(self._bundle, pixels, self._publisher.preparation)
         deadline = math.inf if configuration.deadline is None else configuration.deadline
         try:
             admission = Admission(configuration.policy, deadline=deadline)
@@ -275,16 +222,16 @@ class RosNode(Closable):
             raise InputError(str(error)) from None
         # Before the bridge, which is closed first and hands over what is still inside.
         self._running = self._stack.enter_context(running)
-        self._pixels, self._geometry = pixels, geometry
+        self._pixels = pixels
+        self._publisher.fit(pixels, geometry)
         if self._on_open is not None:
             self._on_open(running, pixels, geometry)
-        self._writers = self._make_writers(geometry)
         bridge = Bridge(running, self._request, self._publish, self._report, self._tell_dropped)
         self._node = self._stack.enter_context(bridge)
 
     def _request(self, payload: bytes) -> BridgeRequest:
         header, pixels, array = self._reader.read(payload)
-        self._statistics.add(header.stamp, self.now())
+        self._monitor.statistics.add(header.stamp, self.now())
         # The stage that prepares pictures was made for one size and encoding.
         if pixels != self._pixels:
             raise InputError(f"the images change from {self._pixels} to {pixels}; start the node again for these")
@@ -294,25 +241,10 @@ class RosNode(Closable):
         return BridgeRequest(header, array, not self._configuration.use_sim_time)
 
     def _publish(self, answer: BridgeAnswer) -> None:
-        pairs: list[tuple[MessageWriter, Sender]] = [
-            (writer, sender)
-            for writer, sender in zip(self._writers, self._senders, strict=True)
-            # Drawn only for those who look.
-            if not writer.draws or sender.peers()
-        ]
-        result = None
-        if self._results is not None and any(writer.decodes for writer, _ in pairs):
-            size = None if self._pixels is None else (self._pixels.width, self._pixels.height)
-            # Once for all topics.
-            result = self._results.read(answer.outputs, self._geometry, size)
-        for writer, sender in pairs:
-            payload = writer.payload(answer, result, self._pixels, self._camera_info)
-            if payload is not None:
-                sender(payload, answer.header.stamp)
+        self._publisher.publish(answer, self._camera_info)
 
     def _tell_dropped(self, header: Header) -> None:
-        if self._drop is not None:
-            self._drop(cdr.encode(message_header(header), HEADER), header.stamp)
+        self._drop(cdr.encode(message_header(header), HEADER), header.stamp)
 
     def _keep_camera_info(self, payload: bytes) -> None:
         self._camera_info = cdr.decode(payload, CAMERA_INFO)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ros.configuration import read
+from pipeline.ros.configuration_file import read_configuration
 from pipeline.ros.ros_arguments import RosArguments
 
 DETECTIONS, IMAGE = "vision_msgs/msg/Detection2DArray", "sensor_msgs/msg/Image"
@@ -56,7 +56,7 @@ def test_the_configuration_takes_what_the_launch_file_sets(folder: Path) -> None
     arguments = RosArguments.parse(
         [*words.split(), "-p", "autostart:=false", "--params-file", str(folder / "config" / "detect.yaml")]
     )
-    configuration = read("", ros=arguments)
+    configuration = read_configuration("", ros=arguments)
     assert (configuration.bundle, configuration.transport, configuration.autostart) == ("yolox.bundle", "rclpy", False)
     assert configuration.subscribe.topic == "/camera/image_raw"
     assert {(each.topic, each.type, each.part) for each in configuration.publish} == {

@@ -18,7 +18,8 @@ from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
 from pipeline.executor.bundle import Bundle
 from pipeline.ros.bridge import Header
-from pipeline.ros.configuration import Configuration, Publication, Quality, Topic, read
+from pipeline.ros.configuration import Configuration, Publication, Quality, Topic
+from pipeline.ros.configuration_file import read_configuration
 from pipeline.ros.messages import cdr
 from pipeline.ros.messages.message_reader import message_header
 from pipeline.ros.messages.types import create_message
@@ -186,11 +187,11 @@ def test_messages_that_are_damaged_or_change_are_refused_and_diagnosed() -> None
     intact = cdr.encode(picture(pictures(1)[0], 5), IMAGE)
     smaller = cdr.encode(picture(np.zeros((2, 2, 3), np.uint8), 5), IMAGE)
     with RosNode(configure(Publication("/out", IMAGE, "image")), model, transport, errors.append) as plugin:
-        plugin.diagnose()
+        plugin.watch()
         for payload in (intact[:50], intact, smaller, b"", intact):
             transport.send("/camera", payload)
         wait_for(lambda: plugin.condition().counts.published == 2)
-        plugin.diagnose()
+        plugin.watch()
         counts = plugin.condition().counts
     assert (counts.received, counts.refused, len(errors)) == (5, 3, 3)
     assert "images change from" in str(errors[1])
@@ -258,7 +259,7 @@ def write_file(folder: Path, text: str) -> Path:
 
 def test_a_file_is_read_with_changes_and_its_bundle_lies_beside_it(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
-    configuration = read(
+    configuration = read_configuration(
         write_file(tmp_path, TEXT), ["subscribe.topic=/other", "publish.0.score=0.25", "prepare.mean=[0.5]"]
     )
     assert (configuration.bundle, configuration.subscribe.topic) == (str(tmp_path / "some.bundle"), "/other")
@@ -272,7 +273,7 @@ def test_a_file_is_read_with_changes_and_its_bundle_lies_beside_it(tmp_path: Pat
 def test_a_file_of_parameters_of_ros_is_read(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
     indented_text = "\n".join(f"    {line}" for line in TEXT.strip().splitlines())
-    configuration = read(write_file(tmp_path, f"/detector:\n  ros__parameters:\n{indented_text}\n"))
+    configuration = read_configuration(write_file(tmp_path, f"/detector:\n  ros__parameters:\n{indented_text}\n"))
     assert (configuration.name, configuration.subscribe.topic) == ("detector", "/camera")
 
 
@@ -296,21 +297,21 @@ def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, changes: list[s
     if words is None:
         text, words = text.replace("topic: 3", "topic: [3]"), "Expected `str`, got `array` - at `$.publish[0].topic`"
     with pytest.raises(InputError) as refusal:
-        read(write_file(tmp_path, text), changes)
+        read_configuration(write_file(tmp_path, text), changes)
     assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the configuration"):
-        read(tmp_path / "none.yaml")
+        read_configuration(tmp_path / "none.yaml")
 
 
 def test_the_sample_is_a_configuration(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
     from pipeline.commands.node import SAMPLE
 
-    configuration = read(write_file(tmp_path, SAMPLE))
+    configuration = read_configuration(write_file(tmp_path, SAMPLE))
     assert (configuration.policy, configuration.publish[0].type) == ("latest", DETECTIONS)
 
 
@@ -489,7 +490,7 @@ def test_arguments_of_ros_name_remap_and_set(tmp_path: Path) -> None:
     path = write_file(tmp_path, PARAMETERS)
     (tmp_path / "some.bundle").mkdir()
     words = f"-r __node:=detector -r __ns:=/robot --params-file {path} -r image:=/front/image -p dropped:=~/lost"
-    configuration = read("", ros=RosArguments.parse([*words.split(), "--log-level", "info"]))
+    configuration = read_configuration("", ros=RosArguments.parse([*words.split(), "--log-level", "info"]))
     (publication,) = configuration.publish
     assert (configuration.name, configuration.namespace) == ("detector", "/robot")
     assert configuration.bundle == str(tmp_path / "some.bundle")

@@ -24,7 +24,7 @@ from tests.support.system_tools import skip_without
 pytestmark = pytest.mark.slow
 pytest.importorskip("cyclonedds")
 
-from pipeline.ros.transports.dds import LOCALHOST  # noqa: E402 - it may be missing
+from pipeline.ros.transports.dds_domain import LOCALHOST  # noqa: E402 - it may be missing
 
 FOLDER = Path(__file__).parent / "peers"
 HEIGHT, WIDTH, COUNT, PATIENCE_S = 480, 640, 300, 100

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -202,6 +203,70 @@ def test_300_images_are_answered_in_order_with_stamp_and_frame(
     before = count_messages(camera)
     check(exchange(camera, 0, 300), 0, 300)
     check_counts(running, before, 300)
+
+
+def test_the_first_picture_of_many_pieces_is_answered(
+    start: Callable[..., Running], peer: Callable[..., Ros2Peer], large: Path
+) -> None:
+    """Cyclone forgot it: Fast DDS says where a publisher begins before Cyclone knows of the publisher."""
+    start(bundle=str(large))
+    camera = peer()
+    find(camera)
+    # Neither end sees when the other one is ready.
+    time.sleep(2)
+    camera.images(topic="/camera", first=0, count=3, height=480, width=640, rate=2)
+    assert [each["header"]["frame_id"] for each in camera.take(topic="/inverted", last="frame 2")] == [
+        "frame 0", "frame 1", "frame 2",
+    ]  # fmt: skip
+
+
+def test_sound_is_a_tensor_of_std_msgs(
+    start: Callable[..., Running], peer: Callable[..., Ros2Peer], tmp_path: Path
+) -> None:
+    onnx_bundle.save_peak(tmp_path / "peak.bundle", 1600)
+    peak = {"topic": "peak", "type": "std_msgs/msg/Float32MultiArray", "qos": RELIABLE}
+    sound = {"topic": "sound", "type": "std_msgs/msg/Int16MultiArray", "qos": RELIABLE}
+    start(bundle=str(tmp_path / "peak.bundle"), subscribe=sound, publish={"peak": peak})
+    microphone = peer()
+    microphone.advertise(topic="/sound", type=sound["type"])
+    microphone.subscribe(topic="/peak", type=peak["type"])
+    assert microphone.wait(topic="/sound")
+    assert microphone.wait(topic="/peak")
+    samples = [round(20000 * math.sin(number / 7)) for number in range(1600)]
+    messages: list[Any] = []
+    end = time.monotonic() + PATIENCE_S
+    while not messages and time.monotonic() < end:
+        microphone.send(topic="/sound", type=sound["type"], values={"data": samples})
+        messages = microphone.take(topic="/peak")
+    assert messages[0]["data"] == [max(samples)]
+
+
+def test_masks_are_an_image_of_the_numbers_of_boxes(
+    start: Callable[..., Running], peer: Callable[..., Ros2Peer], tmp_path: Path
+) -> None:
+    onnx_bundle.save_segmenter(tmp_path / "segmenter.bundle")
+    start(
+        bundle=str(tmp_path / "segmenter.bundle"),
+        decode="yolov8-seg",
+        labels=["cat"],
+        publish={"masks": {"topic": "masks", "type": IMAGE, "part": "masks", "qos": RELIABLE}},
+    )
+    camera = peer()
+    camera.advertise(topic="/camera", type=IMAGE)
+    camera.subscribe(topic="/masks", type=IMAGE)
+    assert camera.wait(topic="/camera")
+    assert camera.wait(topic="/masks")
+    messages: list[Any] = []
+    end = time.monotonic() + PATIENCE_S
+    while not messages and time.monotonic() < end:
+        camera.images(topic="/camera", first=7, count=1, height=32, width=32)
+        messages = camera.take(topic="/masks")
+    assert (messages[0]["header"]["frame_id"], messages[0]["encoding"]) == ("frame 7", "mono16")
+    expected = np.zeros((32, 32), np.uint16)
+    expected[8:16, 8:24] = 1
+    np.testing.assert_array_equal(
+        np.frombuffer(bytes.fromhex(messages[0]["data"]), np.uint16).reshape(32, 32), expected
+    )
 
 
 def test_a_peer_and_a_node_that_were_killed_find_each_other_again(

@@ -65,6 +65,10 @@ class Transport(Closable, ABC):
     def publisher(self, topic: str, kind: str, quality: Quality) -> Sender:
         """Return a publisher for messages one at a time, from any thread."""
 
+    def announce(self, topic: str, kind: str, quality: Quality) -> Sender:
+        """Return a publisher, which sends nothing if the topic is empty."""
+        return self.publisher(topic, kind, quality) if topic else Sender()
+
     def manage(self, lifecycle: Lifecycle) -> None:
         """Bring a node up; also by calls of others, where the middleware has some."""
         lifecycle.start()

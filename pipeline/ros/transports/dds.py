@@ -2,126 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable
-from functools import cache
+from time import monotonic
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 from pipeline.errors import InputError
-from pipeline.ros.messages.types import DTYPES, MessageField, fields
-from pipeline.ros.transports.base import Endpoint, Payload, Receive, Sender, Transport
+from pipeline.ros.transports.base import Endpoint, Receive, Sender, Transport
+from pipeline.ros.transports.dds_domain import open_domain
+from pipeline.ros.transports.dds_types import describe_type, library
 from pipeline.ros.transports.peer_watch import PeerTopic, PeerWatch
-from pipeline.system.optional import require
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from pipeline.ros.configuration import Configuration, Quality
-
-COMPATIBILITY = (
-    "<CycloneDDS><Domain><Compatibility><IgnoreTypeInformation>1.15</IgnoreTypeInformation></Compatibility></Domain>"
-    "</CycloneDDS>"
-)
-"""Configuration of Cyclone DDS that compares types of eProsima's by name only.
-
-Fast DDS 3, as in ROS 2 Kilted, announces types that differ from those of the messages.
-"""
-
-LOCALHOST = (
-    '<CycloneDDS><Domain><General><Interfaces><NetworkInterface name="lo"/></Interfaces>'
-    "<AllowMulticast>false</AllowMulticast>"
-    # As large as UDP has them: a picture in 15 pieces instead of hundreds.
-    "<MaxMessageSize>65000B</MaxMessageSize><FragmentSize>64000B</FragmentSize></General>"
-    '<Discovery><Peers><Peer Address="127.0.0.1"/></Peers><ParticipantIndex>auto</ParticipantIndex>'
-    "<MaxAutoParticipantIndex>32</MaxAutoParticipantIndex></Discovery></Domain></CycloneDDS>"
-)
-"""Configuration of Cyclone DDS for this machine alone, without multicast, which loopback often lacks."""
-
-IDL = {"char": "uint8"}
-"""Primitive types of ROS with another name in IDL, as ROS 2 generates it. IDL's octet is a byte here."""
-
-OCTETS = ("byte", "char", "int8", "uint8")
 
 PATIENCE_S = 1.0
 """Seconds of waiting for receivers that are behind: by a reliable publisher, and by a closing one."""
 
-# By number.  All who join one share it, since a domain takes its participants along when it ends.
-_domains: WeakValueDictionary[int, Any] = WeakValueDictionary()
-_domains_lock = threading.Lock()
+GREETING_S = 1.0
+"""Seconds for which a publisher that came is greeted."""
 
-
-def library(part: str) -> ModuleType:
-    """Return a module of Cyclone DDS, or raise `MissingExtra`."""
-    return require(f"cyclonedds.{part}", "ros2", "ROS 2 over DDS")
-
-
-@cache
-def describe_type(name: str, *, octets: bool = False) -> Any:
-    """Return a Cyclone DDS type with raw CDR samples.
-
-    Cyclone's own Python types make a list of a sequence of bytes, which takes 30 ms for a small picture.  So samples
-    are only described by such a type, for receivers that compare types, and encoded and decoded by `cdr`.  Nodes of
-    ROS 2 compare names; programs that use DDS itself compare types, and never match those that differ.
-    """
-    idl = library("idl")
-    package, _, type_name = name.partition("/msg/")
-    struct = idl.make_idl_struct(
-        f"{type_name}_",
-        f"{package}.msg.dds_.{type_name}_",
-        {member.name: _type(member, octets=octets) for member in fields(name)},
-        # Samples are payloads, and need none of the members that a dataclass would check.
-        dataclassify=False,
-    )
-    # The methods by which Cyclone makes bytes of a sample and a sample of bytes.
-    struct.__init__ = _keep
-    struct.serialize = lambda self, *_, **__: _Padding(self.payload)
-    struct.deserialize = classmethod(lambda cls, data, *_, **__: cls(data))
-    struct.deserialize_key = classmethod(lambda cls, *_, **__: cls(b""))
-    return struct
-
-
-def _keep(self: Any, payload: Payload) -> None:
-    self.payload = payload
-
-
-class _Padding:
-    """Payload with the methods for Cyclone's writer, free of `bytearray`'s copies."""
-
-    def __init__(self, payload: Payload) -> None:
-        self._payload = payload
-
-    def __len__(self) -> int:
-        return len(self._payload)
-
-    def ljust(self, size: int, fill: bytes) -> memoryview:
-        """Return the payload, filled up to `size`."""
-        # DDS sends multiples of four bytes.
-        payload = self._payload if len(self._payload) == size else self._payload.ljust(size, fill)
-        return memoryview(payload).toreadonly()
-
-
-def _type(field: MessageField, *, octets: bool) -> Any:
-    types = library("idl.types")
-    if field.kind in ("string", "bool"):
-        element: Any = str if field.kind == "string" else bool
-    elif field.kind in DTYPES:
-        element = types.byte if octets and field.kind in OCTETS else getattr(types, IDL.get(field.kind, field.kind))
-    else:
-        element = _plain(field.kind, octets=octets)
-    if field.count is None:
-        return element
-    return types.array[element, field.count] if field.count else types.sequence[element]
-
-
-@cache
-def _plain(name: str, *, octets: bool) -> Any:
-    package, _, type_name = name.partition("/msg/")
-    members = {member.name: _type(member, octets=octets) for member in fields(name)}
-    # With members, unlike the outer type: Cyclone describes them to peers, and never makes one.
-    return library("idl").make_idl_struct(f"{type_name}_", f"{package}.msg.dds_.{type_name}_", members)
+CYCLONE = b"\x01\x10"
+"""First bytes of the keys of Cyclone's endpoints, its vendor's number."""
 
 
 class Dds(Transport):
@@ -150,7 +53,7 @@ class Dds(Transport):
         core, participants = library("core"), library("domain")
         try:
             # Has to exist before its participant, which takes the settings of the environment alone otherwise.
-            self._domain = _open_domain(domain, localhost=localhost)
+            self._domain = open_domain(domain, localhost=localhost)
             self._participant = participants.DomainParticipant(domain)
         except core.DDSException as error:
             raise InputError(f"DDS domain {domain} cannot be joined: {error}; CYCLONEDDS_URI may be wrong") from None
@@ -158,13 +61,16 @@ class Dds(Transport):
         self._stopping = core.GuardCondition(self._participant)
         self._writers: list[Any] = []
         self._threads: list[threading.Thread] = []
+        self._reliable_topics: dict[str, Any] = {}
         self._peers = PeerWatch()
         self._start(self._watch, "DDS peers")
 
     def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
         """Read in a thread of its own."""
         sub, topic_of_dds = library("sub"), self._topic(topic, kind, quality, publishes=False)
-        reader = sub.DataReader(self._participant, topic_of_dds, qos=_policies(quality))
+        reader = sub.DataReader(self._participant, topic_of_dds, qos=quality_policies(quality))
+        if quality.reliable:
+            self._reliable_topics[topic_of_dds.name] = topic_of_dds
         ending = library("core").GuardCondition(self._participant)
         thread = self._start(self._read, f"read {topic}", reader, ending, receive)
 
@@ -177,7 +83,7 @@ class Dds(Transport):
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Sender:
         """Return a function writing a sample."""
-        policies, sample = _policies(quality), describe_type(kind, octets=self._octets)
+        policies, sample = quality_policies(quality), describe_type(kind, octets=self._octets)
         topic_of_dds = self._topic(topic, kind, quality, publishes=True)
         writer = library("pub").DataWriter(self._participant, topic_of_dds, qos=policies)
         # Kept, since a writer without references leaves the domain, and its last samples with it.
@@ -202,7 +108,7 @@ class Dds(Transport):
         """Wait briefly for receivers, and leave the domain."""
         for writer in self._writers:
             _wait_for_receivers(writer)
-        self._writers, self._threads = [], []
+        self._writers, self._threads, self._reliable_topics = [], [], {}
         # Entities of Cyclone end when nothing refers to them; in this order, each before what it belongs to.
         del self._stopping, self._participant, self._domain
 
@@ -244,34 +150,34 @@ class Dds(Transport):
             False: builtin.BuiltinDataReader(self._participant, builtin.BuiltinTopicDcpsSubscription),
         }
         wait_set = self._wait_set(*map(_condition, readers.values()))
+        greetings: list[tuple[float, Any]] = []
         while not self._stopping.read():
             wait_set.wait(library("util").duration(seconds=1))
+            greetings = [(end_s, greeting) for end_s, greeting in greetings if end_s > monotonic()]
             for publishes, reader in readers.items():
                 # Taken and not read, so that the wait set waits for what is new.
                 for endpoint in reader.take(64):
                     # Those that leave are told of by samples without content.
                     if getattr(endpoint, "topic_name", None):
                         self._peers.note(_peer(endpoint, publishes=publishes))
+                        if publishes and (greeting := self._greet(endpoint)) is not None:
+                            greetings.append((monotonic() + GREETING_S, greeting))
 
+    def _greet(self, publisher: Any) -> Any:
+        """Return a second reader, by which a publisher of Fast DDS says where its messages begin.
 
-def _open_domain(number: int, *, localhost: bool) -> Any:
-    """Open a domain with settings; None if already open here."""
-    core, participants = library("core"), library("domain")
-    with _domains_lock:
-        if (domain := _domains.get(number)) is not None:
-            return domain
-        settings = LOCALHOST if localhost else os.environ.get("CYCLONEDDS_URI", "")
-        try:
-            domain = _domains[number] = participants.Domain(number, ",".join(filter(None, (COMPATIBILITY, settings))))
-        except core.DDSException:
-            if localhost:
-                raise
-            # A wrong CYCLONEDDS_URI is an error of the participant.
+        It says so to readers that come, once, and said it to ours before Cyclone had heard of the publisher.  Without
+        that, Cyclone begins behind the message that it hears of first, and loses one that comes in several pieces.
+        """
+        topic = self._reliable_topics.get(publisher.topic_name)
+        if topic is None or publisher.key.bytes.startswith(CYCLONE):
             return None
-        return domain
+        quality = library("qos").Qos(library("qos").Policy.Reliability.Reliable(0))
+        return library("sub").DataReader(self._participant, topic, qos=quality)
 
 
-def _policies(quality: Quality) -> Any:
+def quality_policies(quality: Quality) -> Any:
+    """Return a quality of service as Cyclone has it."""
     qos, util = library("qos"), library("util")
     policy = qos.Policy
     # Not for ever: a receiver that hangs must not hold up the node.

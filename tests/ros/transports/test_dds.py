@@ -29,7 +29,8 @@ from tests.support.ros.samples import picture
 
 pytest.importorskip("cyclonedds")
 
-from pipeline.ros.transports.dds import Dds, describe_type
+from pipeline.ros.transports.dds import Dds
+from pipeline.ros.transports.dds_types import describe_type
 
 IMAGE = "sensor_msgs/msg/Image"
 PATIENCE_S = 60

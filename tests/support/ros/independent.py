@@ -20,7 +20,7 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 from cyclonedds.util import duration
 
-from pipeline.ros.transports.dds import LOCALHOST
+from pipeline.ros.transports.dds_domain import LOCALHOST
 
 
 @dataclass

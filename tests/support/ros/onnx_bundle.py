@@ -19,6 +19,49 @@ def save(path: Path, height: int, width: int) -> None:
     pipeline.build(graph, pipeline.plan(graph, cuts=["real"]), check=False).save(path)
 
 
+def save_peak(path: Path, samples: int) -> None:
+    """Build and save a model of sound: the highest of its samples of 16 bits."""
+    nodes = [
+        helper.make_node("Cast", ["sound"], ["real"], "real", to=TensorProto.FLOAT),
+        helper.make_node("ReduceMax", ["real"], ["peak"], "peak", keepdims=1),
+    ]
+    tensors = [
+        helper.make_tensor_value_info("sound", TensorProto.INT16, (samples,)),
+        helper.make_tensor_value_info("peak", TensorProto.FLOAT, (1,)),
+    ]
+    _save(path, helper.make_graph(nodes, "peak", tensors[:1], tensors[1:]))
+
+
+def save_segmenter(path: Path) -> None:
+    """Build and save a model for `yolov8-seg` of 32x32: its one box is from 8 to 24, of its mask the upper half."""
+    boxes, prototypes = np.zeros((1, 7, 21), np.float32), np.full((1, 2, 8, 8), -1, np.float32)
+    boxes[0, :, 3], prototypes[0, 0, :4] = [16, 16, 16, 16, 0.75, 1, 0], 1
+    arrays = {"boxes": boxes, "prototypes": prototypes}
+    nodes = [
+        helper.make_node("Cast", ["picture"], ["real"], "real", to=TensorProto.FLOAT),
+        # Of no picture at all, so that the outputs depend on the input.
+        helper.make_node("ReduceMin", ["real"], ["least"], "least", keepdims=0),
+        helper.make_node("Mul", ["least", "zero"], ["nothing"], "nothing"),
+        *(helper.make_node("Add", ["nothing", f"{name} alone"], [name], name) for name in arrays),
+    ]
+    constants = {"zero": np.float32(0), **{f"{name} alone": array for name, array in arrays.items()}}
+    graph = helper.make_graph(
+        nodes,
+        "segmenter",
+        [helper.make_tensor_value_info("picture", TensorProto.UINT8, (32, 32, 3))],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in arrays.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    _save(path, graph)
+
+
+def _save(path: Path, graph: onnx.GraphProto) -> None:
+    model = path.with_suffix(".onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), model)
+    read = pipeline.read(model)
+    pipeline.build(read, pipeline.plan(read, stages=1), check=False).save(path)
+
+
 def inverted(picture: np.ndarray) -> np.ndarray:
     """Return what the output ``image`` is."""
     return 255 - picture

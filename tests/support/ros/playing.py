@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.ros.configuration import Quality
-from pipeline.ros.transports.dds import LOCALHOST, describe_type, library
+from pipeline.ros.transports.dds_domain import LOCALHOST
+from pipeline.ros.transports.dds_types import describe_type, library
 from tests.support.ros.samples import store
 
 IMAGE = "sensor_msgs/msg/Image"
@@ -52,7 +53,7 @@ class Player:
     """
 
     def __init__(self, domain: int, quality: Quality, answers: str) -> None:
-        from pipeline.ros.transports.dds import _policies
+        from pipeline.ros.transports.dds import quality_policies
 
         self.payloads: list[bytes] = []
         self._domain = library("domain").Domain(domain, LOCALHOST)
@@ -60,8 +61,8 @@ class Player:
         topics = [
             library("topic").Topic(participant, f"rt/{name}", describe_type(IMAGE)) for name in ("camera", answers)
         ]
-        self._writer = library("pub").DataWriter(participant, topics[0], qos=_policies(quality))
-        self._reader: Any = library("sub").DataReader(participant, topics[1], qos=_policies(Quality(depth=1000)))
+        self._writer = library("pub").DataWriter(participant, topics[0], qos=quality_policies(quality))
+        self._reader: Any = library("sub").DataReader(participant, topics[1], qos=quality_policies(Quality(depth=1000)))
 
     def play(self, bag: Path, speed: float) -> None:
         """Send what was recorded when its time has come; the second message waits for the answer to the first."""
