@@ -21,17 +21,7 @@ INTERVAL_S = 1.0
 class NodeMonitor:
     """Publishes diagnostics and statistics, and notes silence.
 
-    Parameters
-    ----------
-    configuration : Configuration
-    transport : Transport
-    now : callable
-        Returns the time of the node's clock in nanoseconds.
-
-    Attributes
-    ----------
-    statistics : TopicStatistics
-        Those of the messages that come.
+    The function `now` returns the time of the node's clock in nanoseconds, `statistics` are those of the messages.
     """
 
     def __init__(self, configuration: Configuration, transport: Transport, now: Callable[[], int]) -> None:

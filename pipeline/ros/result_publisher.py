@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 class ResultPublisher:
     """Publishes answers on the topics of a configuration.
 
-    Parameters
-    ----------
-    configuration : Configuration
-    bundle : Bundle
-
     Attributes
     ----------
     preparation : Preparation
