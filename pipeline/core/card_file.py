@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pipeline.core.model_card import TASKS, ModelCard, Preparation
+from pipeline.core.plan.stage_plan import TensorSpec
 from pipeline.errors import InputError, near, reason
 from pipeline.system.files import check_regular
 
@@ -17,6 +18,9 @@ CARD_KEY = "soc_pipeline.card"
 
 LARGEST = 1 << 20
 """Upper bound on a file of labels or a card in bytes: names of 20,000 classes take a third of it."""
+
+TENSOR_DTYPES = ("float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
+"""Dtypes of a compiled file's tensors."""
 
 Table = TypeVar("Table", bound=msgspec.Struct)
 
@@ -28,6 +32,42 @@ class _CardFile(msgspec.Struct, forbid_unknown_fields=True):
     parameters: dict[str, Any] = {}
     preparation: dict[str, Any] = {}
     states: dict[str, str] = {}
+    compiled: dict[str, Any] = {}
+
+
+class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    shape: list[int]
+    dtype: str = "float32"
+
+
+class CompiledTable(msgspec.Struct, forbid_unknown_fields=True):
+    """Table ``compiled`` of a card: what a compiled file does not say itself."""
+
+    chip: str = ""
+    ms: float = 0.0
+    """Measured time of a frame."""
+    inputs: list[_Tensor] = []
+    outputs: list[_Tensor] = []
+
+    def specs(self, name: str) -> tuple[TensorSpec, ...]:
+        """Return the tensors under ``inputs`` or ``outputs``."""
+        return tuple(TensorSpec(row.name, tuple(row.shape), row.dtype) for row in getattr(self, name))
+
+
+def read_compiled_table(path: Path) -> CompiledTable:
+    """Read the table of a card of TOML; raises as `read_card`."""
+    try:
+        table = convert_table(_read_table(path).get("compiled", {}), CompiledTable, "compiled.")
+    except InputError as error:
+        raise InputError(f"the card {str(path)!r}: {error}") from None
+    for row in (*table.inputs, *table.outputs):
+        if not row.shape or min(row.shape) < 1 or row.dtype not in TENSOR_DTYPES:
+            raise InputError(
+                f"the card {str(path)!r}: {row.name!r} is {row.dtype}{row.shape}; give whole numbers above 0 as shape, "
+                f"and one of {', '.join(TENSOR_DTYPES)} as dtype"
+            )
+    return table
 
 
 def read_card(path: str | Path) -> ModelCard:
@@ -36,12 +76,16 @@ def read_card(path: str | Path) -> ModelCard:
     Raises `InputError` if it is missing, no TOML, or has an unknown key or an impossible value.
     """
     path = Path(path)
+    return convert_card(_read_table(path), f"the card {str(path)!r}", path.name, path.parent)
+
+
+def _read_table(path: Path) -> dict[str, Any]:
     text = read_text(path, "card")
     try:
-        table = msgspec.toml.decode(text)
+        table: dict[str, Any] = msgspec.toml.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:  # a number of thousands of digits, too
         raise InputError(f"the card {str(path)!r} is no TOML: {reason(error)}") from None
-    return convert_card(table, f"the card {str(path)!r}", path.name, path.parent)
+    return table
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:

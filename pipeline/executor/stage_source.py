@@ -19,6 +19,9 @@ class StageSource(Protocol):
     def tflite(self) -> bytes:
         """Return a TFLite model with inputs and outputs in order; raises as `onnx`."""
 
+    def compiled(self) -> bytes:
+        """Return the compiled file that the stage is, or nothing."""
+
 
 class ModuleSource:
     """A stage with only its Relax module."""
@@ -37,3 +40,7 @@ class ModuleSource:
     def tflite(self) -> bytes:
         """Raise `BuildError`."""
         raise BuildError("it is a Relax module alone, and cannot be written as TFLite")
+
+    def compiled(self) -> bytes:
+        """Return nothing."""
+        return b""

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from pipeline import frontends
+from pipeline.core import packed_model
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import BuildError
@@ -67,6 +70,27 @@ class StageExport:
     def tflite(self) -> bytes:
         """Return the stage as a TFLite file; see `part`."""
         return self.part(formats.TFLITE)
+
+    def compiled(self) -> bytes:
+        """Return the compiled file that the stage is, or nothing.
+
+        Raises
+        ------
+        BuildError
+            If it has other operators, too, or hands over other tensors than the file has.
+        """
+        files = {file.tensor: file for file in self._graph.compiled}
+        operator = next((operator for operator in self._part.operators if files.keys() & operator.outputs), None)
+        if operator is None:
+            return b""
+        ends = [[spec.name for spec in specs] for specs in (self._part.inputs, self._part.outputs)]
+        if len(self._part.operators) > 1 or ends != [list(operator.inputs), list(operator.outputs)]:
+            raise BuildError(
+                f"{self} has the compiled file {operator.name!r}, which has to be a stage of its own, with the inputs "
+                f"{', '.join(operator.inputs)} and the outputs {', '.join(operator.outputs)}; cut around it"
+            )
+        packed, *_ = operator.lines[0].value.args[1].fields
+        return packed_model.unpack(np.from_dlpack(packed.value))
 
     def part(self, model_format: Format) -> bytes:
         """Return the stage as a file, cut out of the model's.

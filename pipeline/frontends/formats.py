@@ -12,8 +12,9 @@ A new format is a folder beside this file, and one entry below.  The modules of 
 from __future__ import annotations
 
 import importlib
+import mmap
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,15 @@ TFLITE = register(
 )
 
 
+COMPILED = register(Format("a file compiled for a chip (.rknn, .hef, .engine)", f"{_FOLDER}.compiled"))
+
+EDGE_TPU = b"edgetpu-custom-op"
+"""Custom operator of Coral's compiler."""
+
+EP_CONTEXT = b"\x22\x09EPContext"
+"""Kind of a node that is a provider's context, with its tag and length in ONNX's message."""
+
+
 def _begins(*signatures: bytes) -> Callable[[bytes], bool]:
     return lambda head: head.startswith(signatures)
 
@@ -158,7 +168,25 @@ def _is_engine(head: bytes) -> bool:
     return head[begin : begin + 4] == b"ftrt"
 
 
-_DEVICE_MODEL = "give the ONNX or TFLite file that it was made of"
+_COMPILED: Mapping[str, Callable[[bytes], bool]] = {
+    "rknn": _begins(b"RKNN"),
+    "hef": _begins(b"\x01HEF"),
+    "engine": _is_engine,
+    "epcontext": lambda head: _is_onnx(head) and EP_CONTEXT in head,
+}
+
+
+def compiled_kind(path: Path) -> str:
+    """Return the kind of a file that a vendor's compiler has made, or ""."""
+    with path.open("rb") as stream:
+        head = stream.read(_HEAD)
+        kind = next((kind for kind, matches in _COMPILED.items() if matches(head)), "")
+        # Somewhere in the tables, behind the weights of other operators.
+        if not kind and _is_tflite(head):
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                kind = "edgetpu" if content.find(EDGE_TPU) >= 0 else ""
+    return kind
+
 
 # The first that fits is said. No suffix says better what these are.
 _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
@@ -172,9 +200,7 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
         "is an HTML page, maybe what a download said in place of the file; download the file itself",
     ),
     (lambda head: head[4:8] == b"ORTM", "is an .ort file, which ONNX Runtime has made for itself; give its ONNX file"),
-    (_begins(b"RKNN", b"CYPTRKNN"), f"is built for Rockchip's NPU (.rknn) already; {_DEVICE_MODEL}"),
-    (_begins(b"\x01HEF"), f"is built for Hailo's NPU (.hef) already; {_DEVICE_MODEL}"),
-    (_is_engine, f"is an engine that TensorRT has built already; {_DEVICE_MODEL}"),
+    (_begins(b"CYPTRKNN"), "is an encrypted .rknn file; give it unencrypted, or the ONNX file that it was made of"),
     (
         lambda head: head[4:8] == b"ET12",
         "is a program of ExecuTorch (.pte), built already; export it: torch.export.save",
@@ -239,6 +265,8 @@ def recognise(path: Path) -> Format:
             head = stream.read(_HEAD)
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    if compiled_kind(path):
+        return COMPILED
     is_archive = head.startswith(b"PK")
     for entry in FORMATS:
         if entry.matches(head) or (is_archive and entry.holds_archive(path)):

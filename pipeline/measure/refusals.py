@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import compress, groupby
+from operator import and_
 from typing import TYPE_CHECKING
 
 from pipeline.core.board.board import Board, Device
@@ -42,19 +43,35 @@ def find_refusals(  # noqa: PLR0913 - all but the first two by keyword
         Ask again what is in the user's cache.
     """
     names = [name for device in board.devices for name in (device.variants if runtimes else device.variants[:1])]
+    refusals: dict[str, Refusals] = _find_misfits(graph, [board.device(name) for name in names])
     devices = [device for device in map(board.device, names) if device.capabilities.model_format and not device.address]
     # Not at the top, nor for boards without such devices: all of these need TVM.
     if not devices:
-        return {}
+        return refusals
     from pipeline.measure.cost_cache import CostCache
 
     cache = cache or CostCache.of_user(fresh=fresh)
-    refusals = {}
     for device in devices:
         if (runtime := _runtime(device)) is not None:
             progress(f"asking {device.name} what it runs")
-            refusals[device.name] = _Inquiry(graph, device, runtime, cache).refusals()
+            answers = _Inquiry(graph, device, runtime, cache).refusals()
+            refusals[device.name] = {**answers, **refusals.get(device.name, {})}
     return refusals
+
+
+def _find_misfits(graph: Graph, devices: Sequence[Device]) -> dict[str, Refusals]:
+    """Return the compiled files that are for other chips, with both names, by device."""
+    from pipeline.split.planning.problem.group_work import group_works
+
+    misfits: dict[str, dict[int, str]] = {}
+    for group, work in enumerate(group_works(graph) if graph.compiled else ()):
+        if (file := work.compiled) is None:
+            continue
+        # That a CPU runs no file for an NPU goes without saying, where there is an NPU.
+        for device in [device for device in devices if file.fits_format(device)] or devices:
+            if reason := file.describe_misfit(device):
+                misfits.setdefault(device.name, {})[group] = reason
+    return dict(misfits)
 
 
 def _runtime(device: Device) -> type[ModelRuntime] | None:
@@ -79,10 +96,12 @@ class _Inquiry:
         """Return the groups unsupported by the device."""
         from pipeline.split import extract
         from pipeline.split.planning.problem.costs import runs
+        from pipeline.split.planning.problem.group_work import group_works
 
         parts = enumerate(extract.parts(self._graph, self._graph.group_ends[:-1]))
-        # What the board excludes need not be asked.
-        candidates = compress(parts, runs(self._graph, self._device))
+        # What the board excludes need not be asked, nor what no library can open but the chip's own.
+        asked = [work.compiled is None or work.compiled.has_library for work in group_works(self._graph)]
+        candidates = compress(parts, map(and_, runs(self._graph, self._device), asked))
         reasons = {group: self._reason(part) for group, part in candidates}
         for begin, end in _runs([group for group, reason in reasons.items() if reason is None]):
             # An operator of the model may be several groups, of which none has a form without the others.
@@ -107,8 +126,9 @@ class _Inquiry:
         """Return why the device refuses a part, empty if not; None without form."""
         from pipeline.export.stage_export import StageExport
 
+        source = StageExport(self._graph, part)
         try:
-            model = self._runtime.serialize(StageExport(self._graph, part), self._device)
+            model = source.compiled() or self._runtime.serialize(source, self._device)
         except BuildError:
             return None
         return self._ask(model) if self._is_selective else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.core.compiled_file import CompiledFile
 from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.state import State
 from pipeline.core.tensor_quantization import Quantization
@@ -106,6 +107,8 @@ class ImportedModel:
     """Inputs wanted and outputs given by the model."""
     states: tuple[State, ...] = ()
     """Inputs and outputs that the model keeps from one frame to the next."""
+    compiled: tuple[CompiledFile, ...] = ()
+    """The file that was read, if a vendor's compiler has made it."""
 
     def __post_init__(self) -> None:
         # Often a file's name, which need not be UTF-8, as plans and bundles are.

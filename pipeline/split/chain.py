@@ -11,6 +11,7 @@ import msgspec
 from tvm import relax
 from tvm.ir import GlobalVar
 
+from pipeline.core.compiled_file import CompiledFile
 from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.plan.state import State
@@ -24,7 +25,7 @@ from pipeline.split.chain_wiring import ChainWiring
 from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
 
-Note = TypeVar("Note", Annotation, Island, Quantization)
+Note = TypeVar("Note", Annotation, CompiledFile, Island, Quantization)
 """A remark on a tensor by its name."""
 
 
@@ -73,6 +74,7 @@ def join(
         sources=tuple(_sources(models, wiring)),
         card=_card(list(models.values())),
         states=tuple(_states(models, wiring)),
+        compiled=tuple(file for part in parts for file in part.compiled),
     )
 
 
@@ -144,6 +146,11 @@ class _RenamedModel:
     def islands(self) -> list[Island]:
         """Operators computed by the model's own runtime."""
         return self._rename(self._model.islands)
+
+    @property
+    def compiled(self) -> list[CompiledFile]:
+        """Operators that are compiled files."""
+        return self._rename(self._model.compiled)
 
     @property
     def quantizations(self) -> list[Quantization]:

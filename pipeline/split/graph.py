@@ -12,6 +12,7 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+from pipeline.core.compiled_file import CompiledFile
 from pipeline.core.model_card import ModelCard
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.core.plan.state import State
@@ -65,6 +66,8 @@ class Graph:
     """Card of the model; None if nothing says what it wants and gives."""
     states: tuple[State, ...] = ()
     """Pairs of an output and the input that reads it in the next frame."""
+    compiled: tuple[CompiledFile, ...] = ()
+    """Files of vendors' compilers, each of which is one operator."""
 
     @cached_property
     def digest(self) -> str:
@@ -163,6 +166,7 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
         sources=() if source.original is None else (ModelSource.of(source.original, inputs, outputs),),
         card=source.card,
         states=_states(source, dict(zip(source.outputs, outputs, strict=True))),
+        compiled=source.compiled,
     )
 
 

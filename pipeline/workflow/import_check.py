@@ -65,7 +65,7 @@ def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck
     # Who is strict about stages, which are equal bit for bit, means no library, which rounds otherwise.
     reference = ReferenceCheck.of(graph, options.tolerance, floor=Bounds())
     why_not = _why_not(reference, plan, options)
-    compares_stages = options.check and _run_here(plan)
+    compares_stages = options.check and not graph.compiled and _run_here(plan)
     if why_not and not compares_stages:
         return ImportCheck(unverified=why_not)
     # Of stages for another machine, nothing but the model itself can be run.
@@ -97,6 +97,8 @@ def _why_not(reference: ReferenceCheck, plan: Plan, options: CheckOptions) -> st
     if options.verify:
         reference.require_libraries()
         return ""
+    if file := next(iter(reference.graph.compiled), None):
+        return f"{file.tensor!r} comes from a file that is compiled for {file}, and nothing else computes it"
     if any(map(is_packed, reference.graph.inputs)):
         return "there are no random values of what has no fixed shape"
     if options.verify is False or not options.check:

@@ -31,6 +31,12 @@ PROGRAM = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negati
         ('{"root_index": 1, "nodes": []}', formats.RELAX),
         (b"\x08\x07\x12\x00", formats.ONNX),
         (b"\x1c\x00\x00\x00TFL3", formats.TFLITE),
+        (b"\x1c\x00\x00\x00TFL3 edgetpu-custom-op", formats.COMPILED),
+        (b"\x08\x0d:\x10\x0a\x0e\x22\x09EPContext", formats.COMPILED),
+        (b"RKNN\x00\x00\x00\x00", formats.COMPILED),
+        (b"\x01HEF\x00\x00", formats.COMPILED),
+        (b"ftrt\x00\x00", formats.COMPILED),
+        (b'\x0d\x00\x00\x00{"task": "a"}ftrt', formats.COMPILED),
     ],
 )
 def test_what_is_recognised(tmp_path: Path, content: str | bytes, reference: Format) -> None:
@@ -62,10 +68,7 @@ def test_what_is_recognised(tmp_path: Path, content: str | bytes, reference: For
         (b"\n<!-- x -->\n<!DOCTYPE html>\n<p>404", "is an HTML page"),
         (b'<html lang="en">', "is an HTML page"),
         (b"\x08\x00\x00\x00ORTM\x00\x00", "is an .ort file"),
-        (b"RKNN\x00\x00\x00\x00", "is built for Rockchip's NPU"),
-        (b"\x01HEF\x00\x00", "is built for Hailo's NPU"),
-        (b"ftrt\x00\x00", "is an engine that TensorRT has built"),
-        (b'\x0d\x00\x00\x00{"task": "a"}ftrt', "is an engine that TensorRT has built"),
+        (b"CYPTRKNN", "is an encrypted .rknn file"),
         (b"\x18\x00\x00\x00ET12", "is a program of ExecuTorch"),
         (b"LITERTLM\x01", "is a language model for LiteRT-LM"),
         (gzip.compress(b"x", mtime=0), "is compressed with gzip"),
@@ -79,7 +82,8 @@ def test_what_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
         pipeline.read(path)
     assert f"{str(path)!r} {reason}" in str(failure.value)
     assert str(failure.value).endswith(
-        "supported is an ONNX file, a Relay program, a Relax module, an exported PyTorch program, or a TFLite model"
+        "supported is an ONNX file, a Relay program, a Relax module, an exported PyTorch program, a TFLite model, or a "
+        "file compiled for a chip (.rknn, .hef, .engine)"
     )
 
 

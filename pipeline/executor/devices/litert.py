@@ -71,7 +71,7 @@ class LiteRtRuntime(ModelRuntime):
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
         """Write a stage as a model, for the delegate's compiler if named."""
         tool = ModelTool.of(device, "tflite")
-        if not tool.compile:
+        if not tool.compile or source.compiled():
             return super().compile_stage(source, device)
         model = tool.compile_model(cls._serialize_checked(source, device))
         # The delegate takes nothing that was not compiled, so that it is asked no earlier.

@@ -135,7 +135,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @classmethod
     def _serialize_checked(cls, source: StageSource, device: Device) -> bytes:
-        model = cls.serialize(source, device)
+        model = source.compiled() or cls.serialize(source, device)
         if len(model) > LARGEST:
             raise BuildError(f"its model has {len(model)} bytes, and {cls.title} takes {LARGEST}; cut it into more")
         return model

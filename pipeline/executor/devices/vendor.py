@@ -33,14 +33,14 @@ _NAME = re.compile(r"[\w.-]+", re.ASCII)
 class VendorRuntime(ModelRuntime):
     """Runs stages by a loader, see `pipeline.executor.devices.vendor_loader.Loader`.
 
-    The target has ``loader``, its name; ``format`` of the stage's model, ``"onnx"`` by default; ``compile``, the
-    command that makes the artifact of it, without which the model is what is loaded; ``artifact``, the name of that
-    file; ``supported``, the command that prints nodes it cannot take; ``time_limit_s`` of each command; and
-    ``options`` of the loader.
+    The target has ``loader``, its name; ``chip``, or several, whose compiled files it takes; ``format`` of the stage's
+    model, ``"onnx"`` by default; ``compile``, the command that makes the artifact of it, without which the model is
+    what is loaded; ``artifact``, the name of that file; ``supported``, the command that prints nodes it cannot take;
+    ``time_limit_s`` of each command; and ``options`` of the loader.
     """
 
     title = "the vendor's tool"
-    target_keys = ("loader", "format", "options", *TOOL_KEYS)
+    target_keys = ("loader", "chip", "format", "options", *TOOL_KEYS)
     # Some drivers compile the rest when they load.
     opening_s = 60.0
 
@@ -88,12 +88,14 @@ class VendorRuntime(ModelRuntime):
         """
         tool = _tool(device)
         model = cls._serialize_checked(source, device)
-        cls._check_fallbacks(model, device)
-        suffix = ARTIFACT if tool.compile else f".{_model_format(device)}"
+        if not source.compiled():
+            cls._check_fallbacks(model, device)
+            model = tool.compile_model(model)
+        suffix = ARTIFACT if tool.compile or source.compiled() else f".{_model_format(device)}"
         name = _loader_name(device)
         owner = entry_owner(vendor_loader.GROUP, name)
         version = f"loader {name}{f' ({owner})' if owner else ''}"
-        return cls._stage_code(tool.compile_model(model), suffix, version)
+        return cls._stage_code(model, suffix, version)
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
         """Hand a stage's artifact to the loader."""

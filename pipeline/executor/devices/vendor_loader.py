@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pipeline.core.compiled_file import LOADERS
 from pipeline.core.plan.plan import TensorSpec
 from pipeline.errors import BoardError, near, reason
 from pipeline.system.entry_points import entry_names, load_entry
 
-GROUP = "soc_pipeline.loaders"
+GROUP = LOADERS
 """Entry-point group of loaders."""
 
 EXAMPLES = ("hailo", "rknn", "tensorrt")
@@ -24,8 +25,9 @@ _METHODS = ("open", "run", "close")
 class Loader(Protocol):
     """A device in use by one thread; only `stop` comes from others.
 
-    Two methods are optional: ``stop()``, called in another thread to end a run that hangs; and the static
-    ``why_absent(options)``, which returns why this machine has no such device, or an empty text.
+    Three methods are optional: ``stop()``, called in another thread to end a run that hangs; and two static ones.
+    ``why_absent(options)`` returns why this machine has no such device, or an empty text.  ``describe(path)`` returns
+    the chip of a compiled file, and its inputs and its outputs, each a name, a shape and a dtype.
 
     Parameters
     ----------

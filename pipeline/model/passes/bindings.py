@@ -118,9 +118,14 @@ def form_of(value: Any) -> dict[str, Any]:
 
 def call_island(runtime: SourceRuntime, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:
     """Return a call of a packed model; several results are a tuple."""
+    return call_packed(runtime.kind, model, operands, types)
+
+
+def call_packed(kind: str, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:
+    """Return a call of a file of a kind; several results are a tuple."""
     packed_operands = [constant(packed_model.pack(model)), *operands]
     result_types = list(types) if len(types) > 1 else types[0]
-    return relax.call_dps_packed(packed_model.function_name(runtime.kind), packed_operands, result_types)
+    return relax.call_dps_packed(packed_model.function_name(kind), packed_operands, result_types)
 
 
 def island(value: Any) -> str:

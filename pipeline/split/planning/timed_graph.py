@@ -19,8 +19,10 @@ from pipeline.split.orders import as_ordered, reorder
 from pipeline.split.planning.borrowing.borrowing import board_borrowings
 from pipeline.split.planning.borrowing.heterogeneous_choices import add_heterogeneous
 from pipeline.split.planning.plan_builder import build_plan
+from pipeline.split.planning.problem.arrays import span_sums
 from pipeline.split.planning.problem.board_processors import board_processors
 from pipeline.split.planning.problem.costs import estimate, parallel_seconds
+from pipeline.split.planning.problem.group_work import group_works
 from pipeline.split.planning.problem.pins import Pins
 from pipeline.split.planning.problem.problem import Problem
 from pipeline.split.planning.problem.problem_builder import build_problem
@@ -134,7 +136,7 @@ class TimedGraph:
             self.board,
             self.seconds,
             variants=self.variants,
-            spans=lambda device: self.spans.get(device.name),
+            spans=self._device_spans,
             queue_depth=self.least_depth,
             # Each replica would keep a state of its own, of some of the frames.
             replicas=replicas and not request.devices and not self.graph.keeps_state,
@@ -146,6 +148,9 @@ class TimedGraph:
 
     def add_heterogeneous(self, request: PlanRequest, problem: Problem, *, replicas: bool) -> Problem:
         """Return the problem with borrowing stages too, if useful."""
+        # A compiled file is a stage, and no step.
+        if self.graph.compiled:
+            return problem
         # Workers of a stage that is asked for may be several: that is what makes it fast.
         replicas = replicas and not self.graph.keeps_state
         processors = board_processors(self.board)
@@ -210,6 +215,21 @@ class TimedGraph:
         if key not in self._estimates:
             self._estimates[key] = estimate(self.graph, device, self.options, threads)
         return self._estimates[key]
+
+    def _device_spans(self, device: Device) -> SpanTimes | None:
+        """Return the times of spans that are not sums of groups' times."""
+        compiled = [group for group, work in enumerate(group_works(self.graph)) if work.compiled]
+        seconds = np.asarray(self.seconds(device), np.float64)
+        is_bound = device.capabilities.computes and np.isfinite(seconds[compiled]).any()
+        if device.name in self.spans or not is_bound:
+            return self.spans.get(device.name)
+        # A compiled file is a stage of its own.
+        sums, positions = span_sums(seconds), np.arange(len(seconds) + 1)
+        for group in compiled:
+            within = (positions[:, None] > group) & (positions <= group)
+            within[group + 1, group] = False
+            sums[within] = np.inf
+        return SpanTimes(tuple(positions.tolist()), sums)
 
     @property
     def unsplit_seconds(self) -> float:

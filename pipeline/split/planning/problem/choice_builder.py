@@ -104,12 +104,14 @@ def _alike_choices(
         devices = [processors[index].device for index in alike]
         # As slow as the slowest, where they were measured, and only what runs on all of them.
         seconds = np.max([times.seconds(device, 1) for device in devices], axis=0)
+        spans = times.spans(processor.device)
         yield Choice(
             first,
             _use(processors, dict.fromkeys(alike, 1)),
             np.asarray(seconds, np.float64),
             replicas=len(alike) * processor.device.slot_count,
             watts=processor.watts,
+            spans=None if spans is None else np.where(np.isfinite(span_sums(seconds)), spans.matrix(), np.inf),
             device=processor.device.name,
             memories=len({device.memory for device in devices}),
         )

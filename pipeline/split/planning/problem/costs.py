@@ -54,7 +54,10 @@ def estimate_works(
     efficiency = device.family_efficiency
     arithmetic_s = arithmetic_s / np.array([efficiency.get(work.family, 1.0) for work in works])
     seconds = device.launch_s + _threaded(arithmetic_s, traffic_s, device, threads)
-    return [second if _fits(work, device) else math.inf for work, second in zip(works, seconds.tolist(), strict=True)]
+    return [
+        (work.compiled and work.compiled.seconds) or second if _fits(work, device) else math.inf
+        for work, second in zip(works, seconds.tolist(), strict=True)
+    ]
 
 
 def parallel_seconds(seconds: Array, threads: int, groups: int = 1) -> Array:
@@ -124,6 +127,8 @@ def _refill_s(parameters: Array, device: Device) -> Array | float:
 def describe_misfit(work: GroupWork, device: Device) -> str:
     """Return why a device runs no group of such work, or ""."""
     kind = device.capabilities
+    if work.compiled:
+        return work.compiled.describe_misfit(device)
     # What computes nothing takes any stage.
     if kind.computes and not kind.has_islands and work.has_islands:
         return "it does not run what the model's own runtime computes"

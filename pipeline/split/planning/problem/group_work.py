@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.core import packed_model
 from pipeline.core.board.board_checks import FAMILIES
+from pipeline.core.compiled_file import CompiledFile
 from pipeline.model.operators import operator_family, operator_kind, suits_winograd
 from pipeline.split.graph import Graph
 from pipeline.split.model_operators import Operator
@@ -51,6 +52,8 @@ class GroupWork:
     """Operations, and bytes of weights, of convolutions that Winograd's transforms suit."""
     is_end: bool = False
     """True if it has one of the graph's first or last products, see `pipeline.split.products.end_products`."""
+    compiled: CompiledFile | None = None
+    """The file that it is, of a vendor's compiler."""
 
     @staticmethod
     def of(graph: Graph, group: Sequence[Operator], ends: Collection[str] = ()) -> GroupWork:
@@ -79,6 +82,7 @@ class GroupWork:
             winograd_flops=sum(operator.flops for operator in suited),
             winograd_bytes=sum(operator.parameter_bytes for operator in suited),
             is_end=any(name in ends for operator in group for call in operator.calls for name in call.outputs),
+            compiled=next((file for file in graph.compiled if file.tensor in results), None),
         )
 
 
