@@ -23,7 +23,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Board:
-    """Return the board of a name or of a TOML file.
+    """Return the board of a name, of a TOML file, or of one that ``profile --export`` wrote.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def board_path(name: str) -> Path:
     BoardError
         If there is no board of this name.
     """
-    if name.endswith(board_file.SUFFIX) or Path(name).parent != Path():
+    if name.endswith((board_file.SUFFIX, board_file.EXPORT_SUFFIX)) or Path(name).parent != Path():
         return Path(name)
     # `host` is none of the files: it is found out by looking at the machine.
     if name not in (*names(), EXAMPLE) or name == HOST:

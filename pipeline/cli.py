@@ -23,6 +23,7 @@ COMMANDS = (
     "inspect",
     "convert",
     "boards",
+    "which",
     "devices",
     "doctor",
     "profile",

@@ -32,6 +32,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="keep the times of an absent device, by its vendor's tool: trtexec --exportProfile, RKNN's eval_perf, "
         "hailortcli run --csv or benchmark; 'plan --measure' takes them",
     )  # fmt: skip
+    parser.add_argument(
+        "--export", metavar="FILE.json",
+        help="write the measured board with the model's times: 'plan --board FILE.json' plans with them anywhere; "
+        "further models are added",
+    )  # fmt: skip
     parser.add_argument("--device", help="device that was measured, with --import (default: the only accelerator)")
     parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
     parser.add_argument("--all", action="store_true", help="list all groups of operators, not only the slowest")
@@ -53,6 +58,10 @@ def run(options: argparse.Namespace) -> int:
         return _import(graph, options)
     with console.progress("measuring") as update:
         result = profile(graph, options.board, fresh=options.fresh, progress=update)
+    if options.export:
+        from pipeline.measure.board_export import export_profile
+
+        export_profile(Path(options.export), graph, result)
     if options.json:
         console.print_json(_facts(graph, result))
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.core import arguments
 from pipeline.core.board.board import Board
+from pipeline.core.board.board_file import EXPORT_SUFFIX
 from pipeline.core.plan.stage_options import NO_OPTIONS, StageOptions, accept_old_options
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pipeline.core.plan.plan import Plan
+    from pipeline.measure.profile import Profile
     from pipeline.split.graph import Graph
     from pipeline.split.planning.planner import Planner
 
@@ -164,17 +166,20 @@ def make_planner(
     from pipeline.split.planning.problem.pins import resolve_pins
     from pipeline.split.unfused import unfuse
 
+    board_name = board if isinstance(board, str) else ""
     # Before anything is measured, since times are those of kernels, and there are others in a divided group.
     graph, board = unfuse(graph, options.unfused), ask_slots(_resolve_board(board, options.runtimes))
     pins = resolve_pins(graph, board, options.pin)
-    refusals = find_refusals(graph, board, runtimes=options.measure, fresh=fresh, progress=progress)
+    from_file = _read_profile(board_name, graph)
+    asks = partial(find_refusals, graph, board, runtimes=options.measure, fresh=fresh, progress=progress)
+    refusals = {} if from_file else asks()
     depth, cv, stage_options = options.queue_depth, options.cv, options.stage_options
     make = partial(Planner, graph, queue_depth=depth, cv=cv, pins=pins, refusals=refusals, options=stage_options)
-    if not options.measure:
+    if not options.measure and not from_file:
         return make(board)
     from pipeline.measure.profile import profile
 
-    times = profile(
+    times = from_file or profile(
         graph, board, fresh=fresh, refusals=refusals, progress=progress, sampling=options.sampling,
         stage_options=stage_options,
     )  # fmt: skip
@@ -188,6 +193,15 @@ def _resolve_board(board: Board | str, runtimes: Sequence[str]) -> Board:
 
         board = boards.get(board)
     return board.with_runtimes(runtimes) if runtimes else board
+
+
+def _read_profile(board_name: str, graph: Graph) -> Profile | None:
+    """Return the times in an exported board's file; None for other boards and other models."""
+    if not board_name.endswith(EXPORT_SUFFIX):
+        return None
+    from pipeline.measure.board_export import read_profile
+
+    return read_profile(board_name, graph)
 
 
 def _select(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -211,7 +211,9 @@ def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progr
     }
 
     def make(fresh: bool) -> Planner:
-        return make_planner(graph, targets.board(options), planner_options, fresh=fresh, progress=step)
+        # By name, a measured board has its times with it.
+        board = targets.board(options) if options.target else options.board
+        return make_planner(graph, board, planner_options, fresh=fresh, progress=step)
 
     choice = choose_plausible(make, choices, fresh=options.fresh, progress=step, warn=notice)
     plan = stage_options.apply(choice.plan, options)

@@ -16,6 +16,9 @@ from pipeline.system.files import check_regular
 
 SUFFIX = ".toml"
 
+EXPORT_SUFFIX = ".json"
+"""Suffix of measured boards, of `pipeline.measure.board_export`."""
+
 _INSIDE: dict[type, dict[str, type]] = {
     Board: {"devices": Device, "links": Link},
     Device: {"clusters": Cluster, "accuracy": Accuracy},
@@ -23,7 +26,7 @@ _INSIDE: dict[type, dict[str, type]] = {
 
 
 def read(path: Path) -> Board:
-    """Return the board of a TOML file.
+    """Return the board of a TOML file, or of an exported one.
 
     Raises
     ------
@@ -40,9 +43,17 @@ def read(path: Path) -> Board:
         ) from None
     try:
         # Outside of the reading, so that only errors of the content get the path in front.
-        return decode(data, path.stem)
+        return _decode_export(data) if path.suffix == EXPORT_SUFFIX else decode(data, path.stem)
     except BoardError as error:
         raise BoardError(f"{path}: {error}") from None
+
+
+def _decode_export(data: bytes) -> Board:
+    try:
+        table = msgspec.json.decode(data)["board"]
+    except (msgspec.DecodeError, TypeError, KeyError, RecursionError):
+        raise BoardError("not a board that 'profile --export' has written") from None
+    return from_table(table)
 
 
 def decode(data: bytes, name: str) -> Board:
