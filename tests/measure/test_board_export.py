@@ -60,7 +60,8 @@ def test_further_models_are_added(tmp_path: Path) -> None:
     export_profile(tmp_path / "mine.json", graph, profile)
     for seconds in (1.0, 2.0):
         export_profile(tmp_path / "mine.json", other, Profile(profile.board, {"cpu": (seconds,)}))
-    assert [entry["model"] for entry in json.loads((tmp_path / "mine.json").read_text())["models"]] == ["m", "other"]
+    models = json.loads((tmp_path / "mine.json").read_text())["models"]
+    assert [entry["model"] for entry in models.values()] == ["m", "other"]
     assert read_profile(tmp_path / "mine.json", graph) is not None
 
 
