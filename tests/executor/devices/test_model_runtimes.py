@@ -50,6 +50,9 @@ class OnnxSource:
     def onnx(self) -> Any:
         return self._model
 
+    def compiled(self) -> bytes:
+        return b""
+
     def tflite(self) -> bytes:
         raise BuildError("there is no TFLite model")
 

@@ -325,6 +325,9 @@ class TfliteSource:
     def onnx(self) -> Any:
         raise BuildError("there is no ONNX model")
 
+    def compiled(self) -> bytes:
+        return b""
+
     def tflite(self) -> bytes:
         return b"model"
 
