@@ -13,7 +13,7 @@ import pytest
 @pytest.fixture
 def mobilenet(digits_onnx: Path, tmp_path: Path) -> Path:
     """A small network with the name of a published one."""
-    return shutil.copy(digits_onnx, tmp_path / "mobilenet-v1.onnx")
+    return Path(shutil.copy(digits_onnx, tmp_path / "mobilenet-v1.onnx"))
 
 
 def test_boards_are_compared(command: Any, mobilenet: Path) -> None:
