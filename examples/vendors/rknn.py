@@ -24,6 +24,8 @@ import importlib.util
 
 import numpy as np
 
+NEWEST_OPSET = 19
+
 
 class RknnLoader:
     """Runs artifacts of RKNN on one core, or several, of the NPU."""
@@ -50,7 +52,9 @@ class RknnLoader:
     def run(self, program, arrays):
         rknn, outputs = program
         # By default it takes the last axis for the channels; for tensors of other ranks it does not matter.
-        results = rknn.inference(inputs=list(arrays), data_format=["nchw"] * len(arrays))
+        # It may write into its inputs, and those of a pipeline are read-only where others read them too.
+        inputs = [np.require(array, requirements="W") for array in arrays]
+        results = rknn.inference(inputs=inputs, data_format=["nchw"] * len(inputs))
         if results is None:
             raise RuntimeError("RKNN returned nothing; its log says why")
         return [np.array(result, spec.dtype).reshape(spec.shape) for result, spec in zip(results, outputs, strict=True)]
@@ -63,6 +67,17 @@ class RknnLoader:
 def check(title, status):
     if status != 0:
         raise RuntimeError(f"{title} of RKNN failed with {status}; its log says why")
+
+
+def lower_opset(path):
+    """Convert a model of a newer opset than RKNN reads, in place; return its path."""
+    import onnx
+    from onnx import version_converter
+
+    model = onnx.load(path)
+    if any(not opset.domain and opset.version > NEWEST_OPSET for opset in model.opset_import):
+        onnx.save(version_converter.convert_version(model, NEWEST_OPSET), path)
+    return path
 
 
 def main():
@@ -78,7 +93,7 @@ def main():
     rknn = RKNN()
     try:
         rknn.config(target_platform=options.target)
-        check("load_onnx", rknn.load_onnx(model=options.model))
+        check("load_onnx", rknn.load_onnx(model=lower_opset(options.model)))
         check("build", rknn.build(do_quantization=options.dataset is not None, dataset=options.dataset))
         check("export_rknn", rknn.export_rknn(options.artifact))
     finally:

@@ -64,7 +64,15 @@ class ImportRecord(msgspec.Struct, frozen=True):
     """Seconds of each group; None where the device cannot run it."""
 
 
-Record = TypeVar("Record", TimeRecord, RefusalRecord, ImportRecord)
+class QuoteRecord(msgspec.Struct, frozen=True):
+    """Answer of a vendor's compiler, see `pipeline.measure.quotes.Quote`."""
+
+    key: str
+    answer: str
+    """Its JSON."""
+
+
+Record = TypeVar("Record", TimeRecord, RefusalRecord, ImportRecord, QuoteRecord)
 
 
 class CostCache:
@@ -106,6 +114,10 @@ class CostCache:
         """Return imported times, if any; nothing here could measure them afresh."""
         return self._read(key, ImportRecord)
 
+    def get_quote(self, key: str) -> QuoteRecord | None:
+        """Return a compiler's answer, if any."""
+        return self._read(key, QuoteRecord)
+
     def _read(self, key: str, kind: type[Record]) -> Record | None:
         if self._folder is None or (self._ignores_records and kind is not ImportRecord):
             return None
@@ -121,7 +133,7 @@ class CostCache:
         # Two keys may have one hash, and a damaged file may be valid JSON.
         return record if record.key == key else None
 
-    def put(self, record: TimeRecord | RefusalRecord | ImportRecord) -> None:
+    def put(self, record: TimeRecord | RefusalRecord | ImportRecord | QuoteRecord) -> None:
         """Keep a record."""
         if self._folder is None:
             return
@@ -223,6 +235,13 @@ def key_of_refusal(model: bytes, device: Device, fingerprint: str) -> str:
     """Return the key of a device's answer about a model."""
     digest = hashlib.sha256(model).hexdigest()
     return _text({"question": digest, "kind": device.kind, "runtime": fingerprint, "target": repr(device.target)})
+
+
+def key_of_quote(model: bytes, command: Sequence[str]) -> str:
+    """Return the key of a compiler's answer about a model: both and the program that asks."""
+    program = Path(command[1]).read_bytes()
+    digests = [hashlib.sha256(content).hexdigest() for content in (model, program)]
+    return _text({"quote": digests, "python": command[0], "arguments": command[4:]})
 
 
 def key_of_import(graph_digest: str, board: Board, device: Device) -> str:

@@ -160,6 +160,7 @@ def make_planner(
     user's cache, unless `fresh` ones are wanted. Raises `BoardError` if the board is unknown; `PlanError` if a name of
     `options.unfused` or `options.pin` is, or pins contradict each other.
     """
+    from pipeline.measure.quotes import Quotes, find_quotes
     from pipeline.measure.refusals import find_refusals
     from pipeline.measure.server_slots import ask_slots
     from pipeline.split.planning.planner import Planner
@@ -173,8 +174,14 @@ def make_planner(
     from_file = _read_profile(board_name, graph)
     asks = partial(find_refusals, graph, board, runtimes=options.measure, fresh=fresh, progress=progress)
     refusals = {} if from_file else asks()
+    # As answers are, these are in a profile's times.
+    quotes = Quotes() if from_file else find_quotes(graph, board, fresh=fresh, progress=progress)
+    refusals |= quotes.refusals
     depth, cv, stage_options = options.queue_depth, options.cv, options.stage_options
-    make = partial(Planner, graph, queue_depth=depth, cv=cv, pins=pins, refusals=refusals, options=stage_options)
+    make = partial(
+        Planner, graph, queue_depth=depth, cv=cv, pins=pins, refusals=refusals, options=stage_options,
+        estimates=quotes.seconds, notes=quotes.notes,
+    )  # fmt: skip
     if not options.measure and not from_file:
         return make(board)
     from pipeline.measure.profile import profile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,9 @@ FORMATS = ("onnx", "tflite")
 
 ARTIFACT = ".artifact"
 
+QUOTE_KEYS = ("compiler", "chip", "clock_hz")
+"""Keys of a target's ``quotes``, see `pipeline.measure.quotes`."""
+
 # Never a module: what a plan or a bundle says must not name code to import.
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
 
@@ -36,11 +40,12 @@ class VendorRuntime(ModelRuntime):
     The target has ``loader``, its name; ``chip``, or several, whose compiled files it takes; ``format`` of the stage's
     model, ``"onnx"`` by default; ``compile``, the command that makes the artifact of it, without which the model is
     what is loaded; ``artifact``, the name of that file; ``supported``, the command that prints nodes it cannot take;
+    ``quotes``, the compiler that counts cycles;
     ``time_limit_s`` of each command; and ``options`` of the loader.
     """
 
     title = "the vendor's tool"
-    target_keys = ("loader", "chip", "format", "options", *TOOL_KEYS)
+    target_keys = ("loader", "chip", "format", "options", "quotes", *TOOL_KEYS)
     # Some drivers compile the rest when they load.
     opening_s = 60.0
 
@@ -56,6 +61,7 @@ class VendorRuntime(ModelRuntime):
         _loader_name(device)
         _options(device)
         _tool(device)
+        _check_quotes(device)
 
     @classmethod
     def why_absent(cls, device: Device) -> str:
@@ -154,6 +160,16 @@ def _model_format(device: Device) -> str:
             f"format is {model_format!r}; it must be one of {', '.join(FORMATS)}{near(str(model_format), FORMATS)}"
         )
     return str(model_format)
+
+
+def _check_quotes(device: Device) -> None:
+    quotes: Any = (device.target or {}).get("quotes")
+    if quotes is None:
+        return
+    if not isinstance(quotes, Mapping) or set(quotes) != set(QUOTE_KEYS):
+        raise BoardError(f"quotes is {quotes!r}; it must be a table of {', '.join(QUOTE_KEYS)}")
+    if not isinstance(clock := quotes["clock_hz"], int | float) or not 0 < clock < math.inf:
+        raise BoardError(f"clock_hz is {clock!r}; it must be cycles per second above 0")
 
 
 def _loader_name(device: Device) -> str:

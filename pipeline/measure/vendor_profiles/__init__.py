@@ -72,7 +72,7 @@ def share_out(profile: VendorProfile, graph: Graph, estimates: Sequence[float]) 
     weights = np.asarray(estimates, np.float64)
     can_run = np.isfinite(weights)
     # 1. Groups of each layer, by the model's names. A group that the device cannot run takes no part.
-    groups = {name: group for name, group in _group_names(graph) if can_run[group]}
+    groups = {name: group for name, group in group_names(graph) if can_run[group]}
     times = np.zeros(len(weights))
     for layer in profile.layers:
         if members := sorted({groups[name] for name in layer.names if name in groups}):
@@ -89,7 +89,8 @@ def share_out(profile: VendorProfile, graph: Graph, estimates: Sequence[float]) 
     return tuple(np.where(can_run, times, np.inf).tolist()), share
 
 
-def _group_names(graph: Graph) -> Iterator[tuple[str, int]]:
+def group_names(graph: Graph) -> Iterator[tuple[str, int]]:
+    """Yield names of operators and tensors with their group."""
     groups: dict[str, int] = {}
     for operator in graph.operators:
         groups |= dict.fromkeys((operator.name, *operator.outputs), operator.group)

@@ -56,6 +56,8 @@ class TimedGraph:
     """Devices that may run a fused group; groups without a pin run anywhere."""
     spans: Mapping[str, SpanTimes] = field(default_factory=dict)
     """Measured times of spans, where these are not sums, by the name of a device with its runtime."""
+    notes: Sequence[str] = ()
+    """Sentences on the origin of times."""
     refusals: Mapping[str, Refusals] = field(default_factory=dict)
     """Fused groups that a device does not run by its own word, with reasons, by the name of a device with its
     runtime."""

@@ -205,6 +205,7 @@ def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: flo
         help=(
             *advice(planner, problem, slowest.slowest_operator, slow_s, best_s, fastest),
             *_hop_notes(plan.stages, slowest),
+            *planner.notes,
             *offload.notes(own_graph, groups(own_graph), planner.board, refusals),
             *_idle_notes(planner),
         ),

@@ -1,0 +1,200 @@
+"""Quotes: what a vendor's compiler says of a model's layers, without the chip.
+
+A compiler is a program in this folder and one line in `PROGRAMS`. The program runs by the Python of an environment that
+has the compiler, takes the paths of a model and of its answer and the chip's name, and writes JSON of `Quote`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.core.board.board import Board, Device
+from pipeline.errors import BoardError, BuildError
+from pipeline.executor.devices.model_tool import LIMIT_S, ModelTool
+
+if TYPE_CHECKING:
+    from pipeline.measure.cost_cache import CostCache
+    from pipeline.split.graph import Graph
+    from pipeline.split.offload import Refusals
+
+logger = logging.getLogger(__name__)
+
+PROGRAMS = {"rknn": "rknn_program.py"}
+"""Program of each compiler."""
+
+
+class LayerQuote(msgspec.Struct, frozen=True):
+    """A compiler's word on one of its layers."""
+
+    operators: tuple[str, ...]
+    """The model's names of its operators and their outputs; others are fused into them."""
+    target: str
+    """Processor: ``"NPU"``, or another one such as ``"CPU"``."""
+    precision: str
+    cycles: int
+    """Cycles of the NPU; 0 where the compiler counts none."""
+    bytes: int
+    """Bytes read and written."""
+
+
+class Quote(msgspec.Struct, frozen=True):
+    """A compiler's answer about a model."""
+
+    tool: str
+    """The compiler's name and version."""
+    refusal: str = ""
+    """Reason for which it cannot compile the model; empty if it can."""
+    layers: tuple[LayerQuote, ...] = ()
+
+
+@dataclass(frozen=True)
+class Quotes:
+    """Answers about one graph, by the device's name."""
+
+    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Seconds of each fused group; infinite where it is refused."""
+    refusals: Mapping[str, Refusals] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    """Sentence on each device: compiler, precision, share of groups without cycles."""
+
+
+def variable(compiler: str) -> str:
+    """Return the environment variable with the path of a compiler's Python."""
+    return f"SOC_PIPELINE_{compiler.upper()}_PYTHON"
+
+
+def find_quotes(
+    graph: Graph,
+    board: Board,
+    *,
+    cache: CostCache | None = None,
+    fresh: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Quotes:
+    """Ask the installed compilers of a board's devices about a graph.
+
+    Parameters
+    ----------
+    cache : CostCache, optional
+        Store of known and new answers; by default the user's.
+    fresh : bool
+        Ask again what is in the user's cache.
+    """
+    seconds: dict[str, Sequence[float]] = {}
+    refusals: dict[str, Refusals] = {}
+    notes: tuple[str, ...] = ()
+    answers: dict[str, _Answers] = {}
+    for device in board.devices:
+        table: Mapping[str, Any] = (device.target or {}).get("quotes") or {}  # type: ignore[assignment]
+        if table and (compiler := table["compiler"]) not in PROGRAMS:
+            raise BoardError(f"quotes has the compiler {compiler!r}; known are {', '.join(PROGRAMS)}")
+        python = os.environ.get(variable(table["compiler"])) if table else None
+        if not python or device.address:
+            continue
+        from pipeline.measure.cost_cache import CostCache
+
+        # Cores of one NPU are asked about once.
+        if (key := repr(table)) not in answers:
+            progress(f"asking the compiler of {device.name} about the model")
+            answers[key] = _Answers(graph, device, python, cache or CostCache.of_user(fresh=fresh))
+            try:
+                answers[key].ask(0, len(graph.group_ends))
+            except BuildError as error:
+                logger.warning("%s: no quotes, so its times are estimates: %s", device.name, error)
+        if answers[key].layers or answers[key].refusals:
+            seconds[device.name] = answers[key].seconds(device)
+            refusals[device.name] = answers[key].refusals
+            notes += (answers[key].note(device),) if answers[key].layers else ()
+    return Quotes(seconds, refusals, notes)
+
+
+class _Answers:
+    """A compiler's answers about the groups of one graph."""
+
+    def __init__(self, graph: Graph, device: Device, python: str, cache: CostCache) -> None:
+        from pipeline.measure.vendor_profiles import group_names
+
+        self._graph, self._device, self._cache = graph, device, cache
+        self._groups = dict(group_names(graph))
+        quotes: Any = (device.target or {})["quotes"]
+        program = Path(__file__).parent / PROGRAMS[quotes["compiler"]]
+        words = (python, str(program), "{stage}.onnx", "{artifact}", str(quotes["chip"]))
+        self._tool = ModelTool(words, (), "stage.onnx", "stage.json", LIMIT_S)
+        self._clock_hz = float(quotes["clock_hz"])
+        self._title = ""
+        self.layers: dict[int, list[LayerQuote]] = {}
+        self.refusals: dict[int, str] = {}
+
+    def ask(self, begin: int, end: int) -> None:
+        """Ask about the groups ``[begin, end)``, and about halves of what is refused."""
+        quote = self._quote(begin, end)
+        if not quote.refusal:
+            self._take(quote, begin, end)
+        elif end - begin == 1:
+            self.refusals[begin] = quote.refusal
+        else:
+            middle = (begin + end) // 2
+            self.ask(begin, middle)
+            self.ask(middle, end)
+
+    def _quote(self, begin: int, end: int) -> Quote:
+        from pipeline.executor.devices import compiler
+        from pipeline.export.stage_export import StageExport
+        from pipeline.measure.cost_cache import QuoteRecord, key_of_quote
+        from pipeline.split import extract
+
+        runtime: Any = compiler(self._device)
+        part = extract.groups_part(self._graph, begin, end)
+        try:
+            model = runtime.serialize(StageExport(self._graph, part), self._device)
+        except BuildError as error:
+            return Quote("", f"it has no form in {runtime.model_format(self._device)}: {error}")
+        key = key_of_quote(model, self._tool.compile)
+        if record := self._cache.get_quote(key):
+            return msgspec.json.decode(record.answer, type=Quote)
+        answer = self._tool.compile_model(model)
+        quote = msgspec.json.decode(answer, type=Quote)
+        self._cache.put(QuoteRecord(key, answer.decode()))
+        return quote
+
+    def _take(self, quote: Quote, begin: int, end: int) -> None:
+        self._title = quote.tool
+        for layer in quote.layers:
+            groups = {self._groups[name] for name in layer.operators if name in self._groups}
+            for group in groups & {*range(begin, end)}:
+                self.layers.setdefault(group, []).append(layer)
+        for group in range(begin, end):
+            layers = self.layers.get(group, ())
+            if layers and all(layer.target != "NPU" for layer in layers):
+                self.refusals[group] = f"its compiler leaves it to the {layers[0].target}"
+
+    def seconds(self, device: Device) -> list[float]:
+        """Return each group's seconds; those fused into others take none."""
+        return [
+            math.inf
+            if group in self.refusals
+            else sum(self._layer_s(layer, device) for layer in self.layers.get(group, ()))
+            for group in range(len(self._graph.group_ends))
+        ]
+
+    def _layer_s(self, layer: LayerQuote, device: Device) -> float:
+        busy_s = layer.cycles / self._clock_hz if layer.cycles else layer.bytes / device.bytes_per_s
+        return device.launch_s + busy_s
+
+    def note(self, device: Device) -> str:
+        """Return what of a device's times is quoted."""
+        layers = [layer for layers in self.layers.values() for layer in layers if layer.target == "NPU"]
+        counted = sum(layer.cycles > 0 for layer in layers)
+        precisions = " and ".join(dict.fromkeys(layer.precision for layer in layers)) or "nothing"
+        return (
+            f"{device.name}: cycles of {counted} of {len(layers)} layers are {self._title}'s, in {precisions}; the "
+            "others and starts are estimates."
+        )
