@@ -92,7 +92,7 @@ def read(folder: Path, middle: Any) -> Graph:
         middle,
         node("Conv", "c w", "y", "last", pads=[1, 1, 1, 1]),
     ]
-    save(folder / "m.onnx", nodes, {"x": (1, 4, 6, 6)}, {"y": (1, 4, 6, 6)}, {"w": weights(4, 4, 3, 3)})
+    save(folder / "m.onnx", nodes, {"x": (1, 4, 6, 6)}, ["y"], {"w": weights(4, 4, 3, 3)})
     return pipeline.read(folder / "m.onnx")
 
 
