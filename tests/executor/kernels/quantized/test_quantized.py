@@ -191,7 +191,7 @@ def test_bytes_cross_the_cuts_and_weights_stay_integers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("described", "instruction"),
     [(ARM, BY_A_LANE), (NEWER_ARM, "usmmla"), (OLD_ARM, "smlal2"),
-     ({"kind": "llvm", "mcpu": "icelake-server"}, "vpdpbusd"),
+     ({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "icelake-server"}, "vpdpbusd"),
      ({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell"}, "vpmaddwd")],
 )  # fmt: skip
 def test_the_processor_has_an_instruction_for_it(described: Any, instruction: str, tmp_path: Path) -> None:

@@ -72,5 +72,5 @@ def test_sums_by_tiles_are_exact(name: str, zero: Any, tmp_path: Path) -> None:
 def test_processors_with_amx_multiply_by_tiles(name: str, mcpu: str, has_tiles: bool, tmp_path: Path) -> None:
     layer = product(name, np.array(3, np.uint8))
     module = extract.module(extract.parts(pipeline.read(layer.save(tmp_path / "model.onnx")), [])[0])
-    text = assembly(module, Target({"kind": "llvm", "mcpu": mcpu}))
+    text = assembly(module, Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu}))
     assert ("tdpbusd" in text, "vpdpbusd" in text) == (has_tiles, not has_tiles)
