@@ -264,7 +264,12 @@ class FrameFlow:
 
     def _finish(self, time: float, worker: _Worker) -> None:
         if not self._successors[worker.group] and self._join(-1, worker.frame, self._leaves):
-            self._deliver(time, worker.frame)
+            # Let finished frames out in order.
+            self._ended.add(worker.frame)
+            while len(self.ends) in self._ended:
+                self._ended.remove(len(self.ends))
+                self.ends.append(time)
+            self._enter(time)
         queue = self._queues[worker.group]
         if not queue.frames:
             queue.idle.append(worker)
@@ -288,11 +293,3 @@ class FrameFlow:
             return False
         del self._branches[group, frame]
         return True
-
-    def _deliver(self, time: float, frame: int) -> None:
-        """Let finished frames out in order."""
-        self._ended.add(frame)
-        while len(self.ends) in self._ended:
-            self._ended.remove(len(self.ends))
-            self.ends.append(time)
-        self._enter(time)

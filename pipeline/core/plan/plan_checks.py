@@ -165,7 +165,12 @@ def _check_steps(board: Board, stage: StagePlan) -> None:
     available = {spec.name: spec for spec in stage.inputs}
     for number, step in enumerate(stage.steps):
         title = f"step {number} of stage {stage.name!r}"
-        _check_loan(board, stage, step, title)
+        # Refuse to borrow a device tied to other cores.
+        device = board.device(step.device)
+        if device.cores and not board.is_one_device(step.device, stage.device):
+            raise PlanError(
+                f"{title} cannot borrow {step.device!r}, which is made of cores; make a stage of its own for it"
+            )
         _check_seconds(f"{title}: seconds", step.seconds)
         _check_seconds(f"{title}: transfer_s", step.transfer_s)
         _check_traffic(title, step.memory_traffic)
@@ -174,15 +179,6 @@ def _check_steps(board: Board, stage: StagePlan) -> None:
         if spec.name not in available:
             raise PlanError(f"no step of stage {stage.name!r} makes its output {spec.name!r}")
         _check_same(spec, available[spec.name], f"stage {stage.name!r}")
-
-
-def _check_loan(board: Board, stage: StagePlan, step: StepPlan, title: str) -> None:
-    """Refuse to borrow a device tied to other cores."""
-    device = board.device(step.device)
-    if device.cores and not board.is_one_device(step.device, stage.device):
-        raise PlanError(
-            f"{title} cannot borrow {step.device!r}, which is made of cores; make a stage of its own for it"
-        )
 
 
 def _check_step_tensors(title: str, step: StepPlan, available: dict[str, TensorSpec]) -> None:

@@ -93,7 +93,10 @@ def sample_downsets(problem: Problem, dag: GroupDag, limit: int) -> list[int]:
 def affinity_orders(problem: Problem, dag: GroupDag) -> Iterator[Sequence[int]]:
     """Yield the own order, and orders by preferred processors."""
     yield range(len(dag))
-    seconds = _processor_seconds(problem)
+    # Each item's least interval on each processor.
+    seconds = np.full((len(problem.processors), problem.items), np.inf)
+    for choice in problem.choices:
+        seconds[choice.processor] = np.minimum(seconds[choice.processor], choice.seconds / choice.rate)
     favourites = seconds.argmin(axis=0)
     used = [int(processor) for processor in np.unique(favourites)]
     for ranking in islice(permutations(used), _MOST_PERMUTATIONS):
@@ -108,14 +111,6 @@ def affinity_orders(problem: Problem, dag: GroupDag) -> Iterator[Sequence[int]]:
             ratios = np.nan_to_num(np.log(seconds[first]) - np.log(seconds[last]), posinf=1e3, neginf=-1e3)
         yield dag.order_by(ratios.tolist())
         yield dag.order_by(ratios.tolist(), backwards=True)
-
-
-def _processor_seconds(problem: Problem) -> Array:
-    """Return each item's least interval on each processor."""
-    result = np.full((len(problem.processors), problem.items), np.inf)
-    for choice in problem.choices:
-        result[choice.processor] = np.minimum(result[choice.processor], choice.seconds / choice.rate)
-    return result
 
 
 def order_through(downsets: Sequence[int], groups: int) -> list[int]:
