@@ -19,8 +19,8 @@ TVM_PLACES = (
     "pipeline.remote.rpc_session", "pipeline.tvm",
 )  # fmt: skip
 EXTRAS = (
-    "ai_edge_litert", "av", "cryptography", "cyclonedds", "gi", "matplotlib", "onnx", "onnxruntime", "openvino", "paho",
-    "prometheus_client", "ray", "rclpy", "rosbags", "sklearn", "tflite", "torch", "tornado", "yaml", "zenoh",
+    "ai_edge_litert", "av", "cryptography", "cyclonedds", "gi", "matplotlib", "ncnn", "onnx", "onnxruntime", "openvino",
+    "paho", "prometheus_client", "ray", "rclpy", "rosbags", "sklearn", "tflite", "torch", "tornado", "yaml", "zenoh",
 )  # fmt: skip
 EXTRAS_PLACES = ("pipeline.cluster.actor", "pipeline.frontends", "pipeline.demo", "pipeline.observe.web.site")
 FLOORS: tuple[tuple[str, ...], ...] = (

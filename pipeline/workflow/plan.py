@@ -100,9 +100,9 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
     measure : bool
         Build and time each group of operators on the board's devices that are here, instead of estimating.
     runtimes : sequence of str
-        Runtimes for stages on CPU cores: ``"tvm"``, ``"onnxruntime"``, ``"openvino"`` or ``"litert"``, instead of the
-        board's own choice.  Which one is the fastest for each stage is measured, with `measure`; without, it is the
-        first one.
+        Runtimes for stages on CPU cores: ``"tvm"``, ``"onnxruntime"``, ``"openvino"``, ``"ncnn"`` or ``"litert"``,
+        instead of the board's own choice.  Which one is the fastest for each stage is measured, with `measure`;
+        without, it is the first one.
     objective : str, optional
         Aim of ``"auto"``: ``"throughput"`` (default), ``"latency"`` (default with `fps`) or ``"energy"``.
     fps : float, optional

@@ -128,7 +128,7 @@ def _time_arguments(parser: argparse._ActionsContainer) -> None:
         metavar="NAME,NAME",
         type=values.runtimes,
         default=(),
-        help="what may execute stages on CPU cores: tvm, onnxruntime, openvino, litert; the fastest one by --measure",
+        help="what may run stages on CPU cores: tvm, onnxruntime, openvino, ncnn, litert; the fastest one by --measure",
     )
     parser.add_argument("--fresh", action="store_true", help="as --measure, and measure again what was measured before")
 

@@ -188,6 +188,7 @@ def _runtime_kind(name: str, adapter: str, model_format: str, command_keys: tupl
 
 register(_runtime_kind("onnxruntime", "onnx_runtime:OnnxRuntime", "onnx"))
 register(_runtime_kind("openvino", "openvino_runtime:OpenVinoRuntime", "onnx"))
+register(_runtime_kind("ncnn", "ncnn_runtime:NcnnRuntime", "onnx"))
 register(_runtime_kind("litert", "litert:LiteRtRuntime", "tflite", ("compile",)))
 # A server makes devices of a kind, without the target that names the loader.
 register(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import hashlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, table_of_options
+from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, file_digest, table_of_options
 from pipeline.executor.devices.model_tool import ModelTool
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
@@ -105,8 +104,7 @@ class LiteRtRuntime(ModelRuntime):
     @classmethod
     def fingerprint(cls, device: Device) -> str:
         """Return LiteRT's version, with the delegate file's digest."""
-        file = Path(_delegate_file(device)).expanduser()
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
+        digest = file_digest(_delegate_file(device))
         return f"{cls.version()}{' and delegate ' if digest else ''}{digest}"
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:

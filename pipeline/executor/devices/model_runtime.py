@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -166,7 +168,12 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @classmethod
     def _check_fallbacks(cls, model: bytes, device: Device) -> None:
-        if not allows_fallback(device) and (names := cls.describe_fallbacks(model, device)):
+        if not allows_fallback(device):
+            cls._refuse_fallbacks(cls.describe_fallbacks(model, device), device)
+
+    @classmethod
+    def _refuse_fallbacks(cls, names: str, device: Device) -> None:
+        if names and not allows_fallback(device):
             raise BuildError(
                 f"{cls.title} would run operators elsewhere than on {device.name!r}: {names}; cut the model around "
                 "them, or set allow_fallback = true in the device's target"
@@ -187,7 +194,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
             raise
         except Exception as error:
             raise BuildError(f"{cls.title} cannot run it: {reason(error, line=0)}") from error
-        return ", ".join(f"{name} ({location})" for name, location in fallbacks.items())
+        return describe_locations(fallbacks)
 
     def open(self, cores: Sequence[int]) -> None:
         """Pin the calling thread and the runtime's threads to `cores`."""
@@ -227,6 +234,17 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     def close(self) -> None:
         """Forget the models."""
         self._models.clear()
+
+
+def describe_locations(fallbacks: Mapping[str, str]) -> str:
+    """List operators with their actual device."""
+    return ", ".join(f"{name} ({location})" for name, location in fallbacks.items())
+
+
+def file_digest(file: str) -> str:
+    """Return the short SHA-256 of a library's file, empty without one."""
+    path = Path(file).expanduser()
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
 
 def allows_fallback(device: Device) -> bool:

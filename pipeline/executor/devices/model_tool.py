@@ -78,13 +78,16 @@ class ModelTool:
         """
         if not self.compile:
             return model
-        with self._folder(model) as folder:
-            self._run(self.compile, folder)
-            artifact = folder / self.artifact_file
-            content = artifact.read_bytes() if artifact.is_file() else b""
+        (content,) = self.compile_files(model, [self.artifact_file])
         if not content:
             raise BuildError(f"{' '.join(self.compile)!r} ended well, but wrote no {self.artifact_file!r}")
         return content
+
+    def compile_files(self, model: bytes, names: Sequence[str]) -> list[bytes]:
+        """Compile a model and return files by name, empty if missing."""
+        with self._folder(model) as folder:
+            self._run(self.compile, folder)
+            return [(folder / name).read_bytes() if (folder / name).is_file() else b"" for name in names]
 
     def find_unsupported(self, model: bytes) -> list[str]:
         """Return the nodes refused by the tool; raises as `compile_model`."""

@@ -1,4 +1,4 @@
-"""ONNX Runtime with any execution provider: CUDA, TensorRT, QNN, OpenVINO, ACL, XNNPACK, ..."""
+"""ONNX Runtime with any execution provider, built in or plug-in: CUDA, TensorRT, QNN, OpenVINO, WebGPU, ..."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import numpy as np
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError, near
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order, table_of_options
+from pipeline.executor.devices import onnx_plugins
+from pipeline.executor.devices.model_runtime import (
+    ModelRuntime,
+    OpenedModel,
+    check_order,
+    describe_locations,
+    file_digest,
+    table_of_options,
+)
 from pipeline.executor.stage_source import StageSource
 from pipeline.system.memory import empty
 from pipeline.system.optional import require
@@ -24,31 +32,34 @@ class OnnxRuntime(ModelRuntime):
     """Runs stages by ONNX Runtime.
 
     The target has ``providers``, a list of names or of pairs of a name and its options, by default the CPU's alone; and
-    ``options``, entries of the session's configuration.
+    ``options``, entries of the session's configuration.  Plug-in providers come from ``library``, see
+    `pipeline.executor.devices.onnx_plugins`, and may be restricted to a ``device``, such as ``"NPU"`` or ``"GPU.1"``.
     """
 
     title = "ONNX Runtime"
     package = extra = "onnxruntime"
-    target_keys = ("providers", "options")
+    target_keys = ("providers", "options", *onnx_plugins.KEYS)
 
     @classmethod
     def check(cls, device: Device) -> None:
         """Raise `BoardError` if the target is none."""
         super().check(device)
-        providers(device)
+        onnx_plugins.check(device, [name for name, _ in providers(device)])
 
     @classmethod
     def find_targets(cls) -> Sequence[str]:
-        """Return this build's execution providers."""
-        providers: list[str] = _library().get_available_providers()
-        return providers
+        """Return this build's execution providers, and packages of plug-in ones."""
+        return [*_library().get_available_providers(), *onnx_plugins.packages()]
 
     @classmethod
     def why_unusable(cls, device: Device) -> str:
         """Explain if this build of ONNX Runtime lacks a provider."""
-        available = cls.find_targets()
+        available = _library().get_available_providers()
         for name, _ in providers(device):
-            if name not in available:
+            if onnx_plugins.library(device) and name != CPU:
+                if absence := onnx_plugins.why_absent(device, name):
+                    return absence
+            elif name not in available:
                 return f"this ONNX Runtime has no {name!r}; it has {', '.join(available)}{near(name, available)}"
         return ""
 
@@ -65,16 +76,13 @@ class OnnxRuntime(ModelRuntime):
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
         """Return the nodes on providers outside the target."""
-        names = {name for name, _ in providers(device)}
-        options = session_options(device, 1)
-        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        session = _library().InferenceSession(model, options, providers=providers(device))
-        return {
-            f"{node.name or node.op_type} of kind {node.op_type}": str(part.ep_name)
-            for part in session.get_provider_graph_assignment_info()
-            if part.ep_name not in names
-            for node in part.get_nodes()
-        }
+        return _fallbacks(_open_session(model, device, 1), device)
+
+    @classmethod
+    def fingerprint(cls, device: Device) -> str:
+        """Return ONNX Runtime's version, with the plug-in's digest."""
+        digest = file_digest(onnx_plugins.library(device))
+        return f"{cls.version()}{' and provider ' if digest else ''}{digest}"
 
     @classmethod
     def is_selective(cls, device: Device) -> bool:
@@ -83,16 +91,15 @@ class OnnxRuntime(ModelRuntime):
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
         """Open a session."""
-        library = _library()
-        options = session_options(self.device, len(cores) or 1)
-        if len(cores) > 1:
-            # All threads but the calling one; they count cores from 1.
-            affinities = ";".join(str(core + 1) for core in cores[1:])
-            options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
-        session = library.InferenceSession(model, options, providers=providers(self.device))
+        # All threads but the calling one; they count cores from 1.
+        affinities = ";".join(str(core + 1) for core in cores[1:])
+        session = _open_session(model, self.device, len(cores) or 1, affinities)
+        if self.is_selective(self.device):
+            # This machine's provider may take less than the one that the stage was built by.
+            self._refuse_fallbacks(describe_locations(_fallbacks(session, self.device)), self.device)
         check_order("inputs", [value.name for value in session.get_inputs()], stage.inputs)
         check_order("outputs", [value.name for value in session.get_outputs()], stage.outputs)
-        run_options = library.RunOptions()
+        run_options = _library().RunOptions()
 
         def compute(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
             # Bound to the arrays' own memory, from which and into which it would copy otherwise.
@@ -129,18 +136,40 @@ def _provider(entry: object) -> Provider:
     raise BoardError(f"provider {entry!r} is neither a name nor a pair of a name and a table of options")
 
 
-def session_options(device: Device, threads: int) -> Any:
-    """Return a device's session options for a thread count."""
+def _open_session(model: bytes, device: Device, threads: int, affinities: str = "") -> Any:
+    """Open a session of a device's providers."""
     options = _library().SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Errors alone: warnings go to the standard error, from C++.
     options.log_severity_level = 3
-    entries = table_of_options(device, "the session's configuration")
     # Between frames its threads would spin on cores that other stages need.
-    for key, value in {"session.intra_op.allow_spinning": "0", **entries}.items():
+    entries = {"session.intra_op.allow_spinning": "0", "session.record_ep_graph_assignment_info": "1"}
+    if affinities:
+        entries["session.intra_op_thread_affinities"] = affinities
+    for key, value in {**entries, **_options(device)}.items():
         options.add_session_config_entry(str(key), str(value))
-    return options
+    if not onnx_plugins.library(device):
+        return _library().InferenceSession(model, options, providers=providers(device))
+    for name, settings in providers(device):
+        if name != CPU:
+            options.add_provider_for_devices(onnx_plugins.devices(device, name), settings)
+    return _library().InferenceSession(model, options)
+
+
+def _fallbacks(session: Any, device: Device) -> dict[str, str]:
+    """Return the nodes on providers outside the target."""
+    names = {name for name, _ in providers(device)}
+    return {
+        f"{node.name or node.op_type} of kind {node.op_type}": str(part.ep_name)
+        for part in session.get_provider_graph_assignment_info()
+        if part.ep_name not in names
+        for node in part.get_nodes()
+    }
+
+
+def _options(device: Device) -> Mapping[str, Any]:
+    return table_of_options(device, "the session's configuration")
 
 
 def _library() -> Any:

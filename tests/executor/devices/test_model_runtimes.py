@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,78 +12,24 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import pipeline
 from pipeline.core.board.board import Board, Device
-from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan.plan import Plan
 from pipeline.core.plan.stage_options import StageOptions
 from pipeline.errors import BoardError, BuildError, MissingExtra
 from pipeline.executor import devices, targets
-from pipeline.executor.stage_code import StageCode
 from pipeline.system.threads import run_in_thread
+from tests.support.model_stages import RELU, SHAPE, STAGE, OnnxSource, compile_source, run
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
 
-KINDS = ("onnxruntime", "openvino")
-SHAPE = (1, 4, 6, 6)
-STAGE = StagePlan("stage", "device", (TensorSpec("x", SHAPE),), (TensorSpec("y", SHAPE),))
-
-
-class OnnxSource:
-    """A stage that is an ONNX model from the beginning."""
-
-    def __init__(self, *nodes: Any, **initializers: np.ndarray) -> None:
-        value = helper.make_tensor_value_info
-        graph = helper.make_graph(
-            nodes,
-            "stage",
-            [value("x", TensorProto.FLOAT, SHAPE)],
-            [value("y", TensorProto.FLOAT, SHAPE)],
-            [numpy_helper.from_array(array, name) for name, array in initializers.items()],
-        )
-        self._model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-    def module(self) -> Any:
-        raise BuildError("there is no module")
-
-    def onnx(self) -> Any:
-        return self._model
-
-    def compiled(self) -> bytes:
-        return b""
-
-    def tflite(self) -> bytes:
-        raise BuildError("there is no TFLite model")
-
-
-RELU = OnnxSource(node("Relu", "x", "y", "relu"))
-
-
-def compile_source(source: OnnxSource, device: Device) -> StageCode:
-    compiler = devices.compiler(device)
-    assert compiler is not None
-    return compiler.compile_stage(source, device)
-
-
-def run(
-    device: Device, code: StageCode, frames: Sequence[np.ndarray], cores: Sequence[int] = (), stage: StagePlan = STAGE
-) -> list[Any]:
-    """Return the output of each frame; all of them are made before the first one is looked at."""
-
-    def work() -> list[Any]:
-        runtime = devices.create(device)
-        runtime.open(cores)
-        program = runtime.load(stage, code)
-        outputs = [runtime.run(program, [runtime.copy_in(frame)])[0] for frame in frames]
-        runtime.close()
-        return outputs
-
-    return run_in_thread(work, "stage")
+KINDS = ("onnxruntime", "openvino", "ncnn")
 
 
 @pytest.fixture(params=KINDS)
 def device(request: pytest.FixtureRequest) -> Device:
-    pytest.importorskip(request.param)
+    pytest.importorskip("pnnx" if request.param == "ncnn" else request.param)
     return Device("device", request.param)
 
 
@@ -271,10 +216,17 @@ def planned_for(path: Path, *names: str) -> tuple[Any, Plan]:
 
 
 @pytest.mark.parametrize(
-    "names", [("cpu", "cpu/openvino"), ("cpu/onnxruntime", "cpu"), ("cpu/openvino", "cpu/onnxruntime")]
+    "names",
+    [
+        ("cpu", "cpu/openvino"),
+        ("cpu/onnxruntime", "cpu"),
+        ("cpu/openvino", "cpu/onnxruntime"),
+        ("cpu", "cpu/ncnn"),
+        ("cpu/ncnn", "cpu"),
+    ],
 )
 def test_stages_of_several_runtimes_are_one_bundle(names: tuple[str, str], tmp_path: Path) -> None:
-    pytest.importorskip("openvino")
+    pytest.importorskip("pnnx" if "cpu/ncnn" in names else "openvino")
     graph, plan = planned_for(tmp_path / "m.onnx", *names)
     pipeline.build(graph, plan).save(tmp_path / "m.bundle")
     frames = [{"x": weights(*SHAPE, seed=seed)} for seed in range(4)]

@@ -1,0 +1,101 @@
+"""Plug-in execution providers of ONNX Runtime: found, streamed through, and never silently left for the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.core.board.board import Board, Device
+from pipeline.errors import BoardError, BuildError, BundleError
+from pipeline.executor import devices, targets
+from tests.support.model_stages import SHAPE, OnnxSource, compile_source, run
+from tests.support.onnx_models import node, save, weights
+
+NAME = "OpenVINOExecutionProvider"
+# Its default on CPUs that have it is bfloat16.
+SETTINGS = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}}'}
+TARGET: dict[str, Any] = {"library": "onnxruntime-ep-openvino", "device": "CPU", "providers": [[NAME, SETTINGS]]}
+DEVICE = Device("device", "onnxruntime", target=TARGET)
+WEIGHTS = weights(4, 4, 3, 3) / 6
+# The determinant is an operator that only the CPU's provider has.
+DETERMINED = OnnxSource(
+    node("Conv", "x w", "a", pads=[1] * 4),
+    node("Det", "a", "b", "determinant"),
+    node("Reshape", "b shape", "c"),
+    node("Add", "a c", "y"),
+    w=WEIGHTS,
+    shape=np.array([1, 4, 1, 1]),
+)
+
+
+@pytest.fixture
+def device() -> Device:
+    pytest.importorskip("onnxruntime_ep_openvino")
+    if reason := devices.why_absent(DEVICE):
+        pytest.skip(f"this processor has no OpenVINO: {reason}")
+    return DEVICE
+
+
+@pytest.mark.parametrize("order", [("cpu", "device"), ("device", "cpu")])
+def test_its_stages_stream_beside_those_of_tvm(device: Device, order: tuple[str, str], tmp_path: Path) -> None:
+    nodes = (
+        node("Conv", "x w", "a", "first", pads=[1] * 4),
+        node("Relu", "a", "b"),
+        node("Conv", "b w", "c", "second", pads=[1] * 4),
+        node("Sigmoid", "c", "y"),
+    )
+    graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": SHAPE}, ["y"], {"w": WEIGHTS}))
+    board = Board("b", (Device("cpu", cores=(0,)), device))
+    plan = pipeline.plan(graph, board, devices=list(order))
+    assert [stage.device for stage in plan.stages] == list(order)
+    pipeline.build(graph, plan).save(tmp_path / "m.bundle")
+    unsplit = pipeline.build(graph, pipeline.plan(graph, board, devices=["cpu"]))
+    frames = [{"x": weights(*SHAPE, seed=seed)} for seed in range(5)]
+    with pipeline.load(tmp_path / "m.bundle") as running, pipeline.load(unsplit) as reference:
+        for result, expected in zip(running.map(frames), reference.map(frames), strict=True):
+            np.testing.assert_allclose(result, expected, atol=1e-4)
+
+
+def test_an_operator_left_for_the_cpu_is_an_error_that_names_it(device: Device) -> None:
+    message = r"elsewhere than on 'device': determinant of kind Det \(CPUExecutionProvider\)"
+    with pytest.raises(BuildError, match=message):
+        compile_source(DETERMINED, device)
+    tolerant = replace(device, target={**TARGET, "allow_fallback": True})
+    code, frame = compile_source(DETERMINED, tolerant), weights(*SHAPE)
+    # Such as one that was built where another provider was asked.
+    with pytest.raises(BundleError, match=message):
+        run(device, code, [frame])
+    plain = Device("cpu", "onnxruntime")
+    np.testing.assert_allclose(run(tolerant, code, [frame])[0], run(plain, code, [frame])[0], atol=1e-4)
+
+
+def test_what_is_missing_is_named(device: Device) -> None:
+    reason = devices.why_absent(replace(device, target={**TARGET, "device": "NPU.3"}))
+    assert f"ONNX Runtime finds no {NAME} on NPU.3 with the library" in reason
+    assert f"{NAME} on CPU" in reason
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-ep-abacus", "/opt/nothing/libabacus.so"])
+def test_a_library_that_is_not_there_is_named(name: str) -> None:
+    pytest.importorskip("onnxruntime")
+    reason = devices.why_absent(replace(DEVICE, target={**TARGET, "library": name}))
+    assert reason == f"the provider library {name!r} cannot be loaded: there is no such file or package"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ({"library": 3, "providers": [NAME]}, "library is 3"),
+        ({**TARGET, "device": "TPU"}, "device 'TPU'; they must be"),
+        ({"device": "NPU", "providers": [NAME]}, "device is of plug-in providers; name their library"),
+        ({**TARGET, "providers": [f"{NAME}.AUTO"]}, f"'{NAME}.AUTO' chooses where operators run; name one device"),
+    ],
+)
+def test_targets_that_are_none_are_refused(target: dict[str, Any], message: str) -> None:
+    with pytest.raises(BoardError, match=message):
+        targets.check(Board("b", (replace(DEVICE, target=target),)), "b.toml")
