@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, file_digest, table_of_options
+from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, table_of_options
 from pipeline.executor.devices.model_tool import ModelTool
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
@@ -102,10 +102,9 @@ class LiteRtRuntime(ModelRuntime):
         return bool(is_asked) and super().is_selective(device)
 
     @classmethod
-    def fingerprint(cls, device: Device) -> str:
-        """Return LiteRT's version, with the delegate file's digest."""
-        digest = file_digest(_delegate_file(device))
-        return f"{cls.version()}{' and delegate ' if digest else ''}{digest}"
+    def driver_file(cls, device: Device) -> str:
+        """Return the delegate's file."""
+        return str(_delegate_file(device))
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
         """Open an interpreter for the calling thread alone."""

@@ -83,9 +83,16 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         return cls.is_here(device) and not allows_fallback(device)
 
     @classmethod
-    def fingerprint(cls, device: Device) -> str:  # noqa: ARG003 - most drivers come with their package
+    def driver_file(cls, device: Device) -> str:  # noqa: ARG003 - most drivers come with their package
+        """Return the file of a driver beside the package, empty without."""
+        return ""
+
+    @classmethod
+    def fingerprint(cls, device: Device) -> str:
         """Return a text identifying all inputs to a device's answers."""
-        return cls.version()
+        file = Path(cls.driver_file(device)).expanduser()
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
+        return f"{cls.version()} {digest}".strip()
 
     @abstractmethod
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
@@ -239,12 +246,6 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 def describe_locations(fallbacks: Mapping[str, str]) -> str:
     """List operators with their actual device."""
     return ", ".join(f"{name} ({location})" for name, location in fallbacks.items())
-
-
-def file_digest(file: str) -> str:
-    """Return the short SHA-256 of a library's file, empty without one."""
-    path = Path(file).expanduser()
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
 
 def allows_fallback(device: Device) -> bool:

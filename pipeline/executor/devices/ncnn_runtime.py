@@ -79,9 +79,9 @@ class NcnnRuntime(ModelRuntime):
         return f"{cls.version()} and pnnx {metadata.version('pnnx')}"
 
     @classmethod
-    def is_selective(cls, device: Device) -> bool:
-        """Test for pnnx: it leaves operators also for the CPU."""
-        return cls.is_installed() and is_installed("pnnx") and not allows_fallback(device)
+    def is_selective(cls, device: Device) -> bool:  # noqa: ARG003 - operators without a layer run nowhere
+        """Test for ncnn and pnnx."""
+        return cls.is_installed() and is_installed("pnnx")
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
@@ -91,7 +91,9 @@ class NcnnRuntime(ModelRuntime):
         except BuildError as error:
             # Also where pnnx crashes, as it does of some operators: that answer is worth keeping.
             return dict.fromkeys(_operator_names(model), str(error).splitlines()[0])
-        return _find_fallbacks(model, parts, device)
+        unknown = dict.fromkeys(_find_unknown(model, parts[1]), "ncnn has no such layer")
+        is_asked = NcnnRuntime.is_here(device) and not allows_fallback(device)
+        return unknown or (_find_fallbacks(model, parts, device) if is_asked else {})
 
     @classmethod
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
@@ -106,7 +108,8 @@ class NcnnRuntime(ModelRuntime):
         parts = _convert(model)
         if unknown := _find_unknown(model, parts[1]):
             raise BuildError(f"ncnn has no layer for {', '.join(unknown)}; choose another runtime, or cut around them")
-        cls._refuse_fallbacks(describe_locations(_find_fallbacks(model, parts, device)), device)
+        if cls.is_here(device):
+            cls._refuse_fallbacks(describe_locations(_find_fallbacks(model, parts, device)), device)
         return cls._stage_code(b"\0".join(parts), ".ncnn", cls.version())
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
@@ -115,10 +118,9 @@ class NcnnRuntime(ModelRuntime):
         net = _open_net(parts, self.device, len(cores) or 1, stage.options.precision)
         cpu_layers = [f"{name} of kind {kind}" for name, kind in _cpu_layers(net).items()]
         self._refuse_fallbacks(describe_locations(dict.fromkeys(cpu_layers, "the CPU")), self.device)
-        axes, mat = json.loads(parts[0]), _library().Mat
+        axes = json.loads(parts[0])
         reads = {blob for layer in net.layers() if layer.type in _READERS for blob in layer.bottoms}
-        # The order of names is the one of the network's own list.
-        is_read = {name: blob in reads for name, blob in zip(net.input_names(), net.input_indexes(), strict=True)}
+        shared = {name for name, blob in zip(net.input_names(), net.input_indexes(), strict=True) if blob in reads}
 
         def compute(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
             extractor = net.create_extractor()
@@ -126,29 +128,26 @@ class NcnnRuntime(ModelRuntime):
             kept = [np.ascontiguousarray(array) for array in arrays]
             for number, array in enumerate(kept):
                 name = f"in{number}"
-                value = _without_batch(mat, array, axes[name])
+                value = _tensor(array, axes[name])
                 # Its kernels believe that channels begin at multiples of 16 bytes.
-                extractor.input(name, value if is_read[name] and value.cstep % 4 == 0 else value.clone())
+                extractor.input(name, value if name in shared and value.cstep % 4 == 0 else value.clone())
             return [_extract(extractor, f"out{number}", axes, spec.shape) for number, spec in enumerate(stage.outputs)]
 
         return OpenedModel(compute)
 
 
-def _without_batch(mat: Any, array: np.ndarray, axis: int) -> Any:
+def _tensor(array: np.ndarray, axis: int) -> Any:
     """Return ncnn's tensor of an array; it shares the memory of a batch of one."""
-    if axis == NO_BATCH:
-        return mat(array)
-    return mat(array.squeeze(axis)) if array.shape[axis] == 1 else mat(array, batch_index=axis)
+    is_single = axis != NO_BATCH and array.shape[axis] == 1
+    return _library().Mat(*((array.squeeze(axis),) if is_single else (array, axis)))
 
 
 def _extract(extractor: Any, name: str, axes: Mapping[str, int], shape: Sequence[int]) -> np.ndarray:
     status, value = extractor.extract(name)
     if status:
         raise BuildError(f"ncnn ended with status {status} at {name}")
-    axis = axes[name]
-    array = value.numpy() if axis == NO_BATCH or value.n == 1 else value.numpy(batch_index=axis)
     # ncnn pads channels to whole vectors.
-    return np.ascontiguousarray(array).reshape(shape)
+    return np.ascontiguousarray(value.numpy(batch_index=axes[name] if value.n > 1 else NO_BATCH)).reshape(shape)
 
 
 def _convert(model: bytes) -> list[bytes]:
@@ -161,7 +160,10 @@ def _convert(model: bytes) -> list[bytes]:
     # Weights of 16 bits are its default.
     tool = ModelTool((program, "{stage}.onnx", "fp16=0"), (), "stage.onnx", "", LIMIT_S)
     names = ("stage_ncnn.py", "stage.ncnn.param", "stage.ncnn.bin")
-    example, layers, weights = tool.compile_files(model, names)
+    try:
+        example, layers, weights = tool.compile_files(model, names)
+    except BuildError as error:
+        raise BuildError(f"ncnn cannot run it: {error}") from None
     if not layers:
         raise BuildError("pnnx ended well, but wrote no layers of ncnn")
     axes = {name: int(axis) for name, axis in _BATCH_AXES.findall(example.decode())}
@@ -177,11 +179,8 @@ def _check_types(model: bytes) -> None:
 
 
 def _find_fallbacks(model: bytes, parts: Sequence[bytes], device: Device) -> dict[str, str]:
-    if unknown := _find_unknown(model, parts[1]):
-        return dict.fromkeys(unknown, "ncnn has no such layer")
-    if _gpu(device) is None or not NcnnRuntime.is_here(device):
-        return {}
-    return dict.fromkeys(_operator_names(model, _cpu_layers(_open_net(parts, device, 1))), "the CPU")
+    layers = {} if _gpu(device) is None else _cpu_layers(_open_net(parts, device, 1))
+    return dict.fromkeys(_operator_names(model, layers), "the CPU")
 
 
 def _find_unknown(model: bytes, layers: bytes) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import pkgutil
 import re
 import threading
 from collections.abc import Sequence
@@ -16,9 +15,6 @@ from typing import Any
 from pipeline.core.board.board import Device
 from pipeline.errors import BoardError, BuildError, reason
 from pipeline.system.optional import require
-
-KEYS = ("library", "device")
-"""Keys of a target with a plug-in."""
 
 # No other module is imported by a plan's name for it.
 _PACKAGE = re.compile(r"onnxruntime[-_][\w-]+", re.ASCII)
@@ -44,11 +40,6 @@ def check(device: Device, providers: Sequence[str]) -> None:
             )
 
 
-def packages() -> list[str]:
-    """Return installed packages of plug-in providers."""
-    return [module.name for module in pkgutil.iter_modules() if module.name.startswith("onnxruntime_ep_")]
-
-
 def library(device: Device) -> str:
     """Return the file of a device's plug-in, empty without one."""
     name = str((device.target or {}).get("library", ""))
@@ -58,15 +49,6 @@ def library(device: Device) -> str:
     if importlib.util.find_spec(module) is None:
         return name
     return str(importlib.import_module(module).get_library_path())
-
-
-def why_absent(device: Device, provider: str) -> str:
-    """Explain why a plug-in provider has no such device here, empty if it has."""
-    try:
-        devices(device, provider)
-    except BuildError as error:
-        return str(error)
-    return ""
 
 
 def devices(device: Device, provider: str) -> list[Any]:

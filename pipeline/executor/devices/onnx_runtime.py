@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,14 +10,13 @@ import numpy as np
 
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan
-from pipeline.errors import BoardError, near
+from pipeline.errors import BoardError, BuildError, near
 from pipeline.executor.devices import onnx_plugins
 from pipeline.executor.devices.model_runtime import (
     ModelRuntime,
     OpenedModel,
     check_order,
     describe_locations,
-    file_digest,
     table_of_options,
 )
 from pipeline.executor.stage_source import StageSource
@@ -38,7 +38,7 @@ class OnnxRuntime(ModelRuntime):
 
     title = "ONNX Runtime"
     package = extra = "onnxruntime"
-    target_keys = ("providers", "options", *onnx_plugins.KEYS)
+    target_keys = ("providers", "options", "library", "device")
 
     @classmethod
     def check(cls, device: Device) -> None:
@@ -49,7 +49,8 @@ class OnnxRuntime(ModelRuntime):
     @classmethod
     def find_targets(cls) -> Sequence[str]:
         """Return this build's execution providers, and packages of plug-in ones."""
-        return [*_library().get_available_providers(), *onnx_plugins.packages()]
+        names = (module.name for module in pkgutil.iter_modules() if module.name.startswith("onnxruntime_ep_"))
+        return [*_library().get_available_providers(), *names]
 
     @classmethod
     def why_unusable(cls, device: Device) -> str:
@@ -57,8 +58,10 @@ class OnnxRuntime(ModelRuntime):
         available = _library().get_available_providers()
         for name, _ in providers(device):
             if onnx_plugins.library(device) and name != CPU:
-                if absence := onnx_plugins.why_absent(device, name):
-                    return absence
+                try:
+                    onnx_plugins.devices(device, name)
+                except BuildError as error:
+                    return str(error)
             elif name not in available:
                 return f"this ONNX Runtime has no {name!r}; it has {', '.join(available)}{near(name, available)}"
         return ""
@@ -79,10 +82,9 @@ class OnnxRuntime(ModelRuntime):
         return _fallbacks(_open_session(model, device, 1), device)
 
     @classmethod
-    def fingerprint(cls, device: Device) -> str:
-        """Return ONNX Runtime's version, with the plug-in's digest."""
-        digest = file_digest(onnx_plugins.library(device))
-        return f"{cls.version()}{' and provider ' if digest else ''}{digest}"
+    def driver_file(cls, device: Device) -> str:
+        """Return the plug-in's file."""
+        return onnx_plugins.library(device)
 
     @classmethod
     def is_selective(cls, device: Device) -> bool:
