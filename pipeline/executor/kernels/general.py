@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 from typing import Any
 
 import tvm
 from tvm import relax, s_tir, tirx
 
-from pipeline.executor.kernels import elementwise, fused_elements, microarchitecture, provenance, scatter, transpose
+from pipeline.executor.kernels import (
+    elementwise,
+    fused_elements,
+    microarchitecture,
+    provenance,
+    row_sections,
+    scatter,
+    transpose,
+)
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
 from pipeline.executor.kernels.tir import bounds, nan
 
@@ -82,16 +91,17 @@ def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> N
     if len(kinds) != len(loops) or not spatial:
         return
     reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
-    innermost = spatial[-1]
-    total = 1
-    for extent in extents:
-        total *= extent
     if extents[-1] >= cpu.lanes:
-        vectors, innermost = schedule.split(innermost, [None, cpu.lanes])
-        # Reductions outside of the vector: each lane has a sum of its own, and neighbours are loaded together.
-        schedule.reorder(*spatial[:-1], vectors, *reductions, innermost)
-        schedule.vectorize(innermost)
-    outer_loops = spatial[:-1]
+        is_whole = reductions or not isinstance(schedule.get(spatial[-1]).extent, tirx.IntImm)
+        sections = extents[-1:] if is_whole else row_sections.of_block(schedule.get(block), cpu.lanes)
+        parts = schedule.loop_partition(spatial[-1], sections) if len(sections) > 1 else spatial[-1:]
+        for part, size in zip(parts, sections, strict=True):
+            if size >= cpu.lanes:
+                vectors, lanes = schedule.split(part, [None, cpu.lanes])
+                # Reductions outside of the vector: each lane has a sum of its own, and neighbours are loaded together.
+                schedule.reorder(vectors, *reductions, lanes)
+                schedule.vectorize(lanes)
+    outer_loops, total = spatial[:-1], math.prod(extents)
     # The innermost loop stays whole: rows shared by two cores would share cache lines.
     if outer_loops and total > TASK_ELEMENTS and cores > 1:
         schedule.parallel(schedule.fuse(*outer_loops))
