@@ -155,7 +155,9 @@ def test_the_example_shows_every_key() -> None:
 
 def test_the_files_are_package_data(root: Path) -> None:
     text_values = msgspec.toml.decode((root / "distributions/runtime/pyproject.toml").read_bytes())
-    assert text_values["tool"]["setuptools"]["package-data"]["boards"] == ["*.toml", "published/*.toml"]
+    patterns = text_values["tool"]["setuptools"]["package-data"]["boards"]
+    packaged = {path for pattern in patterns for path in (root / "boards").glob(pattern)}
+    assert packaged == set((root / "boards").rglob("*.toml"))
 
 
 # A user's own.
