@@ -13,6 +13,7 @@ import pipeline
 from pipeline.core.board.board import Board, Device
 from pipeline.errors import BoardError, BuildError, BundleError
 from pipeline.executor import devices, targets
+from pipeline.executor.devices import onnx_plugins
 from tests.support.model_stages import SHAPE, OnnxSource, compile_source, run
 from tests.support.onnx_models import node, save, weights
 
@@ -59,6 +60,40 @@ def test_its_stages_stream_beside_those_of_tvm(device: Device, order: tuple[str,
     with pipeline.load(tmp_path / "m.bundle") as running, pipeline.load(unsplit) as reference:
         for result, expected in zip(running.map(frames), reference.map(frames), strict=True):
             np.testing.assert_allclose(result, expected, atol=1e-4)
+
+
+def compiled_file(source: Path, path: Path, *, is_embedded: bool) -> Path:
+    """Compile a model by the plug-in into a file of its own, with what it made inside or beside."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.add_provider_for_devices(onnx_plugins.devices(DEVICE, NAME), SETTINGS)
+    options.add_session_config_entry("ep.context_enable", "1")
+    options.add_session_config_entry("ep.context_file_path", str(path))
+    options.add_session_config_entry("ep.context_embed_mode", str(int(is_embedded)))
+    onnxruntime.InferenceSession(str(source), options)
+    return path
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_a_file_that_the_provider_has_compiled_streams_in_a_chain(
+    device: Device, is_embedded: bool, tmp_path: Path
+) -> None:
+    first = save(tmp_path / "first.onnx", [node("Tanh", "x", "f")], {"x": SHAPE}, ["f"], {})
+    nodes = [node("Conv", "f w", "c", pads=[1] * 4), node("Relu", "c", "g")]
+    body = save(tmp_path / "body.onnx", nodes, {"f": SHAPE}, ["g"], {"w": WEIGHTS})
+    last = save(tmp_path / "last.onnx", [node("Sigmoid", "g", "y")], {"g": SHAPE}, ["y"], {})
+    compiled = compiled_file(body, tmp_path / "compiled.onnx", is_embedded=is_embedded)
+    board = Board("b", (Device("cpu", cores=(0, 1)), device))
+
+    def outputs(middle: Path) -> list[np.ndarray]:
+        graph = pipeline.chain([pipeline.read(path) for path in (first, middle, last)])
+        bundle = pipeline.build(graph, pipeline.plan(graph, board))
+        assert (middle is body) or [stage.device for stage in bundle.plan.stages] == ["cpu", "device", "cpu"]
+        bundle.save(tmp_path / f"{middle.stem}.bundle")
+        with pipeline.load(tmp_path / f"{middle.stem}.bundle") as running:
+            return list(running.map([{"x": weights(*SHAPE, seed=seed)} for seed in range(5)]))
+
+    np.testing.assert_allclose(outputs(compiled), outputs(body), atol=1e-4)
 
 
 def test_an_operator_left_for_the_cpu_is_an_error_that_names_it(device: Device) -> None:
