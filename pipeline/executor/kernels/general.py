@@ -98,8 +98,9 @@ def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> N
         for part, size in zip(parts, sections, strict=True):
             if size >= cpu.lanes:
                 vectors, lanes = schedule.split(part, [None, cpu.lanes])
-                # Reductions outside of the vector: each lane has a sum of its own, and neighbours are loaded together.
-                schedule.reorder(vectors, *reductions, lanes)
+                if reductions:
+                    # Outside of the vector: each lane has a sum of its own, and neighbours are loaded together.
+                    schedule.reorder(*spatial[:-1], vectors, *reductions, lanes)
                 schedule.vectorize(lanes)
     outer_loops, total = spatial[:-1], math.prod(extents)
     # The innermost loop stays whole: rows shared by two cores would share cache lines.
