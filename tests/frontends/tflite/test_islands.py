@@ -86,9 +86,9 @@ def test_custom_operators_that_nobody_has_are_named(tmp_path: Path) -> None:
     writer = Writer(1, 4)
     first = writer.add("RELU", [0], writer.tensor("a", (1, 4)))
     last = writer.add("CUSTOM", [first], writer.tensor("y", (1, 4)))
-    writer.model.operatorCodes[-1].customCode = "edgetpu-custom-op"
+    writer.model.operatorCodes[-1].customCode = "abacus-custom-op"
     path = writer.save(tmp_path / "m.tflite", last)
-    with pytest.raises(ModelError, match=r"neither TVM nor LiteRT has: CUSTOM edgetpu-custom-op \(y\)"):
+    with pytest.raises(ModelError, match=r"neither TVM nor LiteRT has: CUSTOM abacus-custom-op \(y\)"):
         pipeline.read(path)
 
 
