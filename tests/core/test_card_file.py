@@ -65,7 +65,7 @@ def test_a_card_goes_through_metadata_without_its_guesses(tmp_path: Path) -> Non
         ("labels = [", "no TOML"),
         ("task = 1", "task: expected str, got int"),
         ("task = 'detection'", "must be one of detect, segment"),
-        ("label = ['cat']", "unknown key 'label'; there are task, labels, decoder, parameters, preparation, states, compiled;"),
+        ("label = ['cat']", "'label'; there are task, labels, decoder, parameters, preparation, states, compiled;"),
         ("labels = ['cat', 1]", "labels[1]: expected str, got int"),
         ("labels = 'missing.txt'", "no labels in"),
         ("preparation = 'letterbox'", "preparation: expected object, got str"),
