@@ -76,7 +76,7 @@ class CompiledFile:
 
 
 def device_chips(device: Device) -> Sequence[str]:
-    """Return the chips whose files a device runs, in lower case; empty if its target does not say."""
+    """Return the chips whose files a device runs, its own first, in lower case; empty if its target does not say."""
     chips = (device.target or {}).get("chip", ())
     listed = chips if isinstance(chips, list | tuple) else [chips]
     return [str(chip).casefold() for chip in listed]

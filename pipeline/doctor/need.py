@@ -12,9 +12,10 @@ import msgspec
 
 import boards as boards_package
 from pipeline.core.board import board_file
+from pipeline.core.compiled_file import device_chips
 from pipeline.doctor.check import MISSING, OK, UNKNOWN, WRONG, Check, access_check
 from pipeline.doctor.machine import Machine
-from pipeline.doctor.request import Request, compiled_chip
+from pipeline.doctor.request import Request
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +149,8 @@ def examine(machine: Machine, request: Request) -> Iterator[Check]:
     for file in need_files():
         if not file.applies(machine, request):
             continue
-        chips = list(filter(None, map(compiled_chip, request.drivers(*file.drivers))))
+        # The first is the device's own; files for the others run there, too.
+        chips = [chip for device in request.drivers(*file.drivers) for chip in device_chips(device)[:1]]
         known: dict[str, str] = {}
         checks: dict[str, Check] = {}
         for need in file.checks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +56,3 @@ def _driver_names(device: Device) -> Iterator[str]:
     providers = target.get("providers", ())
     for provider in providers if isinstance(providers, (list, tuple)) else ():
         yield str(provider if isinstance(provider, str) else provider[0])
-
-
-def compiled_chip(device: Device) -> str:
-    """Return the chip that a device's files are compiled for, by its command; else empty."""
-    match = re.search(r"(?:--target|--hw-arch)[ =]([\w-]+)", str((device.target or {}).get("compile", "")))
-    return match[1].lower() if match else ""
