@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.card_file import convert_card
 from pipeline.core.model_card import ModelCard, Preparation
-from pipeline.errors import AppError, InputError, ModelError
+from pipeline.errors import AppError, BoardError, InputError, ModelError, PlanError
 from pipeline.io.result_reader import choose_card, make_reader
 from pipeline.io.result_stream import load_bundle
 from pipeline.picture.preparation import PictureInput, PreparationStage
@@ -56,7 +56,7 @@ class ModelProgram:
             written = convert_card(dict(node.card), "card", name, folder) if node.card else ModelCard()
             self.card = choose_card(bundle.plan, written.merge(bundle.card or ModelCard()))
             self._reader = make_reader(bundle.plan, self.card)
-        except (InputError, ModelError) as error:
+        except (BoardError, InputError, ModelError, PlanError) as error:
             raise AppError(f"model {name!r}: {error}") from None
         self._plan, preparation = bundle.plan, self.card.preparation or Preparation()
         self._input: PictureInput | None = None

@@ -13,6 +13,7 @@ import pipeline
 from pipeline.app.app_frame import AppFrame
 from pipeline.app.application import App
 from pipeline.app.nodes import Model, SinkNode, Stream, Track
+from pipeline.demo.detector import FILE
 from pipeline.errors import AppError
 from pipeline.io.results import Detections
 from pipeline.io.sinks.base import Callback
@@ -161,3 +162,9 @@ def test_functions_of_a_file_have_to_be_allowed_and_those_of_a_program_need_not(
     functions = {"posixpath:join": lambda frame: frame.index}
     for options in ({"functions": functions, "allow_commands": False}, {}):
         pipeline.load_app(file, sources={"a": None}, **options).close()  # type: ignore[arg-type]
+
+
+def test_what_is_wrong_with_a_model_is_said_with_its_name() -> None:
+    app = App({"a": Stream(source="-")}, {"squares": Model(file=str(FILE), board="nowhere")})
+    with pytest.raises(AppError, match="model 'squares': unknown board 'nowhere'; known are host"):
+        pipeline.load_app(app, sources={"a": None})

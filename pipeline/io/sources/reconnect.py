@@ -44,7 +44,7 @@ class ReconnectingSource(FrameSource):
         self._source = open_again()
         if not self._source.live:
             self._source.close()
-            raise InputError("the source is not live, so that it cannot be lost; leave out what shall be done then")
+            raise InputError("the source is not live, so that it cannot be lost; leave out reconnect")
         self.pixels, self.owns_memory = self._source.pixels, self._source.owns_memory
 
     def __iter__(self) -> Iterator[SourceFrame]:

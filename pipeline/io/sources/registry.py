@@ -58,7 +58,7 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
         check_allowed(text, options.allow_commands)
     # Before a path is recognised: only kinds that are named are live.
     if options.reconnect and not (kind and kind.live):
-        raise InputError(f"{text!r} is not live, so that it cannot be lost; leave out what shall be done then")
+        raise InputError(f"{text!r} is not live, so that it cannot be lost; leave out reconnect")
     kind = kind or _recognise(uri)
     if kind.live:
         return _open_live(kind, uri, options)
