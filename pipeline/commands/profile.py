@@ -49,8 +49,12 @@ SLOWEST = 15
 
 def run(options: argparse.Namespace) -> int:
     """Read, measure, print."""
+    from pipeline.measure.board_export import check_export, export_profile
     from pipeline.measure.profile import profile
 
+    # Measuring takes minutes.
+    if options.export:
+        check_export(Path(options.export))
     if options.device and not options.vendor_profile:
         raise InputError("--device is for --import, which takes a device's times from a file")
     graph = models.read(options)
@@ -59,8 +63,6 @@ def run(options: argparse.Namespace) -> int:
     with console.progress("measuring") as update:
         result = profile(graph, options.board, fresh=options.fresh, progress=update)
     if options.export:
-        from pipeline.measure.board_export import export_profile
-
         export_profile(Path(options.export), graph, result)
     if options.json:
         console.print_json(_facts(graph, result))

@@ -12,14 +12,15 @@ from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from boards.published import PublishedFigure
-    from pipeline.core.board.board import Device
+    from pipeline.core.board.board import Board, Device
     from pipeline.core.plan.plan import Plan
     from pipeline.prediction.uncertainty import RateRange
     from pipeline.split.graph import Graph
+    from pipeline.split.planning.planner import Planner
 
 HELP = (
     "Plan a model for every board that comes along, and say which keep up, by which runtime, at which power, and how "
-    "that is known: measured, published by others, or estimated."
+    "that is known: measured, compiled (its compiler counts cycles), published by others, or estimated."
 )
 EXAMPLE = "soc-pipeline which yolov8n.onnx --fps 30 --task detect --boards rk3588,raspberry-pi-5-hailo,my-board.json"
 
@@ -69,7 +70,7 @@ class BoardVerdict:
     watts: float | None = None
     """Power at the rate asked for, at most at its own; None where it is unknown."""
     basis: str = ""
-    """Origin of the times: ``"measured"`` or ``"estimated"``."""
+    """Origin of the times: ``"measured"``, ``"compiled"`` where a compiler has counted cycles, or ``"estimated"``."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,25 +79,26 @@ def run(options: argparse.Namespace) -> int:
 
     graph = models.read(options)
     names = options.boards or [name for name in boards.names() if name != boards.HOST]
+    # A wrong name is refused before the others are planned for.
+    named_boards = {name: boards.get(name) for name in names}
     verdicts = []
     with console.progress("planning") as step:
-        for number, name in enumerate(names, 1):
-            step(f"planning for {name}, board {number} of {len(names)}")
-            verdicts.append(judge_board(graph, name, options.fps or 0.0, options.task))
+        for number, (name, board) in enumerate(named_boards.items(), 1):
+            step(f"planning for {name}, board {number} of {len(named_boards)}")
+            verdicts.append(judge_board(graph, name, board, options.fps or 0.0, options.task))
     order = ("yes", "maybe", "no")
     verdicts.sort(key=lambda verdict: (order.index(verdict.keeps_up), -verdict.frames_per_s))
     console.print_json(verdicts) if options.json else _show(f"{graph.name} at {options.fps or 0:g} frames/s", verdicts)
     return 0
 
 
-def judge_board(graph: Graph, name: str, fps: float, task: str | None) -> BoardVerdict:
-    """Return the verdict on a board by name or file."""
+def judge_board(graph: Graph, name: str, board: Board, fps: float, task: str | None) -> BoardVerdict:
+    """Return the verdict on a board of a name or file."""
     import boards
     from boards.published import figures
     from pipeline.prediction.predict import predict
     from pipeline.prediction.uncertainty import rate_range
 
-    board = boards.get(name)
     fastest_first = sorted(figures(name) if name in boards.names() else (), key=lambda figure: figure.seconds)
     network = graph.name.casefold().replace("-", "_")
     published = [figure for figure in fastest_first if figure.model == network]
@@ -104,7 +106,7 @@ def judge_board(graph: Graph, name: str, fps: float, task: str | None) -> BoardV
     best_figures = {figure.model: figure for figure in reversed(of_task)}
     networks = sorted(best_figures.values(), key=lambda figure: figure.seconds)
     try:
-        plan = _plan(graph, name, fps)
+        planner, plan = _plan(graph, name, fps)
     except PlanError as error:
         return BoardVerdict(board.name, published, networks, str(error))
     prediction, share = predict(plan), rate_range(plan)
@@ -123,7 +125,7 @@ def judge_board(graph: Graph, name: str, fps: float, task: str | None) -> BoardV
         devices=[device.name for device in used],
         runtimes=list(dict.fromkeys(map(_runtime, used))),
         watts=None if joules is None else idle + joules * min(fps or rate, rate),
-        basis="measured" if plan.measured or any(file.seconds for file in graph.compiled) else "estimated",
+        basis=_origin(planner, plan, used),
     )
 
 
@@ -131,14 +133,21 @@ def _task(network: str) -> str:
     return next((task for task, beginnings in TASKS.items() if network.startswith(beginnings)), "classify")
 
 
-def _plan(graph: Graph, board: str, fps: float) -> Plan:
-    """Return the plan of least latency that keeps up, else the fastest one."""
-    from pipeline.workflow.plan import plan
+def _plan(graph: Graph, board: str, fps: float) -> tuple[Planner, Plan]:
+    """Return the plan of least latency that keeps up, else the fastest one, behind its planner."""
+    from pipeline.workflow.plan import make_planner
 
+    planner = make_planner(graph, board)
     try:
-        return plan(graph, board, fps=fps or None)
+        return planner, planner.plan(fps=fps or None)
     except PlanError:
-        return plan(graph, board)
+        return planner, planner.plan()
+
+
+def _origin(planner: Planner, plan: Plan, used: Sequence[Device]) -> str:
+    if plan.measured or any(file.seconds for file in planner.graph.compiled):
+        return "measured"
+    return "compiled" if any(device.name in planner.estimates for device in used) else "estimated"
 
 
 def _runtime(device: Device) -> str:

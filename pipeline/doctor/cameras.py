@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 
 from pipeline.doctor.check import MISSING, OK, WRONG, Check, access_check, problem_check
 from pipeline.doctor.machine import Machine
 from pipeline.doctor.request import Request
+from pipeline.io.child_process import split_command
 from pipeline.io.gstreamer import DEBIAN_PACKAGES, SYSTEM_FOLDER, missing_element
+from pipeline.io.sources.registry import find_source
 from pipeline.system.distribution import install_command
 
 VIDEO_CLASS = "/sys/class/video4linux"
@@ -25,15 +26,15 @@ LISTS = {"rpicam-hello": "--list-cameras", "libcamera-hello": "--list-cameras", 
 
 def examine(machine: Machine, request: Request) -> Iterator[Check]:
     """Check the sources that are asked for, else the cameras that are here."""
-    for source in request.sources:
-        kind, _, location = source.partition(":")
+    for uri in (find_source(source)[1] for source in request.sources):
+        kind, location = uri.kind, uri.location
         if kind == "camera":
-            yield _video_file(machine, location.partition("?")[0])
-        if kind == "camera" or location.startswith("//") or (kind == "exec" and "size=" not in location):
+            yield _video_file(machine, location)
+        if kind == "camera" or location.startswith("//") or (kind == "exec" and "size" not in uri.options):
             version, remedy = machine.package("av"), install_command("video")
             yield Check("av", OK, version) if version else Check("av", MISSING, "it is not installed", remedy)
         if kind == "exec":
-            name = shlex.split(location)[0]
+            name = split_command(location)[0]
             file, remedy = machine.program(name), f"apt-file search bin/{name}"
             yield Check(name, OK, file) if file else Check(name, MISSING, "there is no such command", remedy)
         if kind == "gst":

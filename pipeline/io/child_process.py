@@ -22,6 +22,17 @@ LAST_BYTES = 4096
 """Bytes of standard error that are kept for the message."""
 
 
+def split_command(command: str) -> list[str]:
+    """Return program and arguments; raise `InputError` if there is none, or a quotation is open."""
+    try:
+        arguments = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"exec: {command!r}: {str(error).lower()}") from None
+    if not arguments:
+        raise InputError("exec: there is no command; write 'exec:PROGRAM ARGUMENTS?size=640x480&format=yuv420p'")
+    return arguments
+
+
 class ChildProcess(Closable):
     """A command, read as a file; it and its own children end with `close`.
 
@@ -37,12 +48,7 @@ class ChildProcess(Closable):
     """
 
     def __init__(self, command: str, silence_s: float) -> None:
-        try:
-            self._arguments = shlex.split(command)
-        except ValueError as error:
-            raise InputError(f"exec: {command!r}: {str(error).lower()}") from None
-        if not self._arguments:
-            raise InputError("exec: there is no command; write 'exec:PROGRAM ARGUMENTS?size=640x480&format=yuv420p'")
+        self._arguments = split_command(command)
         self.name, self._silence_s, self._last = f"exec: {self._arguments[0]!r}", silence_s, b""
         # Else an interrupt could leave a child that nobody knows.
         uninterrupted(self._start)()

@@ -24,13 +24,20 @@ _TIMES = ("seconds", "contended", "estimated", "spans", "tools")
 """Fields of a profile that a file has by the digest of the model's graph."""
 
 
+def check_export(path: Path) -> None:
+    """Raise `InputError` for another suffix, or a folder that is not there."""
+    if path.suffix != EXPORT_SUFFIX:
+        raise InputError(f"--export is {str(path)!r}; give a file that ends in {EXPORT_SUFFIX}")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"--export is {str(path)!r}; make its folder first")
+
+
 def export_profile(path: Path, graph: Graph, profile: Profile) -> None:
     """Write a profile's board and times, or add them to those of other models.
 
-    Targets are spelt out, as "this machine" is another one elsewhere.  Raises `InputError` for another suffix.
+    Targets are spelt out, as "this machine" is another one elsewhere.  Raises `InputError` as `check_export` does.
     """
-    if path.suffix != EXPORT_SUFFIX:
-        raise InputError(f"--export is {str(path)!r}; give a file that ends in {EXPORT_SUFFIX}")
+    check_export(path)
     board = replace(profile.board, name=path.stem, devices=tuple(map(_spell_out, profile.board.devices)))
     models = _read(path)["models"] if path.exists() else {}
     models[graph.digest] = {"model": graph.name, **{name: getattr(profile, name) for name in _TIMES}}

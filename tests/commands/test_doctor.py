@@ -74,6 +74,21 @@ def test_what_is_asked_for_is_checked(command: Any, bundle: Path) -> None:
     assert [check["state"] for name, check in checks.items() if name.startswith("stage ")] == ["ok", "ok"]
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("camera:", "names nothing to read; write such as camera:/dev/video0"),
+        ("exec:", "there is no command"),
+        ("exec:'rpicam-vid", "no closing quotation"),
+        ("no-such-source", "no source at"),
+    ],
+)
+def test_a_source_that_is_none_is_one_line(command: Any, source: str, message: str) -> None:
+    result = command("doctor", "--source", source)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert message in result.err
+
+
 @pytest.mark.parametrize("name", ["raspberry-pi-6", "boards/none.toml"])
 def test_an_unknown_board_is_one_line(command: Any, name: str) -> None:
     result = command("doctor", name)

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.onnx_models import node, save, weights
+from tests.support.rknn_compiler import install_rknn
+
 
 @pytest.fixture
 def mobilenet(digits_onnx: Path, tmp_path: Path) -> Path:
@@ -51,6 +54,18 @@ def test_a_board_that_cannot_says_why(command: Any, tmp_path: Path) -> None:
         "raspberry-pi-5-hailo", "measured", ["hailo"],
     )  # fmt: skip
     assert "compiled for hailo8l" in without["reason"]
+
+
+def test_cycles_of_a_compiler_are_told_from_estimates(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_rknn(tmp_path, monkeypatch)
+    nodes = [node("Conv", "x w", "a", "first", pads=[1, 1, 1, 1]), node("MaxPool", "a", "y", kernel_shape=[3, 3])]
+    save(tmp_path / "m.onnx", nodes, {"x": (1, 64, 64, 64)}, ["y"], {"w": weights(64, 64, 3, 3)})
+    result = command("which", tmp_path / "m.onnx", "--boards", "rk3588,raspberry-pi-5", "--json")
+    assert (result.status, result.err) == (0, "")
+    bases = {verdict["board"]: (verdict["basis"], verdict["runtimes"]) for verdict in json.loads(result.out)}
+    assert bases == {"rk3588": ("compiled", ["rknn"]), "raspberry-pi-5": ("estimated", ["tvm"])}
 
 
 def test_an_unknown_board_is_named(command: Any, digits_onnx: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,50 +19,8 @@ from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.quotes import Quotes, find_quotes, variable
 from pipeline.split.graph import Graph
 from pipeline.split.planning.planner import Planner
-from tests.support.distributions import write_distribution
 from tests.support.onnx_models import node, save, weights
-
-# RKNN's log of a convolution with the activation in it, of a pool without cycles, and of what the CPU is left; it does
-# not compile models with a Sin.
-API = """
-import os
-from pathlib import Path
-
-import onnx
-
-KINDS = {"Conv": ("ConvRelu", "NPU", "1000/3000/3000"), "MaxPool": ("MaxPool", "NPU", "0/0/0"),
-         "Softmax": ("exSoftmax13", "CPU", "0/0/0")}
-
-
-class RKNN:
-    def __init__(self, verbose):
-        Path(os.environ["COMPILES"]).open("a").write("x")
-
-    def config(self, target_platform):
-        assert target_platform == "rk3588"
-
-    def load_onnx(self, model):
-        self.model = onnx.load(model)
-        return 0
-
-    def build(self, do_quantization):
-        if any(node.op_type == "Sin" for node in self.model.graph.node):
-            print("\\033[1;31mE\\033[0m RKNN: [20:01:02.003] unsupported operator: Sin")
-            return -1
-        print("D RKNN: [20:01:02.003] ID   OpType  DataType Target InputShape  OutputShape  Cycles RW(KB) FullName")
-        for number, node in enumerate(self.model.graph.node):
-            if node.op_type in KINDS:
-                kind, target, cycles = KINDS[node.op_type]
-                print(f"D RKNN: [20:01:02.003] {number}    {kind}   FLOAT16  {target}    (1,4,6,6),...  (1,4,6,6)   "
-                      f"{cycles}   7   {node.op_type}:{node.name}_made#1")
-        return 0
-
-    def export_rknn(self, path):
-        return 0
-
-    def release(self):
-        pass
-"""
+from tests.support.rknn_compiler import install_rknn
 
 NPU = Device(
     "npu", "vendor", launch_s=1e-6, bytes_per_s=1e9, flops=1e9,
@@ -75,14 +32,7 @@ BOARD = Board("b", (Device("cpu", cores=(0,)), NPU))
 @pytest.fixture
 def compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """File with a letter for each model that the stand-in's compiler has seen."""
-    site = tmp_path / "site"
-    (site / "rknn").mkdir(parents=True)
-    (site / "rknn" / "api.py").write_text(API, encoding="utf-8")
-    write_distribution(site, "rknn_toolkit2", "", {}, version="9.8")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), os.environ.get("PYTHONPATH", ""))))
-    monkeypatch.setenv("COMPILES", str(tmp_path / "compiles"))
-    monkeypatch.setenv(variable("rknn"), sys.executable)
-    return tmp_path / "compiles"
+    return install_rknn(tmp_path, monkeypatch)
 
 
 def read(folder: Path, middle: Any) -> Graph:

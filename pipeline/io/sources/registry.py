@@ -51,21 +51,28 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
     MissingExtra
         If it needs a package that is not installed.
     """
-    names = {name: kind for kind in load_kinds() for name in kind.names}
-    uri = parse_uri(text, names, [name for name, kind in names.items() if kind.is_command])
-    kind = names.get(uri.kind)
-    if kind and kind.is_command:
+    kind, uri = find_source(text)
+    if kind.is_command:
         check_allowed(text, options.allow_commands)
-    # Before a path is recognised: only kinds that are named are live.
-    if options.reconnect and not (kind and kind.live):
+    if options.reconnect and not kind.live:
         raise InputError(f"{text!r} is not live, so that it cannot be lost; leave out reconnect")
-    kind = kind or _recognise(uri)
     if kind.live:
         return _open_live(kind, uri, options)
     source = kind.open(uri, options)
     # What takes the pace itself, as a pattern does, must not be slowed twice.
     has_pace = not kind.takes_fps and (options.fps is not None or options.speed is not None)
     return PacedSource(source, options.fps, options.speed) if has_pace else source
+
+
+def find_source(text: str) -> tuple[SourceKind, Uri]:
+    """Return the kind of a source and its text taken apart; raise `InputError` if there is none."""
+    names = {name: kind for kind in load_kinds() for name in kind.names}
+    uri = parse_uri(text, names, [name for name, kind in names.items() if kind.is_command])
+    kind = names.get(uri.kind) or _recognise(uri)
+    # What is missing of a command, its own reader says.
+    if not uri.location and not kind.is_command:
+        raise InputError(f"{text!r} names nothing to read; write such as {kind.example}")
+    return kind, uri
 
 
 def _open_live(kind: SourceKind, uri: Uri, options: SourceOptions) -> FrameSource:

@@ -10,7 +10,7 @@ import math
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,10 @@ def main() -> None:
     model, quote, chip = sys.argv[1:4]
     if sys.argv[4:] == ["compile"]:
         return compile_model(model, quote, chip)
+    try:
+        tool = f"rknn-toolkit2 {version('rknn-toolkit2')}"
+    except PackageNotFoundError:
+        sys.exit(f"{sys.executable} has no rknn-toolkit2; run: make rknn")
     marked = f"{model}.marked.onnx"
     names = mark(model, marked)
     command = [sys.executable, __file__, marked, quote, chip, "compile"]
@@ -38,7 +42,7 @@ def main() -> None:
     log = _COLOUR.sub("", process.stdout.decode(errors="replace"))
     layers = [_layer(row, names) for row in _ROW.finditer(log) if not row["kind"].endswith("putOperator")]
     refusal = "" if process.returncode == 0 else _reason(log, process.returncode)
-    answer = {"tool": f"rknn-toolkit2 {version('rknn-toolkit2')}", "refusal": refusal, "layers": layers}
+    answer = {"tool": tool, "refusal": refusal, "layers": layers}
     Path(quote).write_text(json.dumps(answer), encoding="utf-8")
     return None
 
