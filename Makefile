@@ -11,7 +11,7 @@ TORCH ?= torch==2.13.0
 SILERO := 'silero-vad>=6,<7'
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers rknn test-ros runner lint bench docs wheels release clean
+.PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers rknn vela test-ros runner lint bench docs wheels release clean
 # Two installations into one environment at once would spoil it.
 .NOTPARALLEL:
 
@@ -45,6 +45,8 @@ arm-board: $(VENV)/arm-board/python  ## make an emulated 64-bit Arm board for te
 ros-peers: $(VENV)/ros-kilted/installed  ## install ROS 2 Kilted for tests, from the package index: Python 3.11, 250 MB
 
 rknn: $(VENV)/rknn/installed  ## install Rockchip's compiler for slow tests: x86-64, Python 3.10 to 3.12, 1.5 GB
+
+vela: $(VENV)/vela/installed  ## install Arm's compiler for Ethos-U for slow tests
 
 test-ros: ros-peers $(VENV)/ros-jazzy/installed  ## run the node among nodes of ROS 2, Jazzy and Kilted, over both transports
 	$(BIN)/python -m pytest --require-extras -m slow --timeout 600 tests/ros/test_ros2.py tests/ros/test_peers.py $(ARGS)
@@ -111,6 +113,11 @@ $(VENV)/rknn/installed: | $(BIN)/pip
 	  'protobuf>=4.21.6,<=4.25.4' 'numpy<=1.26.4' 'onnx>=1.16.1,<=1.18.0' 'onnxruntime<1.24' 'opencv-python<4.12' \
 	  psutil ruamel.yaml scipy tqdm fast-histogram
 	$(VENV)/rknn/bin/python -m pip install --quiet --disable-pip-version-check --no-deps rknn-toolkit2==2.5.0
+	@touch $@
+
+$(VENV)/vela/installed: | $(BIN)/pip
+	$(BIN)/python -m venv --clear $(VENV)/vela
+	$(VENV)/vela/bin/python -m pip install --quiet --disable-pip-version-check ethos-u-vela==5.2.0
 	@touch $@
 
 # pip is the last thing that venv puts there, so that an interrupted start begins again.

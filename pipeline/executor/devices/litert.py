@@ -35,13 +35,14 @@ class LiteRtRuntime(ModelRuntime):
 
     The target has ``delegate``, the file of an external delegate's library, and ``options`` for that; by default there
     is none, and the CPU computes.  Where a delegate takes only what its own compiler made, such as the Edge TPU's, the
-    target has that command, see `pipeline.executor.devices.model_tool.ModelTool`.
+    target has that command, see `pipeline.executor.devices.model_tool.ModelTool`, and may have ``quotes``, the
+    compiler that counts cycles.
     """
 
     title = "LiteRT"
     package = "ai_edge_litert"
     extra = "litert"
-    target_keys = ("delegate", "options", "compile", "artifact", "time_limit_s")
+    target_keys = ("delegate", "options", "quotes", "compile", "artifact", "time_limit_s")
 
     @classmethod
     def check(cls, device: Device) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ from pipeline.system.optional import is_installed, require
 
 LARGEST = (1 << 31) - 1
 """Bytes of a model: more are not one message of Protocol Buffers, nor one flatbuffer."""
+
+QUOTE_KEYS = ("compiler", "chip", "clock_hz")
+"""Keys of a target's ``quotes``, see `pipeline.measure.quotes`."""
 
 
 class OpenedModel(NamedTuple):
@@ -122,6 +126,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         for key in device.target or {}:
             if key not in keys:
                 raise BoardError(f"its target has the key {key!r}; known are {', '.join(keys)}{near(key, keys)}")
+        _check_quotes(device)
 
     @classmethod
     def is_here(cls, device: Device) -> bool:
@@ -277,3 +282,13 @@ def check_order(title: str, names: Sequence[str], specs: Sequence[TensorSpec]) -
     """Raise `BuildError` unless a model has exactly a stage's tensors."""
     if list(names) != [spec.name for spec in specs]:
         raise BuildError(f"its {title} are {list(names)}, and the stage's {[spec.name for spec in specs]}")
+
+
+def _check_quotes(device: Device) -> None:
+    quotes: Any = (device.target or {}).get("quotes")
+    if quotes is None:
+        return
+    if not isinstance(quotes, Mapping) or set(quotes) != set(QUOTE_KEYS):
+        raise BoardError(f"quotes is {quotes!r}; it must be a table of {', '.join(QUOTE_KEYS)}")
+    if not isinstance(clock := quotes["clock_hz"], int | float) or not 0 < clock < math.inf:
+        raise BoardError(f"clock_hz is {clock!r}; it must be cycles per second above 0")

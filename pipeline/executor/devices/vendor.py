@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,9 +25,6 @@ FORMATS = ("onnx", "tflite")
 """Model formats for tools."""
 
 ARTIFACT = ".artifact"
-
-QUOTE_KEYS = ("compiler", "chip", "clock_hz")
-"""Keys of a target's ``quotes``, see `pipeline.measure.quotes`."""
 
 # Never a module: what a plan or a bundle says must not name code to import.
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
@@ -61,7 +57,6 @@ class VendorRuntime(ModelRuntime):
         _loader_name(device)
         _options(device)
         _tool(device)
-        _check_quotes(device)
 
     @classmethod
     def why_absent(cls, device: Device) -> str:
@@ -160,16 +155,6 @@ def _model_format(device: Device) -> str:
             f"format is {model_format!r}; it must be one of {', '.join(FORMATS)}{near(str(model_format), FORMATS)}"
         )
     return str(model_format)
-
-
-def _check_quotes(device: Device) -> None:
-    quotes: Any = (device.target or {}).get("quotes")
-    if quotes is None:
-        return
-    if not isinstance(quotes, Mapping) or set(quotes) != set(QUOTE_KEYS):
-        raise BoardError(f"quotes is {quotes!r}; it must be a table of {', '.join(QUOTE_KEYS)}")
-    if not isinstance(clock := quotes["clock_hz"], int | float) or not 0 < clock < math.inf:
-        raise BoardError(f"clock_hz is {clock!r}; it must be cycles per second above 0")
 
 
 def _loader_name(device: Device) -> str:

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROGRAMS = {"rknn": "rknn_program.py"}
+PROGRAMS = {"rknn": "rknn_program.py", "vela": "vela_program.py"}
 """Program of each compiler."""
+
+CPU_INSIDE = ("rknn",)
+"""Compilers whose runtime computes layers on the CPU itself. Others leave them to a runtime that refuses them."""
 
 
 class LayerQuote(msgspec.Struct, frozen=True):
@@ -53,6 +56,8 @@ class Quote(msgspec.Struct, frozen=True):
     refusal: str = ""
     """Reason for which it cannot compile the model; empty if it can."""
     layers: tuple[LayerQuote, ...] = ()
+    memory_bytes: int = 0
+    """On-chip memory that the model takes; 0 where the compiler says none."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +125,21 @@ class _Answers:
     """A compiler's answers about the groups of one graph."""
 
     def __init__(self, graph: Graph, device: Device, python: str, cache: CostCache) -> None:
+        from pipeline.executor.devices import compiler
         from pipeline.measure.vendor_profiles import group_names
 
         self._graph, self._device, self._cache = graph, device, cache
         self._groups = dict(group_names(graph))
         quotes: Any = (device.target or {})["quotes"]
         program = Path(__file__).parent / PROGRAMS[quotes["compiler"]]
-        words = (python, str(program), "{stage}.onnx", "{artifact}", str(quotes["chip"]))
-        self._tool = ModelTool(words, (), "stage.onnx", "stage.json", LIMIT_S)
+        self._runtime: Any = compiler(device)
+        model_format = self._runtime.model_format(device)
+        self._is_off = all if quotes["compiler"] in CPU_INSIDE else any
+        words = (python, str(program), f"{{stage}}.{model_format}", "{artifact}", str(quotes["chip"]))
+        self._tool = ModelTool(words, (), f"stage.{model_format}", "stage.json", LIMIT_S)
         self._clock_hz = float(quotes["clock_hz"])
         self._title = ""
+        self._memory_bytes = 0
         self.layers: dict[int, list[LayerQuote]] = {}
         self.refusals: dict[int, str] = {}
 
@@ -146,17 +156,15 @@ class _Answers:
             self.ask(middle, end)
 
     def _quote(self, begin: int, end: int) -> Quote:
-        from pipeline.executor.devices import compiler
         from pipeline.export.stage_export import StageExport
         from pipeline.measure.cost_cache import QuoteRecord, key_of_quote
         from pipeline.split import extract
 
-        runtime: Any = compiler(self._device)
         part = extract.groups_part(self._graph, begin, end)
         try:
-            model = runtime.serialize(StageExport(self._graph, part), self._device)
+            model = self._runtime.serialize(StageExport(self._graph, part), self._device)
         except BuildError as error:
-            return Quote("", f"it has no form in {runtime.model_format(self._device)}: {error}")
+            return Quote("", f"it has no form in {self._runtime.model_format(self._device)}: {error}")
         key = key_of_quote(model, self._tool.compile)
         if record := self._cache.get_quote(key):
             return msgspec.json.decode(record.answer, type=Quote)
@@ -167,14 +175,16 @@ class _Answers:
 
     def _take(self, quote: Quote, begin: int, end: int) -> None:
         self._title = quote.tool
+        self._memory_bytes = max(self._memory_bytes, quote.memory_bytes)
         for layer in quote.layers:
             groups = {self._groups[name] for name in layer.operators if name in self._groups}
             for group in groups & {*range(begin, end)}:
                 self.layers.setdefault(group, []).append(layer)
         for group in range(begin, end):
             layers = self.layers.get(group, ())
-            if layers and all(layer.target != "NPU" for layer in layers):
-                self.refusals[group] = f"its compiler leaves it to the {layers[0].target}"
+            if layers and self._is_off(layer.target != "NPU" for layer in layers):
+                target = next(layer.target for layer in layers if layer.target != "NPU")
+                self.refusals[group] = f"its compiler leaves it to the {target}"
 
     def seconds(self, device: Device) -> list[float]:
         """Return each group's seconds; those fused into others take none."""
@@ -194,7 +204,8 @@ class _Answers:
         layers = [layer for layers in self.layers.values() for layer in layers if layer.target == "NPU"]
         counted = sum(layer.cycles > 0 for layer in layers)
         precisions = " and ".join(dict.fromkeys(layer.precision for layer in layers)) or "nothing"
+        memory = f", with {math.ceil(self._memory_bytes / 1024)} KiB on the chip" if self._memory_bytes else ""
         return (
-            f"{device.name}: cycles of {counted} of {len(layers)} layers are {self._title}'s, in {precisions}; the "
-            "others and starts are estimates."
+            f"{device.name}: cycles of {counted} of {len(layers)} layers are {self._title}'s, in {precisions}{memory}; "
+            "the others and starts are estimates."
         )
