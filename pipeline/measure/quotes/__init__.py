@@ -132,8 +132,8 @@ class _Answers:
         self._groups = dict(group_names(graph))
         quotes: Any = (device.target or {})["quotes"]
         program = Path(__file__).parent / PROGRAMS[quotes["compiler"]]
-        self._runtime: Any = compiler(device)
-        model_format = self._runtime.model_format(device)
+        runtime: Any = compiler(device)
+        self._runtime, model_format = runtime, runtime.model_format(device)
         self._is_off = all if quotes["compiler"] in CPU_INSIDE else any
         words = (python, str(program), f"{{stage}}.{model_format}", "{artifact}", str(quotes["chip"]))
         self._tool = ModelTool(words, (), f"stage.{model_format}", "stage.json", LIMIT_S)

@@ -72,8 +72,8 @@ def read_output(model: str, folder: Path) -> dict[str, Any]:
             "operators": outputs,
             "target": "CPU" if outputs in left else "NPU",
             "precision": precision,
-            "cycles": costs.get(outputs, {}).get("cycles", 0),
-            "bytes": costs.get(outputs, {}).get("bytes", 0),
+            "cycles": costs.get(outputs, Counter())["cycles"],
+            "bytes": costs.get(outputs, Counter())["bytes"],
         }
         for outputs, precision in operators.items()
         if outputs in left or outputs in costs
