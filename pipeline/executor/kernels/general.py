@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import math
 from typing import Any
 
 import tvm
 from tvm import relax, s_tir, tirx
+from tvm.tirx.analysis import undefined_vars
 
-from pipeline.executor.kernels import (
-    elementwise,
-    fused_elements,
-    microarchitecture,
-    provenance,
-    row_sections,
-    scatter,
-    transpose,
-)
+from pipeline.executor.kernels import elementwise, fused_elements, microarchitecture, provenance, scatter, transpose
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
 from pipeline.executor.kernels.tir import bounds, nan
+from pipeline.tvm.objects import mutate
 
 MOST_REPEATED = 64
 """Loads per element, up to which a tensor is recomputed at every reading rather than stored.
@@ -35,12 +28,21 @@ TVM's simplification of an expression takes ten times as long for eight more ope
 one another: a tenth of a second for 16 of them, and minutes for the dozens in which a pose network measures distances.
 """
 
+FUNCTIONS = {"tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf"}
+"""Functions of which no argument is selected lane by lane: such a group's loops are left to LLVM.
+
+TVM computes a vector with a condition element by element: 3.7 ms for the class scores of an int8 YOLOv8n, whose parts
+are concatenated.  LLVM takes the loop apart where the condition changes: 0.7 ms.
+"""
+
 
 def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
     """Apply the general schedule's possible steps."""
     if (transposition := transpose.write(function, cpu, cores)) is not None:
         return transposition
     steps = s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), debug_mask="none")
+    if _selects_arguments(steps):
+        return function
     try:
         _inline(steps)
         if (lines := elementwise.write(steps.mod["main"], cpu, cores)) is not None:
@@ -59,6 +61,29 @@ def _extent(extent: Any) -> int:
 
 def _blocks(schedule: Any) -> list[Any]:
     return list(schedule.get_child_blocks(schedule.get_sblock("root")))
+
+
+def _selects_arguments(schedule: Any) -> bool:
+    """Whether functions are computed of what is selected by the last index, as in a concatenation."""
+    blocks = [schedule.get(block) for block in _blocks(schedule)]
+    calls = [(block, call) for block in blocks for call in _calls(block.body)]
+    tests = [(block, call.args[0]) for block, call in calls if call.op.name == "prim.if_then_else"]
+    return any(call.op.name in FUNCTIONS for _, call in calls) and any(
+        used.same_as(block.iter_vars[-1].var) for block, test in tests for used in undefined_vars(test)
+    )
+
+
+def _calls(node: Any) -> list[Any]:
+    """Return the calls of operators inside of a node."""
+    calls: list[Any] = []
+
+    def look(call: Any, mutator: Any) -> Any:
+        if isinstance(call.op, tvm.ir.Op):
+            calls.append(call)
+        return mutator.default_mutate(call)
+
+    mutate(node, [(tvm.ir.Call, look)])
+    return calls
 
 
 def _inline(schedule: Any) -> None:
@@ -91,18 +116,16 @@ def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> N
     if len(kinds) != len(loops) or not spatial:
         return
     reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+    innermost = spatial[-1]
+    total = 1
+    for extent in extents:
+        total *= extent
     if extents[-1] >= cpu.lanes:
-        is_whole = reductions or not isinstance(schedule.get(spatial[-1]).extent, tirx.IntImm)
-        sections = extents[-1:] if is_whole else row_sections.of_block(schedule.get(block), cpu.lanes)
-        parts = schedule.loop_partition(spatial[-1], sections) if len(sections) > 1 else spatial[-1:]
-        for part, size in zip(parts, sections, strict=True):
-            if size >= cpu.lanes:
-                vectors, lanes = schedule.split(part, [None, cpu.lanes])
-                if reductions:
-                    # Outside of the vector: each lane has a sum of its own, and neighbours are loaded together.
-                    schedule.reorder(*spatial[:-1], vectors, *reductions, lanes)
-                schedule.vectorize(lanes)
-    outer_loops, total = spatial[:-1], math.prod(extents)
+        vectors, innermost = schedule.split(innermost, [None, cpu.lanes])
+        # Reductions outside of the vector: each lane has a sum of its own, and neighbours are loaded together.
+        schedule.reorder(*spatial[:-1], vectors, *reductions, innermost)
+        schedule.vectorize(innermost)
+    outer_loops = spatial[:-1]
     # The innermost loop stays whole: rows shared by two cores would share cache lines.
     if outer_loops and total > TASK_ELEMENTS and cores > 1:
         schedule.parallel(schedule.fuse(*outer_loops))

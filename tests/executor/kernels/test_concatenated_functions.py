@@ -1,4 +1,4 @@
-"""Rows that are put together, padded, or end within a vector, computed in sections."""
+"""Functions of rows that are concatenated, whose loops end within vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CASES = {
     "whole vectors": (32, 64),
     "ends within vectors": (33, 15, 1, 47),
     "one place": (1, 1),
-    "more parts than sections": tuple(range(1, 13)),
+    "many parts": tuple(range(1, 13)),
     "large enough for two cores": (1600, 400, 100),
 }
 
