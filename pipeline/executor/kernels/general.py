@@ -41,9 +41,9 @@ def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
     if (transposition := transpose.write(function, cpu, cores)) is not None:
         return transposition
     steps = s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), debug_mask="none")
-    if _selects_arguments(steps):
-        return function
     try:
+        if _selects_arguments(steps):
+            return function
         _inline(steps)
         if (lines := elementwise.write(steps.mod["main"], cpu, cores)) is not None:
             return lines
@@ -69,7 +69,10 @@ def _selects_arguments(schedule: Any) -> bool:
     calls = [(block, call) for block in blocks for call in _calls(block.body)]
     tests = [(block, call.args[0]) for block, call in calls if call.op.name == "prim.if_then_else"]
     return any(call.op.name in FUNCTIONS for _, call in calls) and any(
-        used.same_as(block.iter_vars[-1].var) for block, test in tests for used in undefined_vars(test)
+        used.same_as(axis.var)
+        for block, test in tests
+        for axis in list(block.iter_vars)[-1:]
+        for used in undefined_vars(test)
     )
 
 
