@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from pipeline.core.board.board import Device
+import pipeline
+from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import StagePlan, TensorSpec
 from pipeline.errors import BuildError
 from pipeline.executor import devices
 from pipeline.executor.stage_code import StageCode
 from pipeline.system.threads import run_in_thread
-from tests.support.onnx_models import node
+from tests.support.onnx_models import node, save, weights
 
 SHAPE = (1, 4, 6, 6)
 STAGE = StagePlan("stage", "device", (TensorSpec("x", SHAPE),), (TensorSpec("y", SHAPE),))
@@ -54,6 +56,26 @@ def compile_source(source: OnnxSource, device: Device) -> StageCode:
     compiler = devices.compiler(device)
     assert compiler is not None
     return compiler.compile_stage(source, device)
+
+
+def check_streaming(board: Board, order: Sequence[str], folder: Path) -> None:
+    """Compare two stages on devices of a board with the unsplit model on its first one, which is TVM's."""
+    kernel = weights(4, 4, 3, 3) / 6
+    nodes = (
+        node("Conv", "x w", "a", "first", pads=[1] * 4),
+        node("Relu", "a", "b"),
+        node("Conv", "b w", "c", "second", pads=[1] * 4),
+        node("Sigmoid", "c", "y"),
+    )
+    graph = pipeline.read(save(folder / "m.onnx", nodes, {"x": SHAPE}, ["y"], {"w": kernel}))
+    plan = pipeline.plan(graph, board, devices=list(order))
+    assert [stage.device for stage in plan.stages] == list(order)
+    pipeline.build(graph, plan).save(folder / "m.bundle")
+    unsplit = pipeline.build(graph, pipeline.plan(graph, board, devices=[board.devices[0].name]))
+    frames = [{"x": weights(*SHAPE, seed=seed)} for seed in range(5)]
+    with pipeline.load(folder / "m.bundle") as running, pipeline.load(unsplit) as reference:
+        for result, expected in zip(running.map(frames), reference.map(frames), strict=True):
+            np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
 def run(

@@ -12,7 +12,7 @@ from tvm.tirx.analysis import undefined_vars
 
 from pipeline.executor.kernels import elementwise, fused_elements, microarchitecture, provenance, scatter, transpose
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
-from pipeline.executor.kernels.tir import bounds, nan
+from pipeline.executor.kernels.tir import bounds, elementary, nan
 from pipeline.tvm.objects import mutate
 
 MOST_REPEATED = 64
@@ -26,13 +26,6 @@ MOST_NESTED = 16
 
 TVM's simplification of an expression takes ten times as long for eight more operators of quantised numbers inside of
 one another: a tenth of a second for 16 of them, and minutes for the dozens in which a pose network measures distances.
-"""
-
-FUNCTIONS = {"tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf"}
-"""Functions of which no argument is selected lane by lane: such a group's loops are left to LLVM.
-
-TVM computes a vector with a condition element by element: 3.7 ms for the class scores of an int8 YOLOv8n, whose parts
-are concatenated.  LLVM takes the loop apart where the condition changes: 0.7 ms.
 """
 
 
@@ -64,11 +57,15 @@ def _blocks(schedule: Any) -> list[Any]:
 
 
 def _selects_arguments(schedule: Any) -> bool:
-    """Whether functions are computed of what is selected by the last index, as in a concatenation."""
+    """Whether elementary functions are computed of what is selected by the last index, as in a concatenation.
+
+    Such loops are left to LLVM, which takes them apart where the condition changes.  TVM computes a vector with a
+    condition element by element: 3.7 instead of 0.7 ms for the class scores of an int8 YOLOv8n.
+    """
     blocks = [schedule.get(block) for block in _blocks(schedule)]
     calls = [(block, call) for block in blocks for call in _calls(block.body)]
     tests = [(block, call.args[0]) for block, call in calls if call.op.name == "prim.if_then_else"]
-    return any(call.op.name in FUNCTIONS for _, call in calls) and any(
+    return any(call.op.name in elementary.LOWERED for _, call in calls) and any(
         used.same_as(axis.var)
         for block, test in tests
         for axis in list(block.iter_vars)[-1:]

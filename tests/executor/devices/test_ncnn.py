@@ -17,7 +17,7 @@ from pipeline.errors import BoardError, BuildError, BundleError
 from pipeline.executor import devices, targets
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.refusals import find_refusals
-from tests.support.model_stages import RELU, SHAPE, STAGE, OnnxSource, compile_source, run
+from tests.support.model_stages import RELU, SHAPE, STAGE, OnnxSource, check_streaming, compile_source, run
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
 
 pytest.importorskip("ncnn", reason="ncnn is not installed")
@@ -67,22 +67,8 @@ def test_channels_of_odd_sizes_and_batches_are_computed(device: Device, shape: t
 
 @pytest.mark.parametrize("order", [("tvm", "ncnn"), ("ncnn", "tvm")])
 def test_its_stages_stream_beside_those_of_tvm(device: Device, order: tuple[str, str], tmp_path: Path) -> None:
-    nodes = (
-        node("Conv", "x w", "a", "first", pads=[1] * 4),
-        node("Relu", "a", "b"),
-        node("Conv", "b w", "c", "second", pads=[1] * 4, group=1),
-        node("Sigmoid", "c", "y"),
-    )
-    graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": SHAPE}, ["y"], {"w": WEIGHTS}))
     board = Board("b", (Device("tvm", "cpu", cores=(0,)), replace(device, name="ncnn", cores=(1,) * (device is CPU))))
-    plan = pipeline.plan(graph, board, devices=list(order))
-    assert [stage.device for stage in plan.stages] == list(order)
-    pipeline.build(graph, plan).save(tmp_path / "m.bundle")
-    unsplit = pipeline.build(graph, pipeline.plan(graph, board, devices=["tvm"]))
-    frames = [{"x": weights(*SHAPE, seed=seed)} for seed in range(5)]
-    with pipeline.load(tmp_path / "m.bundle") as running, pipeline.load(unsplit) as reference:
-        for result, expected in zip(running.map(frames), reference.map(frames), strict=True):
-            np.testing.assert_allclose(result, expected, atol=1e-4)
+    check_streaming(board, order, tmp_path)
 
 
 def test_the_callers_array_is_not_computed_in(device: Device) -> None:

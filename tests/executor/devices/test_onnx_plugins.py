@@ -14,7 +14,7 @@ from pipeline.core.board.board import Board, Device
 from pipeline.errors import BoardError, BuildError, BundleError
 from pipeline.executor import devices, targets
 from pipeline.executor.devices import onnx_plugins
-from tests.support.model_stages import SHAPE, OnnxSource, compile_source, run
+from tests.support.model_stages import SHAPE, OnnxSource, check_streaming, compile_source, run
 from tests.support.onnx_models import node, save, weights
 
 NAME = "OpenVINOExecutionProvider"
@@ -44,22 +44,8 @@ def device() -> Device:
 
 @pytest.mark.parametrize("order", [("cpu", "device"), ("device", "cpu")])
 def test_its_stages_stream_beside_those_of_tvm(device: Device, order: tuple[str, str], tmp_path: Path) -> None:
-    nodes = (
-        node("Conv", "x w", "a", "first", pads=[1] * 4),
-        node("Relu", "a", "b"),
-        node("Conv", "b w", "c", "second", pads=[1] * 4),
-        node("Sigmoid", "c", "y"),
-    )
-    graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": SHAPE}, ["y"], {"w": WEIGHTS}))
     board = Board("b", (Device("cpu", cores=(0,)), device))
-    plan = pipeline.plan(graph, board, devices=list(order))
-    assert [stage.device for stage in plan.stages] == list(order)
-    pipeline.build(graph, plan).save(tmp_path / "m.bundle")
-    unsplit = pipeline.build(graph, pipeline.plan(graph, board, devices=["cpu"]))
-    frames = [{"x": weights(*SHAPE, seed=seed)} for seed in range(5)]
-    with pipeline.load(tmp_path / "m.bundle") as running, pipeline.load(unsplit) as reference:
-        for result, expected in zip(running.map(frames), reference.map(frames), strict=True):
-            np.testing.assert_allclose(result, expected, atol=1e-4)
+    check_streaming(board, order, tmp_path)
 
 
 def compiled_file(source: Path, path: Path, *, is_embedded: bool) -> Path:

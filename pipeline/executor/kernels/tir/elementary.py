@@ -91,7 +91,7 @@ def without_library(function: Any) -> Any:
         # Calls of global functions have no name there.
         name = str(getattr(node.op, "name", ""))
         result = mutator.default_mutate(node)
-        if name not in _LOWERED or not str(node.ty.dtype).startswith("float32") or not _can_hold(result.args[0]):
+        if name not in LOWERED or not str(node.ty.dtype).startswith("float32") or not _can_hold(result.args[0]):
             return result
         return tirx.call_intrin(str(node.ty.dtype), tvm.ir.Op.get(_own_name(name)), *result.args)
 
@@ -150,13 +150,15 @@ def _polynomial(terms: Sequence[float], value: Any, lanes: int) -> Any:
     return total
 
 
-_LOWERED: dict[str, Callable[[Any, int, tir.Bindings], Any]] = {
+LOWERED: dict[str, Callable[[Any, int, tir.Bindings], Any]] = {
     "tirx.exp": _exp,
     "tirx.sigmoid": _sigmoid,
     "tirx.tanh": lambda value, lanes, _: _rational(value, lanes, _TANH),
     "tirx.erf": lambda value, lanes, _: _rational(value, lanes, _ERF),
 }
-_WRITERS = {_own_name(name): write for name, write in _LOWERED.items()}
+"""Functions with arithmetic of their own, by TVM's name."""
+
+_WRITERS = {_own_name(name): write for name, write in LOWERED.items()}
 
 
 def _lower(call: Any) -> Any:
@@ -182,7 +184,7 @@ def _write_call(call: Any, bindings: tir.Bindings) -> Any:
     return _WRITERS[call.op.name](value, lanes, bindings)
 
 
-for _name in _LOWERED:
+for _name in LOWERED:
     # Without an effect TVM takes a call for one that may do anything, and neither moves nor vectorizes it.
     _like = tvm.ir.Op.get(_name)
     tvm.ir.register_op_attr(_own_name(_name), "TCallEffectKind", _like.get_attr("TCallEffectKind"))
