@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("ai_edge_litert", reason="the reader of TFLite files is not installed")
 from tflite_writer import TfliteWriter
 
 import pipeline
