@@ -22,10 +22,8 @@ class AppFrame:
 
     Attributes
     ----------
-    stream : str
     index : int
         Number of the frame among those of its stream that came in.
-    frame : SourceFrame
     results : dict of str to object
         By node; those of skipped nodes are missing.
     previous : dict of str to object

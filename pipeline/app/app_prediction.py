@@ -28,46 +28,30 @@ SOURCE = "its source"
 
 @dataclass(frozen=True)
 class StreamPrediction:
-    """One stream.
-
-    Attributes
-    ----------
-    frames_per_s : float
-        Rate; 0 for a stream that no model reads, and that has none of its own.
-    latency_s : float
-        Time of a frame through the models when nothing waits.
-    queued_latency_s : float
-        The same where more frames come than are taken (Little's law).
-    bottleneck : str
-        Model, core or device that sets its pace, or `SOURCE`.
-    """
+    """One stream."""
 
     frames_per_s: float
+    """Rate; 0 for a stream that no model reads, and that has none of its own."""
     latency_s: float
+    """Time of a frame through the models when nothing waits."""
     queued_latency_s: float
+    """The same where more frames come than are taken (Little's law)."""
     bottleneck: str
+    """Model, core or device that sets its pace, or `SOURCE`."""
 
 
 @dataclass(frozen=True)
 class ModelPrediction:
-    """One model.
-
-    Attributes
-    ----------
-    runs : float
-        Runs for a frame.
-    runs_per_s : float
-        Runs for all streams together.
-    busy : float
-        Share of what it could do alone, from 0 to 1.
-    latency_s : float
-        Time of one run when nothing waits.
-    """
+    """One model."""
 
     runs: float
+    """Runs for a frame."""
     runs_per_s: float
+    """Runs for all streams together."""
     busy: float
+    """Share of what it could do alone, from 0 to 1."""
     latency_s: float
+    """Time of one run when nothing waits."""
 
 
 @dataclass(frozen=True)

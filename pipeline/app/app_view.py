@@ -33,12 +33,7 @@ LATENCIES = 300
 
 
 class AppView:
-    """An application under observation; `pipeline.observe.web.ViewServer.watch` takes it.
-
-    Parameters
-    ----------
-    running : RunningApp
-    """
+    """An application under observation; `pipeline.observe.web.ViewServer.watch` takes it."""
 
     def __init__(self, running: RunningApp) -> None:
         self._running, self._lock = running, threading.Lock()

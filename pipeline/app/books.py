@@ -17,14 +17,12 @@ class Book:
 
     Attributes
     ----------
-    taken : int
-        Frames that came; the sum of the others.
-    delivered, failed, dropped, cancelled : int
     in_flight : int
         Those that have no end yet.
     """
 
     taken: int = 0
+    """Frames that came; the sum of the others."""
     delivered: int = 0
     failed: int = 0
     dropped: int = 0

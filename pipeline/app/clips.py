@@ -24,7 +24,6 @@ class ClipRecorder:
 
     Parameters
     ----------
-    clip : Clip
     open_sink : callable
         Opens the sink of a text.
     """

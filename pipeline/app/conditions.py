@@ -21,21 +21,14 @@ MOTION_STEP = 16
 
 
 class ConditionFunction(NamedTuple):
-    """A function of expressions.
-
-    Attributes
-    ----------
-    compute : callable
-        Function of the evaluation, its memory, and its arguments.
-    arguments : (int, int)
-        Least and most arguments.
-    shape : str
-        Kind of its arguments: ``"zone"`` or ``"line"``; empty for values.
-    """
+    """A function of expressions."""
 
     compute: Callable[..., Any]
+    """Function of the evaluation, its memory, and its arguments."""
     arguments: tuple[int, int]
+    """Least and most arguments."""
     shape: str = ""
+    """Kind of its arguments: ``"zone"`` or ``"line"``; empty for values."""
 
 
 def contains(polygon: np.ndarray, points: np.ndarray) -> np.ndarray:

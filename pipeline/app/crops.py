@@ -19,25 +19,17 @@ LARGEST = 512
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a picture, maybe turned.
+    """A part of a picture, maybe turned."""
 
-    Attributes
-    ----------
-    x, y : float
-        Its centre in pixels.
-    width, height : float
-    angle : float
-        Radians by which it is turned, clockwise.
-    row : int
-        Row of the box that it is of.
-    """
-
+    # Its centre in pixels.
     x: float
     y: float
     width: float
     height: float
     angle: float = 0.0
+    """Radians by which it is turned, clockwise."""
     row: int = -1
+    """Row of the box that it is of."""
 
     def bounds(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
         """Return left, top, right and bottom in whole pixels inside of a picture."""
@@ -49,26 +41,17 @@ class Region:
 
 @dataclass(frozen=True)
 class Crop:
-    """A crop, with the way back of its points.
-
-    Attributes
-    ----------
-    picture : array
-        uint8 [height, width, 3].
-    origin : array
-        Position of its corner in the source's picture.
-    axes : array
-        Rows: steps in the source's picture for a pixel to the right, and one down.
-    angle : float
-    row : int
-        Row of the box that it is of.
-    """
+    """A crop, with the way back of its points."""
 
     picture: np.ndarray
+    """uint8 [height, width, 3]."""
     origin: np.ndarray
+    """Position of its corner in the source's picture."""
     axes: np.ndarray
+    """Rows: steps in the source's picture for a pixel to the right, and one down."""
     angle: float
     row: int
+    """Row of the box that it is of."""
 
     def points(self, points: np.ndarray) -> np.ndarray:
         """Map points [..., x, y] of the crop into the source's picture."""

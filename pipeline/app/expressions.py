@@ -41,20 +41,13 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A condition that was parsed.
-
-    Attributes
-    ----------
-    text : str
-    reads : frozenset of str
-        Nodes that it names.
-    previous : frozenset of str
-        Nodes whose results of the frame before it asks for.
-    """
+    """A condition that was parsed."""
 
     text: str
     reads: frozenset[str]
+    """Nodes that it names."""
     previous: frozenset[str]
+    """Nodes whose results of the frame before it asks for."""
     _step: Step
 
     @staticmethod

@@ -17,10 +17,6 @@ class Feedback:
     """Hands results back, one for each frame: a node that asks for them waits for the frame before.
 
     Frames of other streams wait behind it meanwhile, for no longer than that frame takes.
-
-    Parameters
-    ----------
-    app : App
     """
 
     def __init__(self, app: App) -> None:

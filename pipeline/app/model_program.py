@@ -32,7 +32,6 @@ class ModelProgram:
     ----------
     name : str
         Name of the node, for messages.
-    node : Model
     bundle : Bundle, optional
         In place of the node's file.
     folder : Path
@@ -42,8 +41,6 @@ class ModelProgram:
 
     Attributes
     ----------
-    card : ModelCard
-    running : Pipeline
     picture_size : (int, int)
         Width and height of the model's input; (0, 0) if it takes no picture.
     """

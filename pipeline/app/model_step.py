@@ -42,8 +42,6 @@ class ModelStep(Step):
 
     Parameters
     ----------
-    name : str
-    node : Model
     program : ModelProgram
         The running model.
     where : Condition or None

@@ -16,8 +16,6 @@ class NodeWorker:
 
     Parameters
     ----------
-    name : str
-    step : Step
     condition : Condition or None
         The node is skipped for frames where it does not hold.
     needs : callable

@@ -16,40 +16,26 @@ TRACKERS = ("bytetrack", "iou", "regions")
 
 
 class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A source of frames.
-
-    Attributes
-    ----------
-    source : str
-        Text of the source, as for ``run --source``.
-    fps, speed : float, optional
-        Rate of a camera, or pace of a recording; or a factor of its own pace.
-    reconnect : float
-        Seconds for which a camera that was lost is tried again.
-    in_flight : int
-        Upper bound on its frames in the application; 0 for as many as keep the models busy.
-    """
+    """A source of frames."""
 
     source: str
+    """Text of the source, as for ``run --source``."""
+    # Rate of a camera, or pace of a recording; or a factor of its own pace.
     fps: float | None = None
     speed: float | None = None
     reconnect: float = 0.0
+    """Seconds for which a camera that was lost is tried again."""
     in_flight: int = 0
+    """Upper bound on its frames in the application; 0 for as many as keep the models busy."""
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A step that reads streams or other nodes.
-
-    Attributes
-    ----------
-    reads : tuple of str
-        Streams or nodes; all streams by default.
-    when : str
-        Condition for frames; the node is skipped where it is false. See `pipeline.app.expressions`.
-    """
+    """A step that reads streams or other nodes."""
 
     reads: tuple[str, ...] = ()
+    """Streams or nodes; all streams by default."""
     when: str = ""
+    """Condition for frames; the node is skipped where it is false. See `pipeline.app.expressions`."""
 
 
 class Model(Node, frozen=True, kw_only=True):
@@ -57,50 +43,36 @@ class Model(Node, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    file : str
-        Model or bundle.
-    card : mapping
-        Fields of the model's card that win over its own.
-    board : str
-    stages : int or str
-    precision : str
-        Those of `pipeline.plan`, for a model that is no bundle.
-    for_each : str
-        One of `FOR_EACH`; empty for the whole frame.
-    where : str
-        Condition for each box.
-    most : int
-        Upper bound on crops of a frame; those with the best scores win.
-    margin : float
-        Share of a box's sides that is added around it.
-    square : bool
-        True to widen crops to squares.
-    upright : str
-        Two key points, ``"1-0"``, whose direction shall be upright in the crop; a box's own angle by default.
-    tile : tuple of int
-        Width and height of tiles in pixels; the model's own size by default.
-    overlap : float
-        Share of a tile that neighbours share.
-    stage_timeout : float, optional
-        Seconds that a stage may run on one frame.
     state : bool
         True for a recurrent model, whose state each stream has for itself.
     """
 
     file: str
+    """Model or bundle."""
     card: dict[str, Any] = {}
+    """Fields of the model's card that win over its own."""
+    # Those of `pipeline.plan`, for a model that is no bundle.
     board: str = "host"
     stages: int | str = "auto"
     precision: str = ""
     for_each: str = ""
+    """One of `FOR_EACH`; empty for the whole frame."""
     where: str = ""
+    """Condition for each box."""
     most: int = 40
+    """Upper bound on crops of a frame; those with the best scores win."""
     margin: float = 0.0
+    """Share of a box's sides that is added around it."""
     square: bool = False
+    """True to widen crops to squares."""
     upright: str = ""
+    """Two key points, ``"1-0"``, whose direction shall be upright in the crop; a box's own angle by default."""
     tile: tuple[int, int] | None = None
+    """Width and height of tiles in pixels; the model's own size by default."""
     overlap: float = 0.2
+    """Share of a tile that neighbours share."""
     stage_timeout: float | None = None
+    """Seconds that a stage may run on one frame."""
 
 
 class Function(Node, frozen=True, kw_only=True):
@@ -113,60 +85,39 @@ class Function(Node, frozen=True, kw_only=True):
 
 
 class Track(Node, frozen=True, kw_only=True):
-    """A tracker: numbers for things that are followed over frames, one state per stream.
-
-    Attributes
-    ----------
-    method : str
-        One of `TRACKERS`.
-    where : str
-        Condition for each box.
-    feedback : str
-        Node whose result of the frame before gives the boxes, for ``"regions"``.
-    options : mapping
-        Parameters of the method, see `pipeline.app.tracks`.
-    """
+    """A tracker: numbers for things that are followed over frames, one state per stream."""
 
     method: str = "bytetrack"
+    """One of `TRACKERS`."""
     where: str = ""
+    """Condition for each box."""
     feedback: str = ""
+    """Node whose result of the frame before gives the boxes, for ``"regions"``."""
     options: dict[str, Any] = {}
+    """Parameters of the method, see `pipeline.app.tracks`."""
 
 
 class Clip(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A recording of the seconds around a trigger.
-
-    Attributes
-    ----------
-    to : str
-        Sink; ``{name}`` is replaced by the event's stream and number.
-    before, after : float
-        Seconds.
-    """
+    """A recording of the seconds around a trigger."""
 
     to: str
+    """Sink; ``{name}`` is replaced by the event's stream and number."""
+    # Seconds.
     before: float = 5.0
     after: float = 5.0
 
 
 class Trigger(Node, frozen=True, kw_only=True):
-    """A rule that fires: publishes events, starts clips, and lets others ask for it.
-
-    Attributes
-    ----------
-    on : str
-        ``"start"`` to fire when its condition becomes true, ``"frame"`` for each frame where it is.
-    to : tuple of str
-        Where events go: ``FILE.jsonl``, ``-``, ``mqtt://HOST/TOPIC``, ``ros:/TOPIC``, ``http://...``, ``exec:COMMAND``.
-    clip : Clip, optional
-    rest : float
-        Seconds after it fired in which it does not again.
-    """
+    """A rule that fires: publishes events, starts clips, and lets others ask for it."""
 
     on: str = "start"
+    """``"start"`` to fire when its condition becomes true, ``"frame"`` for each frame where it is."""
     to: tuple[str, ...] = ()
+    """Where events go: ``FILE.jsonl``, ``-``, ``mqtt://HOST/TOPIC``, ``ros:/TOPIC``, ``http://...``,
+    ``exec:COMMAND``."""
     clip: Clip | None = None
     rest: float = 0.0
+    """Seconds after it fired in which it does not again."""
 
 
 class SinkNode(Node, frozen=True, kw_only=True):

@@ -11,21 +11,14 @@ from pipeline.io.sinks.registry import open_sink
 
 @dataclass(frozen=True)
 class Permissions:
-    """What an application may start and send, and whom it tells.
-
-    Attributes
-    ----------
-    commands : bool
-        True if it may start commands.
-    network : bool
-        True if it may send events to other machines.
-    notice : callable
-        Function to call with addresses that were opened, and events that were lost.
-    """
+    """What an application may start and send, and whom it tells."""
 
     commands: bool = False
+    """True if it may start commands."""
     network: bool = False
+    """True if it may send events to other machines."""
     notice: Callable[[str], object] = lambda _: None
+    """Function to call with addresses that were opened, and events that were lost."""
 
     def open_sink(self, text: str) -> Sink:
         """Return the sink of a text, or raise `InputError`."""

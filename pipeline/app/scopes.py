@@ -47,12 +47,7 @@ def best_field(result: Any, field: str) -> Any:
 
 
 class RowScope:
-    """Boxes of a result, as columns.
-
-    Parameters
-    ----------
-    boxes : Detections
-    """
+    """Boxes of a result, as columns."""
 
     def __init__(self, boxes: Detections) -> None:
         self.boxes = boxes

@@ -22,8 +22,6 @@ class SinkStep(Step):
 
     Parameters
     ----------
-    node : SinkNode
-    streams : sequence of str
     permissions : Permissions
         With the folder of relative paths, and what is allowed.
     sink : Sink, optional

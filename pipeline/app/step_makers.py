@@ -27,7 +27,6 @@ class StepMaker:
 
     Parameters
     ----------
-    app : App
     folder : Path
         Folder that paths in the application are relative to.
     bundles : mapping of str to Bundle
@@ -36,11 +35,9 @@ class StepMaker:
         Functions by the text that the application has for them.
     sinks : mapping of str to Sink
         Sinks in place of the nodes' own.
-    permissions : Permissions
 
     Attributes
     ----------
-    programs : dict of str to ModelProgram
     books : Books
         Books of crops, by model.
     """

@@ -85,10 +85,8 @@ class FunctionStep(Step):
 
     Parameters
     ----------
-    node : Function
     functions : mapping of str to callable
         Functions of a program, by the text that the application has for them.
-    permissions : Permissions
     """
 
     def __init__(self, node: Function, functions: Mapping[str, Callable[..., Any]], permissions: Permissions) -> None:

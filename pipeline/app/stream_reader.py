@@ -37,8 +37,6 @@ class StreamReader:
 
     Parameters
     ----------
-    name : str
-    entrance : Entrance
     source : FrameSource or None
         Its frames; None for a stream whose frames are submitted.
     room : int

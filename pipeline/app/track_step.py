@@ -43,7 +43,6 @@ class TrackStep(Step):
     ----------
     name : str
         Name of the node, for messages.
-    node : Track
     where : Condition or None
         Condition for boxes; others are left out.
     """

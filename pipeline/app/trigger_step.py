@@ -25,9 +25,6 @@ class TriggerStep(Step):
 
     Parameters
     ----------
-    name : str
-    node : Trigger
-    app : App
     permissions : Permissions
         Opens sinks, and says what is allowed.
     """

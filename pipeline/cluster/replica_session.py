@@ -80,7 +80,6 @@ class ReplicaSession:
 
     Parameters
     ----------
-    actor : ActorHandle
     restart, prepare : callable
         Ends the actor, so that Ray starts it again; lets it load its bundle.
     """

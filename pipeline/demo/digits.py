@@ -21,7 +21,8 @@ def held_out() -> tuple[Images, Labels]:
     """Return the 450 images kept out of training.
 
     The images are every fourth of the data set, beginning with the first.  The same 13 writers occur on both sides, so
-    accuracy on them says how well the network knows these writers' digits, not a stranger's.
+    accuracy on them says how well the network knows these writers' digits, not a stranger's. Raises `MissingExtra` if
+    scikit-learn, which ships the images, is not installed.
 
     Returns
     -------
@@ -29,11 +30,6 @@ def held_out() -> tuple[Images, Labels]:
         Frames of batch size 1, in 0 to 1, bright on dark.
     labels : int64 array, shape (450,)
         The digit in each image.
-
-    Raises
-    ------
-    MissingExtra
-        If scikit-learn, which ships the images, is not installed.
     """
     images, labels = _load()
     # Slices with steps: contiguous, they pass into a pipeline without a copy.
@@ -50,8 +46,8 @@ def training() -> tuple[Images, Labels]:
 def prepare(images: NDArray[np.floating]) -> Images:
     """Turn 8x8 images of values 0 to 16 into frames.
 
-    Values are divided by 16; each side is enlarged four times by bilinear interpolation between pixel
-    centres, with the border repeated.
+    Values are divided by 16; each side is enlarged four times by bilinear interpolation between pixel centres, with the
+    border repeated.
 
     Parameters
     ----------

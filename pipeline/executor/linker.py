@@ -69,11 +69,8 @@ def link(
 ) -> None:
     """Link `objects` to library `output`, with the signature for `export_library`.
 
-    Raises
-    ------
-    BuildError
-        If there is no linker, or it fails; the message has what it printed.  A library that would lack a function is an
-        error, too.
+    Raises `BuildError` if there is no linker, or it fails; the message has what it printed. A library that would lack a
+    function is an error, too.
     """
     # TVM gives one name as a text, several as a list.
     inputs = [objects] if isinstance(objects, str) else list(objects)

@@ -81,12 +81,8 @@ class FrameStream:
         """Stream until the source's end, the limit, or an interrupt.
 
         The sink gets all frames that a source yielded before it failed.  No call of the sink runs any more when this
-        returns or raises.
-
-        Raises
-        ------
-        PipelineError
-            If the source, a frame or the sink failed; of frames, the first error counts.
+        returns or raises. Raises `PipelineError` if the source, a frame or the sink failed; of frames, the first error
+        counts.
         """
         source_error, was_interrupted = None, False
         try:

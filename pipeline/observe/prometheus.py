@@ -60,6 +60,9 @@ class MetricsServer(LoopbackServer):
 def serve(running: Pipeline, port: int = 0) -> MetricsServer:
     """Serve a pipeline's statistics for Prometheus on the loopback address.
 
+    Raises `InputError` if the port is taken, not allowed, or none; `MissingExtra` if prometheus-client is not
+    installed.
+
     Parameters
     ----------
     running : Pipeline
@@ -71,13 +74,6 @@ def serve(running: Pipeline, port: int = 0) -> MetricsServer:
     -------
     MetricsServer
         A context manager, that stops serving.
-
-    Raises
-    ------
-    InputError
-        If the port is taken, not allowed, or none.
-    MissingExtra
-        If prometheus-client is not installed.
 
     Examples
     --------

@@ -35,7 +35,6 @@ class Roster(ABC):
 
     Attributes
     ----------
-    members : list of Member
     probes : Probes
         Questions to servers.
     """

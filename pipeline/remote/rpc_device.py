@@ -37,13 +37,8 @@ class RpcConnection:
     Such a server has one session at a time: stages of this process with the same address share it, and their calls take
     turns.  So the stages of a new bundle can be loaded while those of the old one still have frames.  Of a tracker's
     pool, each stage has a server of its own as long as there are free ones: one whose server was lost shares another
-    stage's, until there is a free one again.
-
-    Raises
-    ------
-    DeviceLost
-        If the server cannot be reached, a call takes longer than the address's `timeout`, or the server is gone.  The
-        connection is of no use then.
+    stage's, until there is a free one again. Raises `DeviceLost` if the server cannot be reached, a call takes longer
+    than the address's `timeout`, or the server is gone. The connection is of no use then.
     """
 
     def __init__(self, address: Address) -> None:

@@ -94,12 +94,8 @@ class RpcSession:
     def call(self, nbytes: int, hint: str = "it hangs") -> Iterator[None]:
         """Hold the session alone for calls moving `nbytes`.
 
-        Raises
-        ------
-        DeviceLost
-            If they take too long, or the server is gone.
-        RemoteError
-            If they fail there; the session remains of use.
+        Raises `DeviceLost` if they take too long, or the server is gone; `RemoteError` if they fail there; the session
+        remains of use.
         """
         limit = self.address.timeout + nbytes / SLOWEST
         try:

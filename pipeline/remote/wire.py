@@ -57,6 +57,9 @@ class MalformedMessage(ValueError):
 class Wire(Generic[Message]):
     """One end of a connection.
 
+    Raises `OSError` if the other side has gone, or the time limit has passed; from every call; `MalformedMessage` if a
+    received message is not one of this protocol.
+
     Parameters
     ----------
     connection : socket
@@ -65,13 +68,6 @@ class Wire(Generic[Message]):
         The messages that may come, such as `ClientMessage` or `ServerMessage`.
     largest_head : int
         Bytes of their heads.
-
-    Raises
-    ------
-    OSError
-        If the other side has gone, or the time limit has passed; from every call.
-    MalformedMessage
-        If a received message is not one of this protocol.
     """
 
     def __init__(self, connection: socket.socket, incoming: Any, largest_head: int = LARGEST_HEAD) -> None:

@@ -31,6 +31,8 @@ STORAGE = {"mcap": "MCAP", "sqlite3": "SQLITE3"}
 class BagSink(Sink):
     """Writes a bag: byte pictures as `sensor_msgs/Image`, other outputs as `std_msgs`.
 
+    Raises `InputError` if there is something already, the storage is unknown, or ROS has no message for an output.
+
     Parameters
     ----------
     path : Path
@@ -39,11 +41,6 @@ class BagSink(Sink):
         The model's.
     storage : str
         ``"mcap"`` or ``"sqlite3"``.
-
-    Raises
-    ------
-    InputError
-        If there is something already, the storage is unknown, or ROS has no message for an output.
     """
 
     reads_results = False

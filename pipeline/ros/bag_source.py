@@ -33,6 +33,8 @@ def is_bag(path: Path) -> bool:
 class Bag(FrameSource):
     """Images or arrays of one topic, timed by header or recording.
 
+    Raises `InputError` if it is missing, damaged, or has no such topic.
+
     Parameters
     ----------
     path : str or Path
@@ -41,11 +43,6 @@ class Bag(FrameSource):
         The model's inputs.
     topic : str, optional
         Topic; by default the only one with images or arrays.
-
-    Raises
-    ------
-    InputError
-        If it is missing, damaged, or has no such topic.
     """
 
     owns_memory = True

@@ -42,55 +42,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """Stamp and coordinates, copied from message to answer.
-
-    Attributes
-    ----------
-    stamp : int
-        Time of capture, in nanoseconds of the sender's clock; 0 if the sender does not say.
-    frame_id : str
-        Coordinates of the message.
-    """
+    """Stamp and coordinates, copied from message to answer."""
 
     stamp: int = 0
+    """Time of capture, in nanoseconds of the sender's clock; 0 if the sender does not say."""
     frame_id: str = ""
+    """Coordinates of the message."""
 
 
 @dataclass(frozen=True)
 class BridgeRequest:
-    """A message as the pipeline takes it.
-
-    Attributes
-    ----------
-    header : Header
-    inputs : array, or mapping of str to array
-        Inputs of `Pipeline.submit`; nobody may change them from now on.
-    is_timed : bool
-        False if the stamp is of another clock than this machine's, as in a simulation.
-    """
+    """A message as the pipeline takes it."""
 
     header: Header
     inputs: np.ndarray | Mapping[str, np.ndarray]
+    """Inputs of `Pipeline.submit`; nobody may change them from now on."""
     is_timed: bool = True
+    """False if the stamp is of another clock than this machine's, as in a simulation."""
 
 
 @dataclass(frozen=True)
 class BridgeAnswer:
-    """Outputs of the pipeline for a message.
-
-    Attributes
-    ----------
-    header : Header
-        The message's own.
-    outputs : mapping of str to array
-        Outputs by name.
-    inputs : array, or mapping of str to array
-        The request's.
-    """
+    """Outputs of the pipeline for a message."""
 
     header: Header
+    """The message's own."""
     outputs: Mapping[str, np.ndarray]
+    """Outputs by name."""
     inputs: np.ndarray | Mapping[str, np.ndarray]
+    """The request's."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +79,12 @@ class Counts:
 
     ``received == refused + submitted`` of the statistics, and once it is closed ``delivered == published +
     unpublished``.
-
-    Attributes
-    ----------
-    received, refused : int
-        Messages that came, and those that could not be read or do not fit the model.
-    published, unpublished : int
-        Answers that were sent, and those whose sending failed.
     """
 
+    # Messages that came, and those that could not be read or do not fit the model.
     received: int = 0
     refused: int = 0
+    # Answers that were sent, and those whose sending failed.
     published: int = 0
     unpublished: int = 0
 
@@ -160,10 +135,7 @@ class Bridge(Closable):
     def take(self, message: Any) -> bool:
         """Submit a message when there is room.
 
-        Returns
-        -------
-        bool
-            True if it was submitted; messages that cannot be are reported, and none is once the node is closed.
+        Returns True if it was submitted; messages that cannot be are reported, and none is once the node is closed.
         """
         # One after the other, so that the line has the order of the frames.
         with self._entrance:

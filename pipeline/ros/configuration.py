@@ -17,18 +17,12 @@ if TYPE_CHECKING:
 
 
 class Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Quality of service of a topic.
-
-    Attributes
-    ----------
-    reliable : bool
-        True if lost messages are sent again.
-    depth : int
-        Messages that are stored for a slow receiver.
-    """
+    """Quality of service of a topic."""
 
     reliable: bool = True
+    """True if lost messages are sent again."""
     depth: int = 10
+    """Messages that are stored for a slow receiver."""
 
 
 # The depths are those of `rmw_qos_profile_sensor_data` and `rmw_qos_profile_default`.
@@ -52,110 +46,73 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Publication of one output.
-
-    Attributes
-    ----------
-    topic, type : str
-    output : str
-        Output of the model; may be left out if there is one.
-    qos : str or Quality
-    encoding : str
-        Encoding of images, such as ``"bgr8"``; by default that of the output's channels, as RGB.
-    score : float
-        Detections below are left out.
-    labels : sequence of str
-        Names of classes, instead of the model's; numbers without any.
-    part : str
-        Part of the result: ``"points"``, ``"masks"`` as numbers of boxes, or the picture ``"annotated"`` with it, which
-        is drawn while somebody subscribes.
-    name : str
-        Key of it where `Configuration.publish` is a mapping.
-    """
+    """Publication of one output."""
 
     topic: str
     type: str
     output: str = ""
+    """Output of the model; may be left out if there is one."""
     qos: Profile = "reliable"
     encoding: str = ""
+    """Encoding of images, such as ``"bgr8"``; by default that of the output's channels, as RGB."""
     score: float = 0.5
+    """Detections below are left out."""
     labels: Sequence[str] = ()
+    """Names of classes, instead of the model's; numbers without any."""
     part: Literal["", "points", "masks", "annotated"] = ""
+    """Part of the result: ``"points"``, ``"masks"`` as numbers of boxes, or the picture ``"annotated"`` with it, which
+    is drawn while somebody subscribes."""
     name: str = ""
+    """Key of it where `Configuration.publish` is a mapping."""
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node.
-
-    Attributes
-    ----------
-    bundle : str
-        Folder of the bundle; relative to the file.
-    subscribe : Topic
-    publish : sequence of Publication
-        In a file also a mapping by name, since files of parameters of ROS 2 have no lists of mappings.
-    name, namespace : str
-        Names of the node.
-    autostart : bool
-        False if others configure and activate the node; for the transport rclpy.
-    use_sim_time : bool
-        True for the time of ``/clock``.
-    transport : str
-        ``"dds"``, ``"zenoh"`` or ``"rclpy"``.
-    domain : int, optional
-        Domain of DDS and ROS 2; ``ROS_DOMAIN_ID`` by default.
-    localhost : bool
-        True if the node only talks to others on this machine, without multicast.
-    octets : bool
-        True if peers are told that numbers of 8 bits are octets, as programs (not ROS nodes) with Cyclone DDS 0.10 want
-        it; for the transport DDS.
-    admission : str, optional
-        Admission policy; by default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one.
-    deadline : float, optional
-        Seconds until the deadline, for the admission ``"deadline"``.
-    card : str
-        Model card of TOML that wins over the model's own; relative to the file.
-    labels : sequence of str, or str
-        Names of the classes, or a file of them, relative to this one.
-    decode : str
-        Decoder of the outputs, as for ``--decode``.
-    prepare : Preparation
-        Rules that win over those of the model's card, where they differ from the defaults.
-    diagnostics, statistics : str
-        Topics, once a second; none if they are empty.
-    dropped : str
-        Topic for the headers of messages that the admission dropped.
-    camera_info : str
-        Topic of the camera's facts, which publications of that type pass on with the headers of answers.
-    patience : float
-        Seconds without a publisher until that is told.
-    devices : mapping of str to str
-        Devices in place of those of the bundle's plan, as for `pipeline.load`.
-    """
+    """A node."""
 
     bundle: str
+    """Folder of the bundle; relative to the file."""
     subscribe: Topic
     publish: Sequence[Publication]
+    """In a file also a mapping by name, since files of parameters of ROS 2 have no lists of mappings."""
+    # Names of the node.
     name: str = "soc_pipeline"
     namespace: str = ""
     autostart: bool = True
+    """False if others configure and activate the node; for the transport rclpy."""
     use_sim_time: bool = False
+    """True for the time of ``/clock``."""
     transport: Literal["dds", "zenoh", "rclpy"] = "dds"
+    """``"dds"``, ``"zenoh"`` or ``"rclpy"``."""
     domain: int | None = None
+    """Domain of DDS and ROS 2; ``ROS_DOMAIN_ID`` by default."""
     localhost: bool = False
+    """True if the node only talks to others on this machine, without multicast."""
     octets: bool = False
+    """True if peers are told that numbers of 8 bits are octets, as programs (not ROS nodes) with Cyclone DDS 0.10 want
+    it; for the transport DDS."""
     admission: str | None = None
+    """Admission policy; by default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one."""
     deadline: float | None = None
+    """Seconds until the deadline, for the admission ``"deadline"``."""
     card: str = ""
+    """Model card of TOML that wins over the model's own; relative to the file."""
     labels: Sequence[str] | str = ()
+    """Names of the classes, or a file of them, relative to this one."""
     decode: str = ""
+    """Decoder of the outputs, as for ``--decode``."""
     prepare: Preparation = Preparation()
+    """Rules that win over those of the model's card, where they differ from the defaults."""
+    # Topics, once a second; none if they are empty.
     diagnostics: str = "/diagnostics"
     statistics: str = ""
     dropped: str = ""
+    """Topic for the headers of messages that the admission dropped."""
     camera_info: str = ""
+    """Topic of the camera's facts, which publications of that type pass on with the headers of answers."""
     patience: float = 10.0
+    """Seconds without a publisher until that is told."""
     devices: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Devices in place of those of the bundle's plan, as for `pipeline.load`."""
 
     @property
     def policy(self) -> str:

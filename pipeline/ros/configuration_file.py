@@ -22,6 +22,9 @@ PATHS = ("bundle", "card", "labels")
 def read_configuration(path: str | Path, changes: Sequence[str] = (), ros: RosArguments | None = None) -> Configuration:
     """Read a YAML configuration, or ROS 2 parameters of one node.
 
+    Raises `InputError` if it is missing, no YAML, or has wrong values; the message names the key; `MissingExtra` if
+    PyYAML is not installed.
+
     Parameters
     ----------
     path : str or Path
@@ -30,13 +33,6 @@ def read_configuration(path: str | Path, changes: Sequence[str] = (), ros: RosAr
         Differences from the file, such as ``"subscribe.topic=/camera"``, with a value in YAML.
     ros : RosArguments, optional
         Those of ROS 2.
-
-    Raises
-    ------
-    InputError
-        If it is missing, no YAML, or has wrong values; the message names the key.
-    MissingExtra
-        If PyYAML is not installed.
     """
     ros = ros or RosArguments()
     contents = [(str(file), _load(file)) for file in ([path] if path else []) + ros.files]

@@ -26,10 +26,8 @@ class Lifecycle(Closable):
 
     Parameters
     ----------
-    configuration : Configuration
     load : callable
         Loads the bundle of a configuration.
-    transport : Transport
     report : callable
         Function to call with each error of a transition, and of the node.
     **options
@@ -102,10 +100,7 @@ class Lifecycle(Closable):
     def run(self, stop: threading.Event | Latch) -> None:
         """Watch the node and publish diagnostics until `stop` is set.
 
-        Raises
-        ------
-        PipelineError
-            If the node fails, and nobody but `start` moves it.
+        Raises `PipelineError` if the node fails, and nobody but `start` moves it.
         """
         while not stop.wait(INTERVAL_S):
             with self._lock:

@@ -48,11 +48,11 @@ CLOCK = "rosgraph_msgs/msg/Clock"
 class RosNode(Closable):
     """Subscribes, lets the pipeline work, publishes; a context manager that is active within its block.
 
-    The pipeline is opened by the first message, which says what pictures there are to prepare.
+    The pipeline is opened by the first message, which says what pictures there are to prepare. Raises `InputError` if
+    topics, types and the model do not go together.
 
     Parameters
     ----------
-    configuration : Configuration
     bundle : Bundle
         Bundle of the configuration.
     transport : Transport
@@ -70,11 +70,6 @@ class RosNode(Closable):
         Error that ended the work: the pipeline cannot be opened for the messages that come.
     is_paused : bool
         True while messages are left alone.
-
-    Raises
-    ------
-    InputError
-        If topics, types and the model do not go together.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by keyword

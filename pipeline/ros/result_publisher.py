@@ -23,15 +23,12 @@ if TYPE_CHECKING:
 class ResultPublisher:
     """Publishes answers on the topics of a configuration.
 
+    Raises `InputError` if outputs, decoder and types do not go together.
+
     Attributes
     ----------
     preparation : Preparation
         Preparation of the pictures by the model's card and the configuration.
-
-    Raises
-    ------
-    InputError
-        If outputs, decoder and types do not go together.
     """
 
     def __init__(self, configuration: Configuration, bundle: Bundle) -> None:

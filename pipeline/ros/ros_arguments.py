@@ -18,21 +18,14 @@ _FLAGS = re.compile(r"--(en|dis)able-\w+-logs")
 
 @dataclass
 class RosArguments:
-    """Arguments of a node, in their order.
-
-    Attributes
-    ----------
-    files : list of str
-        Parameter files.
-    parameters : list of (str, str, str)
-        Node, or empty for each; name; and value as YAML.
-    remaps : list of (str, str, str)
-        Node, or empty for each; name; and what it becomes.
-    """
+    """Arguments of a node, in their order."""
 
     files: list[str] = field(default_factory=list)
+    """Parameter files."""
     parameters: list[tuple[str, str, str]] = field(default_factory=list)
+    """Node, or empty for each; name; and value as YAML."""
     remaps: list[tuple[str, str, str]] = field(default_factory=list)
+    """Node, or empty for each; name; and what it becomes."""
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> RosArguments:

@@ -282,8 +282,6 @@ class Deployments:
 
     Attributes
     ----------
-    current : Deployment
-        Deployment of new frames.
     former : list of Deployment
         Deployments that still have frames in them.
     retired_counters : dict of str to StageCounters
@@ -291,6 +289,7 @@ class Deployments:
     """
 
     current: Deployment
+    """Deployment of new frames."""
 
     def __init__(self) -> None:
         self.former: list[Deployment] = []

@@ -240,12 +240,8 @@ class Engine:
     def join(self, timeout: float | None = None) -> bool:
         """Wait for frames, then workers, at most `timeout` seconds in all.
 
-        Where frames have been given up, whatever may still be in a device is not waited for.
-
-        Returns
-        -------
-        bool
-            True if all frames have ended, and the workers that are waited for.
+        Where frames have been given up, whatever may still be in a device is not waited for. Returns True if all frames
+        have ended, and the workers that are waited for.
         """
         deadline = None if timeout is None else monotonic() + timeout
         # First the frames, then the workers: these end only when no frame can come any more.

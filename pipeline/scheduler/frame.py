@@ -274,10 +274,7 @@ class Frame:
     def begin(self) -> bool:
         """Mark the frame as begun by a stage, beyond cancellation.
 
-        Returns
-        -------
-        bool
-            False if the frame has been withdrawn: then it is nobody's.
+        Returns False if the frame has been withdrawn: then it is nobody's.
         """
         with self._lock:
             if self._state == _WAITING:

@@ -54,14 +54,9 @@ class PendingBuilds:
     def submit(self, unknown: UnknownSize, future: FrameFuture, timeout: float | None, *, copy: bool) -> FrameFuture:
         """Queue a frame for its build and return its future.
 
-        Raises
-        ------
-        UnknownSize
-            If no build can be made; its cause is why the last attempt failed.
-        TimeoutError
-            If too many frames are waiting already, and nothing changes within `timeout` seconds.
-        PipelineClosed
-            If the pipeline is closed.
+        Raises `UnknownSize` if no build can be made; its cause is why the last attempt failed; `TimeoutError` if too
+        many frames are waiting already, and nothing changes within `timeout` seconds; `PipelineClosed` if the pipeline
+        is closed.
         """
         size = tuple(unknown.size.items())
         # Copied before anybody waits: the caller may reuse its buffers as soon as this returns.

@@ -27,21 +27,13 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """Times of one step of a heterogeneous stage.
-
-    Attributes
-    ----------
-    name, device : str
-        Name and device of the step.
-    busy_s : float
-        Seconds for which it had its device, of all replicas together.
-    wait_s, run_s, copy_s : Percentiles
-        Time of a frame until the device was free, in it, and for changing memory.
-    """
+    """Times of one step of a heterogeneous stage."""
 
     name: str
     device: str
     busy_s: float
+    """Seconds for which it had its device, of all replicas together."""
+    # Time of a frame until the device was free, in it, and for changing memory.
     wait_s: Percentiles
     run_s: Percentiles
     copy_s: Percentiles
@@ -49,49 +41,34 @@ class StepStatistics:
 
 @dataclass(frozen=True)
 class StageStatistics:
-    """Counts and times of one stage.
-
-    Attributes
-    ----------
-    name, device : str
-        Name and device of the stage.
-    frames_in, frames_out, failed, skipped : int
-        Frames taken up; those that it ran, that failed here, and that had already failed or been cancelled.
-    busy : float
-        Share of the pipeline's `elapsed_s` in which it ran or copied, 0 to 1; of several replicas, their mean.
-    busy_s : float
-        The same in seconds, of all replicas together; it never falls.
-    queue_length : int
-        Frames that wait in front of it.
-    wait_s, run_s, copy_s : Percentiles
-        Time of a frame in the queue, in the device, and for changing memory.
-    replicas : int
-        Number of workers.
-    restarts : int
-        Workers replaced because their device did not come back.
-    steps : tuple of StepStatistics
-        Steps of a heterogeneous stage; the stage's own times include all that its steps wait, run and copy.
-    interpreter_s : float
-        Seconds of `busy_s`, by samples, in which its workers waited behind native code for Python's interpreter, which
-        other threads held. Known on Linux, for stages that compute in their worker's thread; 0 elsewhere.
-    """
+    """Counts and times of one stage."""
 
     name: str
     device: str
+    # Frames taken up; those that it ran, that failed here, and that had already failed or been cancelled.
     frames_in: int
     frames_out: int
     failed: int
     skipped: int
     busy: float
+    """Share of the pipeline's `elapsed_s` in which it ran or copied, 0 to 1; of several replicas, their mean."""
     busy_s: float
+    """The same in seconds, of all replicas together; it never falls."""
     queue_length: int
+    """Frames that wait in front of it."""
+    # Time of a frame in the queue, in the device, and for changing memory.
     wait_s: Percentiles
     run_s: Percentiles
     copy_s: Percentiles
     replicas: int = 1
+    """Number of workers."""
     restarts: int = 0
+    """Workers replaced because their device did not come back."""
     steps: tuple[StepStatistics, ...] = ()
+    """Steps of a heterogeneous stage; the stage's own times include all that its steps wait, run and copy."""
     interpreter_s: float = 0.0
+    """Seconds of `busy_s`, by samples, in which its workers waited behind native code for Python's interpreter, which
+    other threads held. Known on Linux, for stages that compute in their worker's thread; 0 elsewhere."""
 
     @property
     def interpreter_share(self) -> float:
@@ -101,45 +78,32 @@ class StageStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts and times; ``submitted == delivered + failed + cancelled + sum(dropped) + in_flight``.
+    """Counts and times; ``submitted == delivered + failed + cancelled + sum(dropped) + in_flight``."""
 
-    Attributes
-    ----------
-    submitted, delivered, failed, cancelled : int
-        Frames accepted, and how they ended.
-    dropped : mapping of str to int
-        Frames dropped by the admission policy, by reason.
-    in_flight : int
-        Frames that have not ended, those included that wait at the entrance.
-    elapsed_s : float
-        Seconds from the first submission to the newest end, or until now while frames are in flight.
-    frames_per_s : float
-        Frames delivered in `elapsed_s`.
-    latency_s : Percentiles
-        Time from submission to delivery.
-    stages : tuple of StageStatistics
-        Stages in the plan's order.
-    waiting : int
-        Frames that wait at the entrance.
-    blocked_callers : int
-        Callers that wait at the entrance, each with a frame that is not submitted yet.
-    forecast_s : float
-        Seconds that a frame would take that starts now, by the stages' newest times, or the plan's until there are any.
-    """
-
+    # Frames accepted, and how they ended.
     submitted: int
     delivered: int
     failed: int
     cancelled: int
     dropped: Mapping[str, int]
+    """Frames dropped by the admission policy, by reason."""
     in_flight: int
+    """Frames that have not ended, those included that wait at the entrance."""
     elapsed_s: float
+    """Seconds from the first submission to the newest end, or until now while frames are in flight."""
     frames_per_s: float
+    """Frames delivered in `elapsed_s`."""
     latency_s: Percentiles
+    """Time from submission to delivery."""
     stages: tuple[StageStatistics, ...]
+    """Stages in the plan's order."""
     waiting: int = 0
+    """Frames that wait at the entrance."""
     blocked_callers: int = 0
+    """Callers that wait at the entrance, each with a frame that is not submitted yet."""
     forecast_s: float = 0.0
+    """Seconds that a frame would take that starts now, by the stages' newest times, or the plan's until there are
+    any."""
 
 
 class Durations:

@@ -36,15 +36,10 @@ class StreamRun:
 
 
 class StreamTurn(NamedTuple):
-    """A frame's place in its stream.
-
-    Attributes
-    ----------
-    number, previous : int
-        Numbers of the frame and of the stream's one before, -1 without one.
-    """
+    """A frame's place in its stream."""
 
     run: StreamRun
+    # Numbers of the frame and of the stream's one before, -1 without one.
     number: int
     previous: int
 

@@ -40,19 +40,7 @@ class StageFile:
 
 @dataclass(frozen=True, kw_only=True)
 class StageManifest:
-    """Contents of ``manifest.json``.
-
-    Attributes
-    ----------
-    model, digest : str
-        Model and digest of the plan.
-    inputs, outputs : tuple of TensorSpec
-        Inputs and outputs of the model.
-    stages : tuple of StageFile
-        Stages in the order in which they run.
-    card : ModelCard, optional
-        Inputs wanted and outputs given by the model.
-    """
+    """Contents of ``manifest.json``."""
 
     kind: str = KIND
     format: int = FORMAT
@@ -61,7 +49,9 @@ class StageManifest:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     stages: tuple[StageFile, ...]
+    """Stages in the order in which they run."""
     card: ModelCard | None = None
+    """Inputs wanted and outputs given by the model."""
 
 
 Write = Callable[[int, StagePlan], tuple[bytes, str, str]]

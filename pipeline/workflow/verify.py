@@ -160,12 +160,8 @@ def check_outputs(
 ) -> Verification:
     """Compare a graph's outputs per frame with its sources' libraries.
 
-    Raises
-    ------
-    BuildError
-        If one differs; a plan's first device computes what is inside, to name the first operator that differs.
-    ModelError
-        If a library cannot run its model.
+    Raises `BuildError` if one differs; a plan's first device computes what is inside, to name the first operator that
+    differs; `ModelError` if a library cannot run its model.
     """
     from pipeline.workflow import first_difference
     from pipeline.workflow.reference_check import worst

@@ -20,27 +20,18 @@ MEASUREMENT_NOISE, PROCESS_NOISE = 0.1, 0.01
 
 
 class ByteTrackOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of ByteTrack.
-
-    Attributes
-    ----------
-    lost : int
-        Frames for which a track that is not seen is kept.
-    start : float
-        Score of a box that begins a track.
-    high : float
-        Score from which a box is paired first.
-    overlap : float
-        Intersection over union of a pair, at least.
-    frames : int
-        Frames in a row that a track has to be seen before it has a number.
-    """
+    """Parameters of ByteTrack."""
 
     lost: int = 30
+    """Frames for which a track that is not seen is kept."""
     start: float = 0.7
+    """Score of a box that begins a track."""
     high: float = 0.6
+    """Score from which a box is paired first."""
     overlap: float = 0.1
+    """Intersection over union of a pair, at least."""
     frames: int = 2
+    """Frames in a row that a track has to be seen before it has a number."""
 
 
 class _Tracks:
@@ -98,12 +89,7 @@ class _Tracks:
 
 
 class ByteTrack:
-    """Tracker of one stream.
-
-    Parameters
-    ----------
-    options : ByteTrackOptions
-    """
+    """Tracker of one stream."""
 
     def __init__(self, options: ByteTrackOptions = ByteTrackOptions()) -> None:  # noqa: B008 - it is immutable
         self._options, self._tracks, self._next = options, _Tracks(), 0

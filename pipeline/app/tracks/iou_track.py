@@ -15,18 +15,12 @@ from pipeline.io.results import Detections
 
 
 class IouTrackOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of an overlap tracker.
-
-    Attributes
-    ----------
-    overlap : float
-        Intersection over union of a box with its former one, at least.
-    lost : int
-        Frames for which a track that is not seen is kept.
-    """
+    """Parameters of an overlap tracker."""
 
     overlap: float = 0.3
+    """Intersection over union of a box with its former one, at least."""
     lost: int = 5
+    """Frames for which a track that is not seen is kept."""
 
 
 class IouTrack:

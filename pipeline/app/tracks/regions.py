@@ -18,30 +18,20 @@ from pipeline.io.results import Detections
 
 
 class RegionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of regions.
-
-    Attributes
-    ----------
-    keep : float
-        Score of landmarks that are followed.
-    overlap : float
-        Intersection over union from which a box that was found is one that is followed already.
-    most : int
-        Upper bound on regions.
-    found_upright, kept_upright : str
-        Two key points of a box that was found, and of landmarks, such as ``"0-2"``: the second is above the first in
-        the region.
-    found_scale, kept_scale : float
-        Sides of the region, which is a square, as multiples of the box's longer side.
-    found_shift, kept_shift : float
-        Multiple of the box's height by which the region is shifted downwards.
-    """
+    """Parameters of regions."""
 
     keep: float = 0.5
+    """Score of landmarks that are followed."""
     overlap: float = 0.3
+    """Intersection over union from which a box that was found is one that is followed already."""
     most: int = 4
+    """Upper bound on regions."""
+    # Two key points of a box that was found, and of landmarks, such as ``"0-2"``: the second is above the first in the
+    # region.
     found_upright: str = ""
+    # Sides of the region, which is a square, as multiples of the box's longer side.
     found_scale: float = 1.5
+    # Multiple of the box's height by which the region is shifted downwards.
     found_shift: float = 0.0
     kept_upright: str = ""
     kept_scale: float = 1.5

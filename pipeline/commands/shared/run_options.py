@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.shared import (
-    card_options,
-    cluster,
-    console,
-    model_options,
-    trace_option,
-    updates,
-    values,
-    view,
-)
+from pipeline.commands.shared import card_options, cluster, console, model_options, trace_option, updates, values, view
 from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:

@@ -29,10 +29,7 @@ __all__ = [
 def create(device: Device) -> DeviceRuntime:
     """Return a runtime for `device`; nothing is opened yet.
 
-    Raises
-    ------
-    BoardError
-        If no adapter drives this kind of device.
+    Raises `BoardError` if no adapter drives this kind of device.
     """
     if not device.capabilities.adapter:
         raise BoardError(
@@ -44,10 +41,7 @@ def create(device: Device) -> DeviceRuntime:
 def adapter(kind: str) -> type[DeviceRuntime]:
     """Import the adapter of a device kind.
 
-    Raises
-    ------
-    BoardError
-        If there is none where the kind's entry says, which may be another package's.
+    Raises `BoardError` if there is none where the kind's entry says, which may be another package's.
     """
     # By name, since a driver's library may be missing where boards are only planned for.
     adapter = device_kind(kind).adapter

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class DeviceRuntime(ABC):
     """A device in use by one worker thread.
 
-    The worker calls, in its own thread, `open`, `load`, then `run` for each frame, and `close` at the end.
-    `copy_in` and `copy_out` are called between runs, also for tensors that another runtime of the same
-    memory made.  A tensor is whatever the device computes on; nobody else looks inside.
+    The worker calls, in its own thread, `open`, `load`, then `run` for each frame, and `close` at the end. `copy_in`
+    and `copy_out` are called between runs, also for tensors that another runtime of the same memory made.  A tensor is
+    whatever the device computes on; nobody else looks inside.
 
     Parameters
     ----------
@@ -118,15 +118,10 @@ class DeviceRuntime(ABC):
 
 
 class NumberedRuntime(DeviceRuntime):
-    """A device informed of the current frame's number.
-
-    Attributes
-    ----------
-    frame_number : int
-        Number of the frame to run.
-    """
+    """A device informed of the current frame's number."""
 
     frame_number = 0
+    """Number of the frame to run."""
 
 
 # A base of its own: most kinds are compiled by TVM, and need none of this.

@@ -38,20 +38,14 @@ class OpenedModel(NamedTuple):
 
 
 class ModelRuntime(NullRuntime, OwnCompiler):
-    """Runs stages as separate models, on arrays.
+    """Runs stages as separate models, on arrays."""
 
-    Attributes
-    ----------
-    title, package, extra : str
-        The runtime's name, its package, and the extra that installs it.
-    target_keys : tuple of str
-        Keys of a device's target beside its ``kind``.
-    """
-
+    # The runtime's name, its package, and the extra that installs it.
     title: ClassVar[str]
     package: ClassVar[str] = ""
     extra: ClassVar[str] = ""
     target_keys: ClassVar[tuple[str, ...]]
+    """Keys of a device's target beside its ``kind``."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -137,10 +131,8 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
         """Write a stage as a model, checked by the runtime if present.
 
-        Raises
-        ------
-        BuildError
-            If the stage has no such form, or operators would fall back to another processor than the target names.
+        Raises `BuildError` if the stage has no such form, or operators would fall back to another processor than the
+        target names.
         """
         model = cls._serialize_checked(source, device)
         if cls.is_here(device):
@@ -195,10 +187,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     def describe_fallbacks(cls, model: bytes, device: Device) -> str:
         """Describe `find_fallbacks` as text, empty without fallbacks.
 
-        Raises
-        ------
-        BuildError
-            If the runtime cannot tell, such as of a model that it does not take.
+        Raises `BuildError` if the runtime cannot tell, such as of a model that it does not take.
         """
         try:
             fallbacks = cls.find_fallbacks(model, device)
@@ -216,10 +205,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     def load(self, stage: StagePlan, code: StageCode | None) -> OpenedModel:
         """Open a stage's model.
 
-        Raises
-        ------
-        BundleError
-            If the runtime does not take it.
+        Raises `BundleError` if the runtime does not take it.
         """
         if code is None:
             raise BuildError(f"stage {stage.name!r} has no model for {self.title}; build the bundle for this board")

@@ -50,10 +50,7 @@ class ModelTool:
     def of(device: Device, model_format: str) -> ModelTool:
         """Return a device's tool for a model format.
 
-        Raises
-        ------
-        BoardError
-            If its target has commands, a file name or a time that cannot be.
+        Raises `BoardError` if its target has commands, a file name or a time that cannot be.
         """
         target = device.target or {}
         command, supported = (_words(target, key) for key in ("compile", "supported"))
@@ -71,10 +68,7 @@ class ModelTool:
     def compile_model(self, model: bytes) -> bytes:
         """Compile a model with the command, if there is one.
 
-        Raises
-        ------
-        BuildError
-            If the command fails, takes too long, or writes nothing.
+        Raises `BuildError` if the command fails, takes too long, or writes nothing.
         """
         if not self.compile:
             return model

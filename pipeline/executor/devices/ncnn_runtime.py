@@ -99,10 +99,7 @@ class NcnnRuntime(ModelRuntime):
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
         """Write a stage as ONNX and convert it by pnnx.
 
-        Raises
-        ------
-        BuildError
-            If the stage has no such form, pnnx fails, or ncnn lacks a layer, or lacks it in Vulkan.
+        Raises `BuildError` if the stage has no such form, pnnx fails, or ncnn lacks a layer, or lacks it in Vulkan.
         """
         model = cls._serialize_checked(source, device)
         parts = _convert(model)

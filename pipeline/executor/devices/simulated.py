@@ -32,18 +32,12 @@ class SleepingStage:
 
 
 class Lateness(threading.local):
-    """Lateness of a thread's wake-ups, shared by its sequential devices.
-
-    Attributes
-    ----------
-    seconds : float
-        Seconds by which the next sleeps are shorter, all together.
-    longest_s : float
-        The longest sleep of the thread; no more is made up for.
-    """
+    """Lateness of a thread's wake-ups, shared by its sequential devices."""
 
     seconds = 0.0
+    """Seconds by which the next sleeps are shorter, all together."""
     longest_s = 0.0
+    """The longest sleep of the thread; no more is made up for."""
 
 
 _lateness = Lateness()

@@ -82,10 +82,7 @@ class VendorRuntime(ModelRuntime):
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
         """Write a stage as a model and compile it by the vendor's tool.
 
-        Raises
-        ------
-        BuildError
-            If the stage has no such form, or the tool cannot take it, fails, or takes too long.
+        Raises `BuildError` if the stage has no such form, or the tool cannot take it, fails, or takes too long.
         """
         tool = _tool(device)
         model = cls._serialize_checked(source, device)

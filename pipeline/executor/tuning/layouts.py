@@ -83,7 +83,6 @@ class LayoutSearch:
     ----------
     form : PackedLayout
         The kernel's own.
-    target : tvm.target.Target
     trials : int
         Trials of an earlier search.
     """

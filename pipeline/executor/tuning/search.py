@@ -40,7 +40,6 @@ class ScheduleSearch:
     ----------
     function : tvm.tirx.PrimFunc
         Function without a schedule.
-    target : tvm.target.Target
     trace : str, optional
         The best schedule of an earlier search, as JSON.
     trace_seconds : float

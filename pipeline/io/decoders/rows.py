@@ -39,26 +39,19 @@ class RowParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
 
 
 class ListParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
-    """Parameters of separate outputs.
-
-    Attributes
-    ----------
-    boxes, scores, classes, count : str
-        Names of the outputs; empty for those that names and shapes tell, and where there is no count.
-    order : str
-        ``"yxyx"`` for top, left, bottom, right, else ``"xyxy"``.
-    fractions : bool
-        True if boxes are fractions of the input instead of pixels.
-    """
+    """Parameters of separate outputs."""
 
     score: Fraction = 0.4
     most: int = sys.maxsize
+    # Names of the outputs; empty for those that names and shapes tell, and where there is no count.
     boxes: str = ""
     scores: str = ""
     classes: str = ""
     count: str = ""
     order: Literal["yxyx", "xyxy"] = "yxyx"
+    """``"yxyx"`` for top, left, bottom, right, else ``"xyxy"``."""
     fractions: bool = True
+    """True if boxes are fractions of the input instead of pixels."""
 
 
 def _detections(

@@ -25,14 +25,10 @@ class Sink:
     The recording is completed when the ``with`` block ends, also by an exception: a camera that is lost takes nothing
     along.  A sink of one's own has `add`, `finish` if there is something to do in the end, and `finish_early` if that
     is another thing after an exception.
-
-    Attributes
-    ----------
-    reads_results : bool
-        False if it leaves `StreamFrame.result` alone, which then need not be decoded.
     """
 
     reads_results = True
+    """False if it leaves `StreamFrame.result` alone, which then need not be decoded."""
 
     def add(self, result: StreamFrame) -> None:
         """Take one result."""

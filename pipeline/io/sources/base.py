@@ -26,20 +26,14 @@ class FrameSource(Closable):
     """Yields frames once; a context manager releasing its origin.
 
     A source of one's own has `__iter__`, and what differs of the attributes.
-
-    Attributes
-    ----------
-    live : bool
-        True if frames come at their own pace and are lost if nobody takes them.
-    owns_memory : bool
-        True if each frame has memory of its own, which the pipeline need not copy.
-    pixels : Pixels or None
-        Format of all its frames, if they are pictures that have to be prepared for the model.
     """
 
     live = False
+    """True if frames come at their own pace and are lost if nobody takes them."""
     owns_memory = False
+    """True if each frame has memory of its own, which the pipeline need not copy."""
     pixels: Pixels | None = None
+    """Format of all its frames, if they are pictures that have to be prepared for the model."""
 
     def __iter__(self) -> Iterator[SourceFrame]:
         """Yield the frames."""

@@ -90,6 +90,8 @@ class ViewServer(LoopbackServer):
 def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None, draw: DrawFrame | None = None) -> ViewServer:
     """Serve a page on a pipeline at the loopback address.
 
+    Raises `InputError` if the port is taken, not allowed, or none; `MissingExtra` if Tornado is not installed.
+
     Parameters
     ----------
     running : Pipeline
@@ -107,13 +109,6 @@ def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None, draw: Dra
     -------
     ViewServer
         A context manager, that stops serving.
-
-    Raises
-    ------
-    InputError
-        If the port is taken, not allowed, or none.
-    MissingExtra
-        If Tornado is not installed.
 
     Examples
     --------

@@ -15,17 +15,14 @@ ENCAPSULATIONS = (b"\x00\x00", b"\x00\x01")
 def encode(message: Any, name: str) -> bytearray:
     """Return a message as bytes, the encapsulation in front.
 
+    Raises `InputError` if the type is unknown, or a value does not fit its field.
+
     Parameters
     ----------
     message : object
         Message of `create_message`; fields that are sequences of numbers are arrays of their dtype.
     name : str
         Type of the message, such as ``"sensor_msgs/msg/Image"``.
-
-    Raises
-    ------
-    InputError
-        If the type is unknown, or a value does not fit its field.
     """
     fields(name)
     store, errors = message_store(), _errors()
@@ -40,10 +37,7 @@ def encode(message: Any, name: str) -> bytearray:
 def decode(data: bytes | bytearray | memoryview, name: str) -> Any:
     """Decode a message; number arrays are views of `data`.
 
-    Raises
-    ------
-    InputError
-        If the type is unknown, or `data` is no such message.
+    Raises `InputError` if the type is unknown, or `data` is no such message.
     """
     fields(name)
     store, errors = message_store(), _errors()

@@ -20,20 +20,13 @@ OK, WARN, ERROR = range(3)
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition of a node, by its work so far.
-
-    Attributes
-    ----------
-    counts : Counts
-    statistics : Statistics or None
-        Statistics; None before the first message.
-    trouble : str
-        The newest error.
-    """
+    """Condition of a node, by its work so far."""
 
     counts: Counts = field(default_factory=Counts)
     statistics: Statistics | None = None
+    """Statistics; None before the first message."""
     trouble: str = ""
+    """The newest error."""
 
     @property
     def lost(self) -> int:

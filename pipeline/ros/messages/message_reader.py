@@ -21,10 +21,7 @@ READABLE = (IMAGE, COMPRESSED, TENSOR, *scans.READERS, *tensors.DTYPES)
 class MessageReader:
     """Reads messages of one type.
 
-    Raises
-    ------
-    InputError
-        If messages of that type have no picture and no array.
+    Raises `InputError` if messages of that type have no picture and no array.
     """
 
     def __init__(self, kind: str) -> None:
@@ -35,10 +32,7 @@ class MessageReader:
     def read(self, payload: bytes) -> tuple[Header, Pixels | None, np.ndarray]:
         """Return a message's header, picture format, and array, viewing `payload` if possible.
 
-        Raises
-        ------
-        InputError
-            If it is damaged, or its contents contradict each other.
+        Raises `InputError` if it is damaged, or its contents contradict each other.
         """
         message = cdr.decode(payload, self._kind)
         # Arrays of std_msgs have no header, and so neither a stamp nor a frame.

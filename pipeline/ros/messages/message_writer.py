@@ -55,9 +55,10 @@ Message = Callable[[np.ndarray, Any], Any]
 class MessageWriter:
     """Makes the messages of one publication.
 
+    Raises `InputError` if there is no such output, or it does not fit the type.
+
     Parameters
     ----------
-    publication : Publication
     outputs : sequence of TensorSpec
         The model's.
     geometry : Geometry, optional
@@ -74,11 +75,6 @@ class MessageWriter:
     ----------
     decodes, draws : bool
         True if messages are of the decoded result and not of an output; and if that is drawn.
-
-    Raises
-    ------
-    InputError
-        If there is no such output, or it does not fit the type.
     """
 
     def __init__(  # noqa: PLR0913 - what is published, and of what
@@ -117,6 +113,8 @@ class MessageWriter:
     ) -> bytearray | None:
         """Return the bytes of an answer's message; None if there is none.
 
+        Raises `InputError` if the output is of another shape than the type takes.
+
         Parameters
         ----------
         answer : BridgeAnswer
@@ -126,11 +124,6 @@ class MessageWriter:
             Format of its picture.
         camera_info : object, optional
             Newest message of that type.
-
-        Raises
-        ------
-        InputError
-            If the output is of another shape than the type takes.
         """
         header = message_header(answer.header)
         if self._kind == CAMERA_INFO:
@@ -209,10 +202,7 @@ def replace_header(message: Any, header: Any) -> Any:
 def find_output(publication: Publication, outputs: Sequence[TensorSpec]) -> TensorSpec:
     """Return a publication's output.
 
-    Raises
-    ------
-    InputError
-        If it is none of the model's, not said, or nothing can be published as this type.
+    Raises `InputError` if it is none of the model's, not said, or nothing can be published as this type.
     """
     if publication.type not in WRITABLE:
         raise InputError(

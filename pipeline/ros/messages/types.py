@@ -74,20 +74,13 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class MessageField:
-    """One field of a message.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        A key of `DTYPES` or of `DEFINITIONS`, or ``"string"``.
-    count : int or None
-        Number of values: None for one value, 0 for a sequence, else the length of an array.
-    """
+    """One field of a message."""
 
     name: str
     kind: str
+    """A key of `DTYPES` or of `DEFINITIONS`, or ``"string"``."""
     count: int | None = None
+    """Number of values: None for one value, 0 for a sequence, else the length of an array."""
 
 
 @cache

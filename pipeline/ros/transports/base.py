@@ -24,28 +24,17 @@ Lifecycle = Any
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A subscription of this node, or a publisher.
-
-    Attributes
-    ----------
-    peers : callable
-        Counts those at the other end.
-    close : callable
-        Ends it; nothing is received any more.
-    """
+    """A subscription of this node, or a publisher."""
 
     peers: Callable[[], int] = lambda: 1
+    """Counts those at the other end."""
     close: Callable[[], object] = lambda: None
+    """Ends it; nothing is received any more."""
 
 
 @dataclass(frozen=True)
 class Sender(Endpoint):
-    """A publisher; called with a message, and its source time in nanoseconds for the middleware.
-
-    Attributes
-    ----------
-    send : callable
-    """
+    """A publisher; called with a message, and its source time in nanoseconds for the middleware."""
 
     send: Callable[[Payload, int], object] = lambda *_: None
 
@@ -106,10 +95,7 @@ def keep_newest(line: Queue[bytes], payload: bytes) -> None:
 def choose_domain(number: int | None) -> int:
     """Return the domain: as configured, else ``ROS_DOMAIN_ID``, else 0.
 
-    Raises
-    ------
-    InputError
-        If it is no number from 0 to 232.
+    Raises `InputError` if it is no number from 0 to 232.
     """
     # An empty variable counts as none, as in ROS.
     text = os.environ.get("ROS_DOMAIN_ID", "") or "0" if number is None else str(number)

@@ -30,6 +30,8 @@ CYCLONE = b"\x01\x10"
 class Dds(Transport):
     """A participant of a DDS domain.
 
+    Raises `MissingExtra` if Cyclone DDS is not installed; `InputError` if the domain cannot be joined.
+
     Parameters
     ----------
     domain : int
@@ -39,13 +41,6 @@ class Dds(Transport):
     octets : bool
         Tell peers that numbers of 8 bits are octets.  Programs with Cyclone DDS 0.10 need that: its compiler calls
         uint8 an octet as well, and told otherwise they end in a segmentation fault.
-
-    Raises
-    ------
-    MissingExtra
-        If Cyclone DDS is not installed.
-    InputError
-        If the domain cannot be joined.
     """
 
     def __init__(self, domain: int, *, localhost: bool = False, octets: bool = False) -> None:

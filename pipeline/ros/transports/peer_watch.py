@@ -15,18 +15,12 @@ FIRST_PORT, PORTS = 7400, 250
 
 @dataclass(frozen=True)
 class PeerTopic:
-    """A topic as one end has it.
+    """A topic as one end has it."""
 
-    Attributes
-    ----------
-    topic, kind : str
-        Name and type, as ROS 2 has them.
-    publishes, reliable, latched : bool
-        True if it publishes, sends again or wants that, and keeps messages for late subscribers or wants these.
-    """
-
+    # Name and type, as ROS 2 has them.
     topic: str
     kind: str
+    # True if it publishes, sends again or wants that, and keeps messages for late subscribers or wants these.
     publishes: bool
     reliable: bool = True
     latched: bool = False

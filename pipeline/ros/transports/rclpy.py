@@ -28,10 +28,7 @@ SERVICES = ("pause", "resume", "swap")
 class Rclpy(Transport):
     """A managed node of ROS 2.
 
-    Raises
-    ------
-    MissingExtra
-        If there is no rclpy.
+    Raises `MissingExtra` if there is no rclpy.
     """
 
     def __init__(self, domain: int, name: str, namespace: str = "") -> None:

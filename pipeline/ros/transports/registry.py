@@ -21,12 +21,7 @@ MODULES = {
 def connect(configuration: Configuration) -> Transport:
     """Return the configuration's transport, connected.
 
-    Raises
-    ------
-    InputError
-        If the domain is none, or cannot be joined.
-    MissingExtra
-        If its package is not installed.
+    Raises `InputError` if the domain is none, or cannot be joined; `MissingExtra` if its package is not installed.
     """
     module = importlib.import_module(MODULES[configuration.transport])
     transport: Transport = module.open_transport(choose_domain(configuration.domain), configuration)

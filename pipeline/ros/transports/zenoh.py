@@ -58,6 +58,8 @@ def _dds_type(kind: str) -> str:
 class Zenoh(Transport):
     """A session of Zenoh.
 
+    Raises `MissingExtra` if Zenoh is not installed; `InputError` if nobody is there.
+
     Parameters
     ----------
     domain : int
@@ -68,13 +70,6 @@ class Zenoh(Transport):
         Addresses to connect to; the router by default.
     name, namespace : str
         Names of the node in the tokens.
-
-    Raises
-    ------
-    MissingExtra
-        If Zenoh is not installed.
-    InputError
-        If nobody is there.
     """
 
     def __init__(
