@@ -23,17 +23,6 @@ IN_FLIGHT = 2
 class App:
     """An application: which streams are read by which models, functions, trackers, triggers and sinks.
 
-    Attributes
-    ----------
-    streams : mapping of str to Stream
-    nodes : mapping of str to Node
-        By name, in any order.
-    zones, lines : mapping of str to points
-        Polygons and lines that expressions name, as (x, y): shares of the picture's sides where all are at most 1, else
-        pixels.
-    name : str
-        Name for people.
-
     Raises
     ------
     AppError
@@ -47,9 +36,13 @@ class App:
 
     streams: Mapping[str, Stream]
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    """By name, in any order."""
     zones: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     lines: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """Polygons and lines that expressions name, as (x, y): shares of the picture's sides where all are at most 1, else
+    pixels."""
     name: str = ""
+    """Name for people."""
 
     def __post_init__(self) -> None:
         check(self)

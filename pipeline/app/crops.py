@@ -24,6 +24,7 @@ class Region:
     # Its centre in pixels.
     x: float
     y: float
+    """Its centre in pixels."""
     width: float
     height: float
     angle: float = 0.0

@@ -44,32 +44,21 @@ class FleetOptions:
 
 @dataclass(frozen=True)
 class ReplicaStatistics:
-    """One replica.
-
-    Attributes
-    ----------
-    number : int
-    process : int
-        Identifier of its process on its node, 0 before it has answered.
-    is_ready : bool
-        True if it takes frames.
-    in_use : int
-        Frames that it has.
-    frames : int
-        Frames that it has answered.
-    losses : int
-        Losses in the middle of a frame.
-    reason : str
-        Reason for taking no frames.
-    """
+    """One replica."""
 
     number: int
     process: int
+    """Identifier of its process on its node, 0 before it has answered."""
     is_ready: bool
+    """True if it takes frames."""
     in_use: int
+    """Frames that it has."""
     frames: int
+    """Frames that it has answered."""
     losses: int
+    """Losses in the middle of a frame."""
     reason: str = ""
+    """Reason for taking no frames."""
 
 
 class Fleet:

@@ -110,34 +110,23 @@ class Preparation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Card of a model.
-
-    Attributes
-    ----------
-    task : str
-        ``"detect"``, ``"segment"``, ``"pose"``, ``"obb"``, ``"classify"``, ``"mask"``, ``"text"``; empty if unknown.
-    preparation : Preparation, optional
-        Preparation of pictures.
-    labels : sequence of str
-        Names of the classes.
-    decoder : str
-        Family of the decoder, such as ``"yolox"``; see `pipeline.io.decoders`.
-    parameters : mapping of str to object
-        Parameters of the decoder, such as ``{"strides": [8, 16, 32]}``.
-    states : mapping of str to str
-        Inputs that hold state, each with the output that it reads in the next frame.
-    origins : mapping of str to str
-        Origin of each of these fields, such as ``{"labels": "Ultralytics' metadata"}``, also of single rules and
-        parameters, such as ``"preparation.mean"``.  Guesses begin with ``"guess: "`` and say why.
-    """
+    """Card of a model."""
 
     task: str = ""
+    """``"detect"``, ``"segment"``, ``"pose"``, ``"obb"``, ``"classify"``, ``"mask"``, ``"text"``; empty if unknown."""
     preparation: Preparation | None = None
+    """Preparation of pictures."""
     labels: Sequence[str] = ()
+    """Names of the classes."""
     decoder: str = ""
+    """Family of the decoder, such as ``"yolox"``; see `pipeline.io.decoders`."""
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """Parameters of the decoder, such as ``{"strides": [8, 16, 32]}``."""
     states: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Inputs that hold state, each with the output that it reads in the next frame."""
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Origin of each of these fields, such as ``{"labels": "Ultralytics' metadata"}``, also of single rules and
+    parameters, such as ``"preparation.mean"``. Guesses begin with ``"guess: "`` and say why."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "labels", tuple(self.labels))

@@ -36,33 +36,22 @@ class Numerics:
 
     Raises `BuildError` if `precision` or `weights` is something else, or weights have another format than narrow
     products.
-
-    Attributes
-    ----------
-    precision : str
-        Number format of products in convolutions and matrix products:
-
-        - ``"float32"``: 3x3 convolutions by Winograd's transforms, where these take fewer cycles and the bound on a
-          layer's rounding errors, from its weights, is within 1e-5 of its largest value.
-        - ``"float32-exact"``: float32 without Winograd's transforms.
-        - ``"bfloat16"``: products of bfloat16, sums in float32, on processors with AMX, AVX512-BF16 or Arm's BF16.
-          Values that such products read are kept as bfloat16.
-        - ``"float16"``: products of float16, on 64-bit Arm cores that have them. Numbers above 65,504 become infinite.
-          Up to 64 products are added up in float16, and sums of these in float32.
-        - ``"auto"``: what the device multiplies fastest.
-
-        Weights are stored as products need them. In the last three, the first and last products stay float32, and as
-        many others as the comparison with the unsplit model needs to stay within its tolerance.
-    weights : str
-        Storage format of weights in float32 precisions: ``"float32"``, ``"float16"`` or ``"bfloat16"``. Weights of one
-        kernel per channel, which are few, stay float32. Half as many bytes are read.
-    float32_layers : tuple of str
-        Tensors whose products stay float32 in other precisions.
     """
 
     precision: str = "float32"
+    """Number format of products in convolutions and matrix products: - ``"float32"``: 3x3 convolutions by Winograd's
+    transforms, where these take fewer cycles and the bound on a layer's rounding errors, from its weights, is within
+    1e-5 of its largest value. - ``"float32-exact"``: float32 without Winograd's transforms. - ``"bfloat16"``: products
+    of bfloat16, sums in float32, on processors with AMX, AVX512-BF16 or Arm's BF16. Values that such products read are
+    kept as bfloat16. - ``"float16"``: products of float16, on 64-bit Arm cores that have them. Numbers above 65,504
+    become infinite. Up to 64 products are added up in float16, and sums of these in float32. - ``"auto"``: what the
+    device multiplies fastest. Weights are stored as products need them. In the last three, the first and last products
+    stay float32, and as many others as the comparison with the unsplit model needs to stay within its tolerance."""
     weights: str = "float32"
+    """Storage format of weights in float32 precisions: ``"float32"``, ``"float16"`` or ``"bfloat16"``. Weights of one
+    kernel per channel, which are few, stay float32. Half as many bytes are read."""
     float32_layers: tuple[str, ...] = ()
+    """Tensors whose products stay float32 in other precisions."""
 
     def __post_init__(self) -> None:
         for name, value, kinds in (("precision", self.precision, PRECISIONS), ("weights", self.weights, WEIGHTS)):

@@ -18,26 +18,18 @@ from pipeline.system.optional import is_installed
 
 
 class SourceRuntime(NamedTuple):
-    """Library of a format's models: computes packed and whole ones.
-
-    Attributes
-    ----------
-    kind : str
-        Name of its operators in a graph, and of its function in TVM's registry.
-    package, extra : str
-        Package to import, and the extra that installs it.
-    opener : str
-        Module with ``open_model(model, threads)``, which returns a function of the arrays of inputs and outputs.
-    shared : bool
-        True if several threads may compute one open model at once.
-    """
+    """Library of a format's models: computes packed and whole ones."""
 
     kind: str
+    """Name of its operators in a graph, and of its function in TVM's registry."""
     title: str
     package: str
     extra: str
+    """Package to import, and the extra that installs it."""
     opener: str
+    """Module with ``open_model(model, threads)``, which returns a function of the arrays of inputs and outputs."""
     shared: bool = True
+    """True if several threads may compute one open model at once."""
 
     @property
     def is_installed(self) -> bool:

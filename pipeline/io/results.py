@@ -32,47 +32,33 @@ def label(labels: Sequence[str], number: int) -> str:
 class Detections:
     """Boxes in a picture, by descending score.
 
-    Attributes
-    ----------
-    boxes : array
-        float32 [N, 4] of left, top, right, bottom in pixels.
-    scores : array
-        float32 [N], from 0 to 1.
-    classes : array
-        int64 [N].
-    labels : sequence of str
-        Names of the classes; numbers without.
-    points : array, optional
-        float32 [N, K, 3] of x, y in pixels, and score.
-    masks : array, optional
-        bool [N, height, width] of the picture, true inside of the boxes only; of a decoder, float32 logits or scores at
-        any size over the model's input, and `mask_threshold` to compare them with.
-    angles : array, optional
-        float32 [N] in radians, clockwise: a box is turned by it about its centre.
-    tracks : array, optional
-        int64 [N], numbers of things followed over frames.
-    mask_threshold : float
-    point_names : sequence of str
-        Names of the K points; without, those of COCO for 17 points.
-    attributes : mapping of str to sequence
-        A result for each box, by the name of the model that was run on it.
-
     Notes
     -----
     The annotators of the package supervision take it as they take their own ``Detections``; `to_supervision` makes one.
     """
 
     boxes: np.ndarray
+    """float32 [N, 4] of left, top, right, bottom in pixels."""
     scores: np.ndarray
+    """float32 [N], from 0 to 1."""
     classes: np.ndarray
+    """int64 [N]."""
     labels: Sequence[str] = ()
+    """Names of the classes; numbers without."""
     points: np.ndarray | None = None
+    """float32 [N, K, 3] of x, y in pixels, and score."""
     masks: np.ndarray | None = None
+    """bool [N, height, width] of the picture, true inside of the boxes only; of a decoder, float32 logits or scores at
+    any size over the model's input, and `mask_threshold` to compare them with."""
     angles: np.ndarray | None = None
+    """float32 [N] in radians, clockwise: a box is turned by it about its centre."""
     tracks: np.ndarray | None = None
+    """int64 [N], numbers of things followed over frames."""
     mask_threshold: float = 0.5
     point_names: Sequence[str] = ()
+    """Names of the K points; without, those of COCO for 17 points."""
     attributes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """A result for each box, by the name of the model that was run on it."""
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -230,19 +216,12 @@ def run_lengths(mask: np.ndarray) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Classes:
-    """Best classes of a picture, by descending score.
-
-    Attributes
-    ----------
-    classes : array
-        int64 [K].
-    scores : array
-        float32 [K].
-    labels : sequence of str
-    """
+    """Best classes of a picture, by descending score."""
 
     classes: np.ndarray
+    """int64 [K]."""
     scores: np.ndarray
+    """float32 [K]."""
     labels: Sequence[str] = ()
 
     @property
@@ -266,23 +245,16 @@ class Classes:
 
 @dataclass(frozen=True)
 class Mask:
-    """Class of each pixel.
-
-    Attributes
-    ----------
-    classes : array
-        uint8 [height, width] of the picture; of a decoder, at any size over the model's input, or None beside `scores`.
-    scores : array, optional
-        float32 [classes, height, width] or [1, height, width] over the model's input; only a decoder's.
-    labels : sequence of str
-    threshold : float
-        Of a single score: larger ones are class 1.
-    """
+    """Class of each pixel."""
 
     classes: np.ndarray | None
+    """uint8 [height, width] of the picture; of a decoder, at any size over the model's input, or None beside `scores`.
+    """
     scores: np.ndarray | None = None
+    """float32 [classes, height, width] or [1, height, width] over the model's input; only a decoder's."""
     labels: Sequence[str] = ()
     threshold: float = 0.5
+    """Of a single score: larger ones are class 1."""
 
     def to_picture(self, geometry: Geometry, size: tuple[int, int]) -> Mask:
         """Return the mask at a picture's size."""
@@ -328,17 +300,11 @@ class Mask:
 
 @dataclass(frozen=True)
 class Text:
-    """Read text.
-
-    Attributes
-    ----------
-    text : str
-    score : float
-        Mean score of its characters, from 0 to 1.
-    """
+    """Read text."""
 
     text: str
     score: float
+    """Mean score of its characters, from 0 to 1."""
 
     def to_picture(self, geometry: Geometry, size: tuple[int, int]) -> Text:  # noqa: ARG002 - one interface
         """Return the same text, which has no position."""

@@ -71,35 +71,23 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class StreamFrame:
-    """A frame with its outputs, as `pipeline.stream` and sinks get it.
-
-    Attributes
-    ----------
-    frame : SourceFrame
-    outputs : mapping of str to array
-        Outputs of the model, by name.
-    sequence : int
-        Number of the frame in the pipeline; numbers of frames that were dropped are missing.
-    seconds : float
-        Seconds from `SourceFrame.ready` to the result.
-    quantization : sequence of Quantization
-        Quantization of those outputs whose integers stand for other numbers.
-    result : Detections, Classes, Mask, Text, FrameResults or None
-        Decoded outputs in the picture's pixels; None of a model without a decoder.
-    decoders : sequence of str
-        Decoders that such a model may have.
-    stream : str
-        Name of its stream in an application.
-    """
+    """A frame with its outputs, as `pipeline.stream` and sinks get it."""
 
     frame: SourceFrame
     outputs: Mapping[str, Any]
+    """Outputs of the model, by name."""
     sequence: int = 0
+    """Number of the frame in the pipeline; numbers of frames that were dropped are missing."""
     seconds: float = 0.0
+    """Seconds from `SourceFrame.ready` to the result."""
     quantization: Sequence[Quantization] = ()
+    """Quantization of those outputs whose integers stand for other numbers."""
     result: Result | FrameResults | None = None
+    """Decoded outputs in the picture's pixels; None of a model without a decoder."""
     decoders: Sequence[str] = field(default=(), repr=False)
+    """Decoders that such a model may have."""
     stream: str = ""
+    """Name of its stream in an application."""
 
     @property
     def name(self) -> str:

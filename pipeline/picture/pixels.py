@@ -31,22 +31,16 @@ def library() -> Any:
 
 @dataclass(frozen=True)
 class Pixels:
-    """Format, size and colours of a picture.
-
-    Attributes
-    ----------
-    format : str
-        FFmpeg's name, one of `FORMATS`.
-    colorspace, color_range : int
-        FFmpeg's numbers; those for unknown by default.
-    """
+    """Format, size and colours of a picture."""
 
     format: str
+    """FFmpeg's name, one of `FORMATS`."""
     width: int
     height: int
     # AVCOL_SPC_UNSPECIFIED and AVCOL_RANGE_UNSPECIFIED of FFmpeg.
     colorspace: int = 2
     color_range: int = 0
+    """FFmpeg's numbers; those for unknown by default."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -24,23 +24,15 @@ LARGEST_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class ExportedStages:
-    """Result of `export_stages`.
-
-    Attributes
-    ----------
-    folder : Path
-    manifest : StageManifest
-        Contents of its ``manifest.json``.
-    verification : Verification, optional
-        Comparison of the files, run one after the other, with the model; None if they were not compared.
-    unverified : str
-        Reason that they were not; empty if they were.
-    """
+    """Result of `export_stages`."""
 
     folder: Path
     manifest: StageManifest
+    """Contents of its ``manifest.json``."""
     verification: Verification | None = None
+    """Comparison of the files, run one after the other, with the model; None if they were not compared."""
     unverified: str = ""
+    """Reason that they were not; empty if they were."""
 
 
 def export_stages(  # noqa: PLR0913 - all but the first three by keyword

@@ -46,8 +46,10 @@ class StageManifest:
     format: int = FORMAT
     model: str
     digest: str
+    """Model and digest of the plan."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    """Inputs and outputs of the model."""
     stages: tuple[StageFile, ...]
     """Stages in the order in which they run."""
     card: ModelCard | None = None

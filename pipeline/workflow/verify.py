@@ -21,43 +21,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verification:
-    """Result of a verification.
-
-    Attributes
-    ----------
-    reference : str
-        The library that the model was compared with; or its other kernels, where those are closer.
-    largest_error, largest_value : float
-        Largest error and value over all outputs of the worst frame; values that are not finite do not count.
-    relative : float
-        The largest error of any output, as a share of that output's largest value.
-    tolerance : float
-        Upper bound on `relative`.
-    seed : int
-        Seed of the random input.
-    steps : float, optional
-        The largest error of a quantised output, in steps of its scale; None if there is none.
-    allowed_steps : float
-        Upper bound on `steps`.
-    frames : int
-        Frames that were compared.
-    worst_frame : int
-        Number of the frame that is described.
-    uncompared : tuple of str
-        Outputs that the library computes differently each time, such as random numbers.
-    """
+    """Result of a verification."""
 
     reference: str
+    """The library that the model was compared with; or its other kernels, where those are closer."""
     largest_error: float
     largest_value: float
+    """Largest error and value over all outputs of the worst frame; values that are not finite do not count."""
     relative: float
+    """The largest error of any output, as a share of that output's largest value."""
     tolerance: float
+    """Upper bound on `relative`."""
     seed: int
+    """Seed of the random input."""
     steps: float | None = None
+    """The largest error of a quantised output, in steps of its scale; None if there is none."""
     allowed_steps: float = 0.0
+    """Upper bound on `steps`."""
     frames: int = 1
+    """Frames that were compared."""
     worst_frame: int = 0
+    """Number of the frame that is described."""
     uncompared: tuple[str, ...] = ()
+    """Outputs that the library computes differently each time, such as random numbers."""
 
 
 def verify(

@@ -25,14 +25,6 @@ Amount = TypeVar("Amount", float, "NDArray[np.float64]")
 class Board:
     """Devices of a plan and the links between their memories.
 
-    Attributes
-    ----------
-    name : str
-    devices : tuple of Device
-    links : tuple of Link
-    about : str
-        Description for people.
-
     Raises
     ------
     BoardError
@@ -43,6 +35,7 @@ class Board:
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = field(default=())
     about: str = ""
+    """Description for people."""
 
     def __post_init__(self) -> None:
         check_devices(self.name, self.devices)

@@ -44,103 +44,73 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Device:
-    """One processor of a board.
-
-    Attributes
-    ----------
-    name : str
-        Name in plans, such as ``"cpu"`` or ``"gpu0"``.
-    kind : str
-        Adapter that drives it, such as ``"cpu"`` or ``"simulated"``; `pipeline.core.board.device_kinds` has all.
-    index : int
-        Number among the devices of its kind on the machine.
-    cores : tuple of int
-        Host cores that its stages may use (their kernel's numbers); those of `clusters` where there are any; empty
-        for a device beside the CPU.
-    clusters : tuple of Cluster
-        The cores by their speed, the fastest first; empty if they are all alike.
-    target : mapping or None
-        TVM target as a dictionary; None stands for this machine's own processor with all its features.
-    address : str
-        Address at which another machine serves the device, such as ``"remote://10.0.0.2:9190/cpu"``; empty for this
-        one's.
-    memory : str
-        Name of the memory its tensors live in.  Devices with the same memory pass tensors by reference.
-    memory_bytes : int
-        Size of that memory in bytes, 0 if unknown.
-    memory_bytes_per_s : float
-        Attainable bytes per second of that memory, all readers together; 0 if unknown.
-    families, dtypes : tuple of str
-        Families of operators that it can run (of `pipeline.core.board.board_checks.FAMILIES`), and element types of the
-        tensors that they take and make; empty for all.
-    at_once : int
-        Number of stages on it at the same time; 0 stands for one on each core, or one without cores.
-    flops : float
-        Attainable floating-point operations per second of one core, for estimates.
-    int8_flops, float16_flops, bfloat16_flops : float
-        The same for eight-bit integers, and for products of 16 bits in stages of that precision; 0 stands for `flops`.
-    result_flops : float
-        Operations in floats that each result costs beside its products: loads, requantising, activation and store.
-    efficiency : mapping of str to float, or None
-        Share of these rates that each family of operators reaches, where it is not the usual one of its kind of device
-        and processor.
-    bytes_per_s : float
-        Attainable bytes per second of one core to and from that memory, for estimates.
-    element_bytes : int
-        Bytes of a floating-point number in the device's tensors, whatever the model says; 0 stands for the model's.
-    dataflow : bool
-        True if parts of the chip compute all layers at once, while tensors of other frames cross its borders.
-    resident_bytes : int
-        Bytes of parameters that the chip keeps between frames.
-    refill_bytes_per_s : float
-        Bytes per second of parameters beyond those, which come with each frame; 0 if all stay, or none does.
-    launch_s : float
-        Seconds to start one operator, for estimates.
-    watts_idle, watts_busy : float
-        Power of the whole device at rest, and with all that it has at work; 0 if unknown.
-    runtimes : tuple of str
-        Runtimes of its stages, each another kind of device that runs models on these cores, or ``"tvm"``; empty for TVM
-        alone. A stage names another one as in ``"cpu/onnxruntime"``.
-    slots : int
-        Frames that a server computes at once, each on an even share of its cores; 0 stands for what the server says,
-        or one on each of `cores`.
-    measured : tuple of str
-        Names of those of its numbers that were measured; all others are estimates.
-    accuracy : Accuracy or None
-        Range of published rates around the predicted ones; None where there are none to compare with.
-    """
+    """One processor of a board."""
 
     name: str
+    """Name in plans, such as ``"cpu"`` or ``"gpu0"``."""
     kind: str = "cpu"
+    """Adapter that drives it, such as ``"cpu"`` or ``"simulated"``; `pipeline.core.board.device_kinds` has all."""
     index: int = 0
+    """Number among the devices of its kind on the machine."""
     cores: tuple[int, ...] = ()
+    """Host cores that its stages may use (their kernel's numbers); those of `clusters` where there are any; empty for a
+    device beside the CPU."""
     target: Mapping[str, object] | None = None
+    """TVM target as a dictionary; None stands for this machine's own processor with all its features."""
     memory: str = "host"
+    """Name of the memory its tensors live in. Devices with the same memory pass tensors by reference."""
     memory_bytes: int = 0
+    """Size of that memory in bytes, 0 if unknown."""
     flops: float = 2e9
+    """Attainable floating-point operations per second of one core, for estimates."""
     bytes_per_s: float = 8e9
+    """Attainable bytes per second of one core to and from that memory, for estimates."""
     launch_s: float = 1e-6
+    """Seconds to start one operator, for estimates."""
     clusters: tuple[Cluster, ...] = ()
+    """The cores by their speed, the fastest first; empty if they are all alike."""
     address: str = ""
+    """Address at which another machine serves the device, such as ``"remote://10.0.0.2:9190/cpu"``; empty for this
+    one's."""
     memory_bytes_per_s: float = 0.0
+    """Attainable bytes per second of that memory, all readers together; 0 if unknown."""
     families: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    """Families of operators that it can run (of `pipeline.core.board.board_checks.FAMILIES`), and element types of the
+    tensors that they take and make; empty for all."""
     at_once: int = 0
+    """Number of stages on it at the same time; 0 stands for one on each core, or one without cores."""
     int8_flops: float = 0.0
     float16_flops: float = 0.0
     bfloat16_flops: float = 0.0
+    """The same for eight-bit integers, and for products of 16 bits in stages of that precision; 0 stands for `flops`.
+    """
     result_flops: float = 0.0
+    """Operations in floats that each result costs beside its products: loads, requantising, activation and store."""
     element_bytes: int = 0
+    """Bytes of a floating-point number in the device's tensors, whatever the model says; 0 stands for the model's."""
     dataflow: bool = False
+    """True if parts of the chip compute all layers at once, while tensors of other frames cross its borders."""
     resident_bytes: int = 0
+    """Bytes of parameters that the chip keeps between frames."""
     refill_bytes_per_s: float = 0.0
+    """Bytes per second of parameters beyond those, which come with each frame; 0 if all stay, or none does."""
     efficiency: Mapping[str, float] | None = None
+    """Share of these rates that each family of operators reaches, where it is not the usual one of its kind of device
+    and processor."""
     watts_idle: float = 0.0
     watts_busy: float = 0.0
+    """Power of the whole device at rest, and with all that it has at work; 0 if unknown."""
     runtimes: tuple[str, ...] = ()
+    """Runtimes of its stages, each another kind of device that runs models on these cores, or ``"tvm"``; empty for TVM
+    alone. A stage names another one as in ``"cpu/onnxruntime"``."""
     measured: tuple[str, ...] = ()
+    """Names of those of its numbers that were measured; all others are estimates."""
     slots: int = 0
+    """Frames that a server computes at once, each on an even share of its cores; 0 stands for what the server says, or
+    one on each of `cores`."""
     accuracy: Accuracy | None = None
+    """Range of published rates around the predicted ones; None where there are none to compare with."""
 
     def __post_init__(self) -> None:
         if not self.cores and self.clusters:
@@ -223,28 +193,18 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """Cost of moving bytes between two memories, either way.
-
-    Attributes
-    ----------
-    ends : tuple of two str
-        Names of the two memories.
-    bytes_per_s : float
-        Bandwidth in bytes per second; without meaning where the bytes are shared.
-    latency_s : float
-        Seconds for an empty transfer.
-    shared : bool
-        True if both ends are the same chips, so that nothing is copied and only `latency_s` is spent, for caches to be
-        written back.
-    measured : bool
-        True if its numbers were measured; otherwise they are estimates.
-    same_chips : bool
-        True if both ends are the same chips although bytes are copied, so that their devices share bytes per second.
-    """
+    """Cost of moving bytes between two memories, either way."""
 
     ends: tuple[str, str]
+    """Names of the two memories."""
     bytes_per_s: float
+    """Bandwidth in bytes per second; without meaning where the bytes are shared."""
     latency_s: float = 0.0
+    """Seconds for an empty transfer."""
     shared: bool = False
+    """True if both ends are the same chips, so that nothing is copied and only `latency_s` is spent, for caches to be
+    written back."""
     measured: bool = False
+    """True if its numbers were measured; otherwise they are estimates."""
     same_chips: bool = False
+    """True if both ends are the same chips although bytes are copied, so that their devices share bytes per second."""

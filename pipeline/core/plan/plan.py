@@ -31,34 +31,6 @@ __all__ = ["FORMAT", "Plan", "StagePlan", "StepPlan", "TensorSpec", "decode", "e
 class Plan:
     """An ordered set of stages on a board.
 
-    Attributes
-    ----------
-    model : str
-        Name of the model.
-    digest : str
-        SHA-256 of the graph that the operators' names belong to; empty when there is no model.
-    board : Board
-        The devices in use.
-    inputs, outputs : tuple of TensorSpec
-        Tensors that the caller gives and gets.
-    stages : tuple of StagePlan
-        Stages in order: each reads model inputs and outputs of earlier stages only.
-    in_flight : int
-        Upper bound on frames inside. 0 chooses one per replica of each stage and one per place in its queue, and where
-        replicas differ also those that must wait for the slowest one, since results leave in order.
-    unsplit_seconds : float
-        Predicted time of one frame in the unsplit model on one core of the first stage's device.
-    measured : bool
-        True if the predicted times rest on measurements; False for estimates.
-    unfused : tuple of str
-        Operators behind which it cuts although the compiler would fuse what follows.
-    quantization : tuple of Quantization
-        Quantisation of inputs and outputs whose integers stand for other numbers; known once the plan is built.
-    order : tuple of str
-        Operators' names in the topological order that was cut; empty for the graph's own.
-    states : tuple of State
-        Values that stages keep for each stream; they are not among `inputs`.
-
     Raises
     ------
     PlanError
@@ -66,19 +38,32 @@ class Plan:
     """
 
     model: str
+    """Name of the model."""
     digest: str
+    """SHA-256 of the graph that the operators' names belong to; empty when there is no model."""
     board: Board
+    """The devices in use."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    """Tensors that the caller gives and gets."""
     stages: tuple[StagePlan, ...]
+    """Stages in order: each reads model inputs and outputs of earlier stages only."""
     in_flight: int = 0
+    """Upper bound on frames inside. 0 chooses one per replica of each stage and one per place in its queue, and where
+    replicas differ also those that must wait for the slowest one, since results leave in order."""
     unsplit_seconds: float = 0.0
+    """Predicted time of one frame in the unsplit model on one core of the first stage's device."""
     measured: bool = False
+    """True if the predicted times rest on measurements; False for estimates."""
     format: int = FORMAT
     unfused: tuple[str, ...] = ()
+    """Operators behind which it cuts although the compiler would fuse what follows."""
     quantization: tuple[Quantization, ...] = ()
+    """Quantisation of inputs and outputs whose integers stand for other numbers; known once the plan is built."""
     order: tuple[str, ...] = ()
+    """Operators' names in the topological order that was cut; empty for the graph's own."""
     states: tuple[State, ...] = ()
+    """Values that stages keep for each stream; they are not among `inputs`."""
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:

@@ -24,21 +24,14 @@ def frames_at_work(times: Sequence[float]) -> int:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name, shape and dtype of a tensor.
-
-    Attributes
-    ----------
-    name : str
-        The model's own name for it.
-    shape : tuple of int
-        Extent of each dimension.
-    dtype : str
-        NumPy's name, such as ``"float32"``.
-    """
+    """Name, shape and dtype of a tensor."""
 
     name: str
+    """The model's own name for it."""
     shape: tuple[int, ...]
+    """Extent of each dimension."""
     dtype: str = "float32"
+    """NumPy's name, such as ``"float32"``."""
 
     @property
     def nbytes(self) -> int:
@@ -51,32 +44,22 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Consecutive operators of a heterogeneous stage, on one device.
-
-    Attributes
-    ----------
-    device : str
-        The stage's own one, or another one of the plan's board, which the worker borrows: one frame at a time has it,
-        of all replicas and stages, the oldest first.
-    operators : tuple of str
-        Names of the first and the last operator.
-    inputs, outputs : tuple of TensorSpec
-        Tensors read (of the stage, or of earlier steps), and tensors for later steps or the stage's readers.
-    seconds : float
-        Predicted time of one frame in this step, transfers included, the mean over frames where replicas differ.
-    transfer_s : float
-        Seconds of it spent on transfers.
-    memory_traffic : float
-        Bytes that one frame moves there between the processor and its device's memory, copies included, 0 if unknown.
-    """
+    """Consecutive operators of a heterogeneous stage, on one device."""
 
     device: str
+    """The stage's own one, or another one of the plan's board, which the worker borrows: one frame at a time has it, of
+    all replicas and stages, the oldest first."""
     operators: tuple[str, ...]
+    """Names of the first and the last operator."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    """Tensors read (of the stage, or of earlier steps), and tensors for later steps or the stage's readers."""
     seconds: float = 0.0
+    """Predicted time of one frame in this step, transfers included, the mean over frames where replicas differ."""
     transfer_s: float = 0.0
+    """Seconds of it spent on transfers."""
     memory_traffic: float = 0.0
+    """Bytes that one frame moves there between the processor and its device's memory, copies included, 0 if unknown."""
 
     def scale(self, factor: float) -> StepPlan:
         """Return the step with its work multiplied by a factor."""
@@ -85,60 +68,41 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage: operators, device, cores, and the tensors read and written.
-
-    Attributes
-    ----------
-    name : str
-        Unique within the plan.
-    device : str
-        Name of a device of the plan's board.
-    inputs, outputs : tuple of TensorSpec
-        Tensors read (model inputs, or outputs of earlier stages), and tensors for later stages or the caller.
-    operators : tuple of str
-        Names of the first and the last operator; empty when the stage is not part of a model.
-    cores : tuple of int
-        Host cores that its workers and their kernels own; replicas share them out evenly, in this order.
-    seconds : float
-        Predicted time of one frame in this stage, transfers included, the mean over frames where replicas differ; on a
-        simulated device, the time it takes.
-    transfer_s : float
-        Seconds of it spent on transfers; a device that overlaps computes another frame meanwhile.
-    queue_depth : int
-        Number of frames that may wait in front of it, at least 1.
-    replicas : int
-        Number of workers, each on another frame, at least 1.
-    replica_devices : tuple of str
-        A device for each replica, all of the kind of `device`; empty if all of them use `device`.
-    options : StageOptions
-        Build options, where they differ from the other stages'.
-    replica_seconds : tuple of float
-        Seconds of one frame in each replica, transfers included, where these differ; empty if all take `seconds`.
-    memory_traffic : float
-        Bytes that one frame moves between the processor and its device's memory, copies included, 0 if unknown.
-    steps : tuple of StepPlan
-        Steps of a heterogeneous stage, in order; empty if all of it runs on `device`.
-    cause : str
-        Reason for its device, such as ``"measured fastest: 1.2 ms, gpu 3.4 ms"``; empty if nobody planned it.
-    """
+    """One stage: operators, device, cores, and the tensors read and written."""
 
     name: str
+    """Unique within the plan."""
     device: str
+    """Name of a device of the plan's board."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    """Tensors read (model inputs, or outputs of earlier stages), and tensors for later stages or the caller."""
     operators: tuple[str, ...] = ()
+    """Names of the first and the last operator; empty when the stage is not part of a model."""
     cores: tuple[int, ...] = ()
+    """Host cores that its workers and their kernels own; replicas share them out evenly, in this order."""
     seconds: float = 0.0
+    """Predicted time of one frame in this stage, transfers included, the mean over frames where replicas differ; on a
+    simulated device, the time it takes."""
     queue_depth: int = 2
+    """Number of frames that may wait in front of it, at least 1."""
     replicas: int = 1
+    """Number of workers, each on another frame, at least 1."""
     replica_devices: tuple[str, ...] = ()
+    """A device for each replica, all of the kind of `device`; empty if all of them use `device`."""
     transfer_s: float = 0.0
+    """Seconds of it spent on transfers; a device that overlaps computes another frame meanwhile."""
     options: StageOptions = NO_OPTIONS
+    """Build options, where they differ from the other stages'."""
     replica_seconds: tuple[float, ...] = ()
+    """Seconds of one frame in each replica, transfers included, where these differ; empty if all take `seconds`."""
     memory_traffic: float = 0.0
+    """Bytes that one frame moves between the processor and its device's memory, copies included, 0 if unknown."""
     steps: tuple[StepPlan, ...] = ()
+    """Steps of a heterogeneous stage, in order; empty if all of it runs on `device`."""
     # A comment on a choice: plans that choose the same are equal.
     cause: str = field(default="", compare=False)
+    """Reason for its device, such as ``"measured fastest: 1.2 ms, gpu 3.4 ms"``; empty if nobody planned it."""
 
     @property
     def replica_times(self) -> tuple[float, ...]:

@@ -52,44 +52,33 @@ class Problem:
     """A chain of items to be divided among processors.
 
     Raises `ValueError` if the shapes do not fit, or a number is negative or not a number.
-
-    Attributes
-    ----------
-    enter : array of float, shape (processors + 1, processors, items + 1)
-        Seconds that a stage on the second processor spends to bring in what crosses at each position, made on the
-        first; the last "processor" is the caller.  Infinite where there is no way.
-    leave : array of float, shape (processors, processors + 1, items + 1)
-        Seconds that a stage on the first processor spends to hand it to the second.
-    parameters, workspace : array of float, shape (items,)
-        Bytes of each item's constants, and of all tensors that are alive while it runs.
-    queue_bytes : array of float, shape (items + 1,)
-        Bytes of the frames that wait in front of a stage which begins at each position.
-    resources : tuple of Resource
-        Resources that stages share; in the time between two frames, each is used for one frame by all stages together.
-    enter_loads, leave_loads : mapping of int to array of float
-        Seconds of `enter` and `leave` for which a border uses a resource, by its index; of the same shapes.
-    hop_s : float
-        Seconds of each stage to hand a frame on, besides `leave`; they take no energy.
-    stages : tuple of tuple of int
-        Processors that may run each stage, which fixes their number; empty for any number anywhere.
-    runtimes : tuple of set of str
-        Names of devices with their runtimes that the choice of each of these stages may have; empty for any.
     """
 
     processors: tuple[Processor, ...]
     choices: tuple[Choice, ...]
     enter: Array
+    """Seconds that a stage on the second processor spends to bring in what crosses at each position, made on the first;
+    the last "processor" is the caller. Infinite where there is no way."""
     leave: Array
+    """Seconds that a stage on the first processor spends to hand it to the second."""
     memories: tuple[MemoryLimit, ...] = ()
     parameters: Array | None = None
     workspace: Array | None = None
+    """Bytes of each item's constants, and of all tensors that are alive while it runs."""
     queue_bytes: Array | None = None
+    """Bytes of the frames that wait in front of a stage which begins at each position."""
     stages: tuple[tuple[int, ...], ...] = ()
+    """Processors that may run each stage, which fixes their number; empty for any number anywhere."""
     runtimes: tuple[frozenset[str], ...] = ()
+    """Names of devices with their runtimes that the choice of each of these stages may have; empty for any."""
     resources: tuple[Resource, ...] = ()
+    """Resources that stages share; in the time between two frames, each is used for one frame by all stages together.
+    """
     enter_loads: Mapping[int, Array] = field(default_factory=dict)
     leave_loads: Mapping[int, Array] = field(default_factory=dict)
+    """Seconds of `enter` and `leave` for which a border uses a resource, by its index; of the same shapes."""
     hop_s: float = 0.0
+    """Seconds of each stage to hand a frame on, besides `leave`; they take no energy."""
 
     def __post_init__(self) -> None:
         count, items = len(self.processors), self.items

@@ -15,23 +15,7 @@ from pipeline.split.planning.problem.problem import Problem
 
 @dataclass(frozen=True)
 class StageSolution:
-    """One stage of a solution.
-
-    Attributes
-    ----------
-    compute, enter, leave : float
-        Seconds of one frame on one replica, and of its tensors coming in and going out.
-    interval : float
-        Seconds between two frames.
-    nbytes : float
-        Bytes that it keeps in its memory.
-    common : float
-        Seconds of `compute` that are the same on each of several unlike replicas.
-    loads : mapping of int to float
-        Seconds for which a frame uses a resource, by its index.
-    hop_s : float
-        Seconds to hand a frame on.
-    """
+    """One stage of a solution."""
 
     begin: int
     end: int
@@ -39,11 +23,17 @@ class StageSolution:
     compute: float
     enter: float
     leave: float
+    """Seconds of one frame on one replica, and of its tensors coming in and going out."""
     interval: float
+    """Seconds between two frames."""
     nbytes: float
+    """Bytes that it keeps in its memory."""
     common: float = 0.0
+    """Seconds of `compute` that are the same on each of several unlike replicas."""
     loads: Mapping[int, float] = field(default_factory=dict)
+    """Seconds for which a frame uses a resource, by its index."""
     hop_s: float = 0.0
+    """Seconds to hand a frame on."""
 
     @property
     def seconds(self) -> float:
