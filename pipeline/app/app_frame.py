@@ -18,20 +18,11 @@ SKIPPED = object()
 
 
 class AppFrame:
-    """One frame, with the results of the nodes that have run on it.
+    """One frame, the `index`-th of its stream, with the results of the nodes that have run on it.
 
-    Attributes
-    ----------
-    index : int
-        Number of the frame among those of its stream that came in.
-    results : dict of str to object
-        By node; those of skipped nodes are missing.
-    previous : dict of str to object
-        Results of the frame before, of nodes that somebody asks for.
-    error : BaseException or None
-        The first failure; nodes that have not run are then skipped.
-    end : str
-        The end that it finds, see `pipeline.app.books.ENDS`.
+    Results of skipped nodes are missing; `previous` are those of the frame before, of nodes that somebody asks for.
+    After the first failure, `error`, nodes that have not run are skipped. The `end` that it finds is one of
+    `pipeline.app.books.ENDS`.
     """
 
     def __init__(self, stream: str, index: int, frame: SourceFrame, waits_for: Mapping[str, int]) -> None:

@@ -89,19 +89,10 @@ def predict_app(
 ) -> AppPrediction:
     """Predict an application from its models' plans.
 
-    Preparing pictures, trackers and sinks are not part of it. Raises `AppError` if a name is unknown, or a plan has no
-    times.
-
-    Parameters
-    ----------
-    app : App
-    plans : mapping of str to Plan
-        By model.
-    runs : mapping of str to float, optional
-        Runs of a model for a frame, in the mean: crops, or the share of frames that a condition lets through.  By
-        default `CROPS` for each box or tile, else 1.
-    fps : mapping of str to float, optional
-        Frames per second that streams bring; by default those of the application, else as many as are taken.
+    `runs` of a model for a frame, in the mean, are crops, or the share of frames that a condition lets through; by
+    default `CROPS` for each box or tile, else 1. By default streams bring the application's frames per second, else as
+    many as are taken. Preparing pictures, trackers and sinks are not part of it. Raises `AppError` if a name is
+    unknown, or a plan has no times.
     """
     _check_names(runs or {}, plans)
     _check_names(fps or {}, app.streams)

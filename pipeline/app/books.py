@@ -13,13 +13,7 @@ ENDS = ("delivered", "failed", "dropped", "cancelled")
 
 @dataclass(frozen=True)
 class Book:
-    """Counts of frames or crops at a moment.
-
-    Attributes
-    ----------
-    in_flight : int
-        Those that have no end yet.
-    """
+    """Counts of frames or crops at a moment, of which those in flight have no end yet."""
 
     taken: int = 0
     """Frames that came; the sum of the others."""

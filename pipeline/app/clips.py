@@ -21,11 +21,6 @@ class ClipRecorder:
     """Keeps the last seconds of a stream, and writes them and those after an event.
 
     An event during a clip prolongs it.
-
-    Parameters
-    ----------
-    open_sink : callable
-        Opens the sink of a text.
     """
 
     def __init__(self, clip: Clip, open_sink: Callable[[str], Sink]) -> None:
@@ -36,14 +31,7 @@ class ClipRecorder:
         self._end_s = 0.0
 
     def add(self, frame: StreamFrame, text: str = "") -> None:
-        """Take a frame; with a text, an event that begins or prolongs a clip.
-
-        Parameters
-        ----------
-        frame : StreamFrame
-        text : str
-            Text of the sink of a clip that begins here.
-        """
+        """Take a frame; with a text, of the sink, an event that begins or prolongs a clip."""
         if text:
             self._end_s = frame.timestamp + self._clip.after
             if self._sink is None:

@@ -92,14 +92,9 @@ def _starts(extent: int, side: int, overlap: float) -> list[int]:
 
 
 def cut(picture: np.ndarray, region: Region) -> Crop:
-    """Return the crop of a region.
+    """Return the crop of a region from a picture of uint8 [height, width, 3].
 
-    Parameters
-    ----------
-    picture : array
-        uint8 [height, width, 3].
-    region : Region
-        Parts outside of the picture are left out; those of a turned region show the pixels of the edge.
+    Parts outside of the picture are left out; those of a turned region show the pixels of the edge.
     """
     if not all(map(math.isfinite, (region.x, region.y, region.width, region.height, region.angle))):
         # A network that diverged; the smallest crop stands for it, so that rows and results match.
@@ -144,20 +139,10 @@ def lift(result: Detections, crop: Crop) -> Detections:
 
 
 def join(name: str, boxes: Detections, crops: Sequence[Crop], results: Sequence[Result]) -> Detections:
-    """Return one result for the crops of a frame.
+    """Return one result for the crops of a frame and their boxes.
 
-    Detections of crops come together in the source's picture, with the track of the box that each was found in.  Other
+    Detections of crops come together in the source's picture, with the track of the box that each was found in. Other
     results become attributes of their boxes, under the node's name.
-
-    Parameters
-    ----------
-    name : str
-        Name of the node.
-    boxes : Detections
-        Boxes that the crops are of.
-    crops : sequence of Crop
-    results : sequence of Result
-        A result for each crop.
     """
     rows = np.array([crop.row for crop in crops], np.intp)
     if results and all(isinstance(result, Detections) for result in results):

@@ -41,14 +41,8 @@ TIMEOUT_S = 10.0
 class EventPublisher:
     """Publishes events in a thread of its own, so that a slow server holds up no frame.
 
-    Parameters
-    ----------
-    publish : callable
-        Function to call with an event's JSON, a line without its end.
-    notice : callable
-        Function to call with the first error and the count of lost events.
-    disconnect : callable
-        Function to call in the end.
+    `publish` is called with an event's JSON, a line without its end; `notice` with the first error and the count of
+    lost events; `disconnect` in the end.
     """
 
     def __init__(
@@ -90,15 +84,10 @@ class EventPublisher:
 
 
 def open_publisher(text: str, permissions: Permissions) -> EventPublisher:
-    """Return the publisher of a text, or raise `AppError`.
+    """Return the publisher of a text, or raise `AppError` where that is not allowed.
 
-    Parameters
-    ----------
-    text : str
-        ``FILE.jsonl``, ``-`` for standard output, ``http://...``, ``mqtt://HOST:PORT/TOPIC``, ``ros:/TOPIC`` or
-        ``exec:COMMAND``, which gets the event on its standard input.
-    permissions : Permissions
-        Says what is allowed.
+    A text is ``FILE.jsonl``, ``-`` for standard output, ``http://...``, ``mqtt://HOST:PORT/TOPIC``, ``ros:/TOPIC`` or
+    ``exec:COMMAND``, which gets the event on its standard input.
     """
     kind = text.partition(":")[0]
     if kind in ("http", "https", "mqtt", "ros") and not permissions.network:

@@ -59,18 +59,9 @@ class Expression:
         names: Sequence[str] = (),
         rows: bool = False,
     ) -> Expression:
-        """Parse a condition.
+        """Parse a condition for frames, or for boxes with `rows`, that may name some nodes.
 
         Raises `AppError` if it is no such condition, or names something unknown.
-
-        Parameters
-        ----------
-        text : str
-        zones, lines : mapping of str to points
-        names : sequence of str
-            Nodes that it may name.
-        rows : bool
-            True for a condition on boxes.
         """
         if len(text) > LONGEST:
             raise AppError(f"the condition has {len(text)} characters; at most {LONGEST} are read")

@@ -28,21 +28,8 @@ if TYPE_CHECKING:
 class ModelProgram:
     """A bundle that runs, and what its card says of pictures and results.
 
-    Parameters
-    ----------
-    name : str
-        Name of the node, for messages.
-    bundle : Bundle, optional
-        In place of the node's file.
-    folder : Path
-        Folder that the file's path is relative to.
-    **options
-        Options of `pipeline.load`.
-
-    Attributes
-    ----------
-    picture_size : (int, int)
-        Width and height of the model's input; (0, 0) if it takes no picture.
+    The file's path is relative to `folder`, and a bundle takes the place of the node's file; the options are those of
+    `pipeline.load`. The model's input has the `picture_size` of width and height, (0, 0) if it takes no picture.
     """
 
     def __init__(

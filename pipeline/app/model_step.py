@@ -40,14 +40,7 @@ class _Submission(NamedTuple):
 class ModelStep(Step):
     """Submits frames or crops in the node's thread, and reads results in another.
 
-    Parameters
-    ----------
-    program : ModelProgram
-        The running model.
-    where : Condition or None
-        Condition for boxes.
-    books : Books
-        Books of crops.
+    Boxes have to fulfil the condition `where`; the books are those of crops.
     """
 
     def __init__(self, name: str, node: Model, program: ModelProgram, where: Condition | None, books: Books) -> None:

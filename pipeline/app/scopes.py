@@ -70,14 +70,8 @@ class RowScope:
 class Evaluation:
     """One frame's results for an expression, with what its functions remember of the stream.
 
-    Parameters
-    ----------
-    frame : AppFrame
-        Results of nodes that were skipped are missing.
-    memories : dict
-        Memory of the stream for this expression, filled by its functions.
-    rows : Detections, optional
-        Boxes, for a condition on each.
+    Results of nodes that were skipped are missing. The functions fill the expression's memory of the stream; a
+    condition on each box has them as `rows`.
     """
 
     def __init__(self, frame: AppFrame, memories: dict[Any, dict[Any, Any]], rows: Detections | None = None) -> None:

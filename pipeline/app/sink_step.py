@@ -20,12 +20,7 @@ STREAM = "{stream}"
 class SinkStep(Step):
     """Writes frames to one sink, or one for each stream where the text says so.
 
-    Parameters
-    ----------
-    permissions : Permissions
-        With the folder of relative paths, and what is allowed.
-    sink : Sink, optional
-        In place of the node's text.
+    Permissions have the folder of relative paths; a `sink` takes the place of the node's text.
     """
 
     def __init__(

@@ -25,21 +25,8 @@ if TYPE_CHECKING:
 class StepMaker:
     """Makes steps, with what a program has in place of files and addresses.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder that paths in the application are relative to.
-    bundles : mapping of str to Bundle
-        Bundles in place of the files of models, by node.
-    functions : mapping of str to callable
-        Functions by the text that the application has for them.
-    sinks : mapping of str to Sink
-        Sinks in place of the nodes' own.
-
-    Attributes
-    ----------
-    books : Books
-        Books of crops, by model.
+    Paths in the application are relative to `folder`. Bundles and sinks take the place of nodes' own, and functions
+    that of the application's text for them. Books are those of crops, by model.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first by keyword

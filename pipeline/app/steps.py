@@ -83,10 +83,7 @@ class Condition:
 class FunctionStep(Step):
     """Calls a Python function with the frame and the results that its node reads.
 
-    Parameters
-    ----------
-    functions : mapping of str to callable
-        Functions of a program, by the text that the application has for them.
+    `functions` has those of a program, by the text that the application has for them.
     """
 
     def __init__(self, node: Function, functions: Mapping[str, Callable[..., Any]], permissions: Permissions) -> None:

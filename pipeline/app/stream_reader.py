@@ -30,24 +30,10 @@ class Entrance(Protocol):
 
 
 class StreamReader:
-    """Reads a source in a thread of its own, and brings its frames in.
+    """Reads a source in a thread of its own, and brings its frames in, at most `room` at a time.
 
-    A recording waits for a place.  A live source does not: a frame that finds none is dropped, so that those inside are
-    new.
-
-    Parameters
-    ----------
-    source : FrameSource or None
-        Its frames; None for a stream whose frames are submitted.
-    room : int
-        Upper bound on its frames inside.
-    limit : int, optional
-        Frames to read.
-
-    Attributes
-    ----------
-    error : BaseException or None
-        Error of the source.
+    A recording waits for a place. A live source does not: a frame that finds none is dropped, so that those inside are
+    new. Without a source, the stream's frames are submitted. `error` is the source's.
     """
 
     def __init__(self, name: str, entrance: Entrance, source: FrameSource | None, room: int, limit: int | None) -> None:

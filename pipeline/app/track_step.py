@@ -37,15 +37,7 @@ METHODS: Mapping[str, tuple[Callable[[Any], Tracker], type[msgspec.Struct]]] = {
 
 
 class TrackStep(Step):
-    """Gives the boxes of each stream their tracks.
-
-    Parameters
-    ----------
-    name : str
-        Name of the node, for messages.
-    where : Condition or None
-        Condition for boxes; others are left out.
-    """
+    """Gives the boxes of each stream their tracks; those that do not fulfil `where` are left out."""
 
     def __init__(self, name: str, node: Track, where: Condition | None) -> None:
         self._node, self._where = node, where

@@ -22,11 +22,6 @@ class TriggerStep(Step):
     """Fires when its condition becomes true, or on each frame where it is.
 
     Its result is True for frames on which it fires, else False.
-
-    Parameters
-    ----------
-    permissions : Permissions
-        Opens sinks, and says what is allowed.
     """
 
     def __init__(self, name: str, node: Trigger, app: App, permissions: Permissions) -> None:

@@ -37,14 +37,8 @@ class BundleParts:
 def read_parts(bundle: Bundle | Path, require_signature: Path | None = None) -> BundleParts:
     """Read a bundle's files once: the verified bytes are those sent.
 
-    Raises `BundleError` if the bundle is missing, damaged, or not signed as required.
-
-    Parameters
-    ----------
-    bundle : Bundle or Path
-        Bundle to load; one in memory is saved for that, to a folder that is gone afterwards.
-    require_signature : Path, optional
-        The file of those of whom one must have signed the bundle in a folder.
+    A bundle in memory is saved for that, to a folder that is gone afterwards. Raises `BundleError` if the bundle is
+    missing, damaged, or not signed as `require_signature`, a file of allowed signers, wants it.
     """
     if isinstance(bundle, Bundle):
         with tempfile.TemporaryDirectory(prefix="soc-pipeline-") as folder:

@@ -63,18 +63,9 @@ def _saved_inputs(stages: Sequence[StagePlan], saved: Plan) -> tuple[TensorSpec,
 
 
 def cluster_bundle(bundle: Bundle, part: Bundle, count: int, workers: int, queue_depth: int) -> ClusterBundle:
-    """Return the local stages with one stage for the replicas.
+    """Return the first `count` stages, which stay here, with one stage for the replicas, which run `part`.
 
-    Parameters
-    ----------
-    bundle, part : Bundle
-        The caller's, and what replicas run of it.
-    count : int
-        Stages that stay here.
-    workers : int
-        Frames that the replicas have together.
-    queue_depth : int
-        Frames that may wait in front of them.
+    The replicas have `workers` frames together, and `queue_depth` may wait in front of them.
     """
     builds = [
         Build(_cluster_plan(build.plan, remote.plan, count, workers, queue_depth), (*build.codes[:count], None))

@@ -31,12 +31,7 @@ class CoreLease:
 def lease_cores(requested: Sequence[int], folder: Path | None = None) -> CoreLease:
     """Lease as many cores as wanted, preferably those, or none.
 
-    Parameters
-    ----------
-    requested : sequence of int
-        Cores of a plan, which may be for another machine.
-    folder : Path, optional
-        Folder in which the processes of this user and machine lock them.
+    The plan that names them may be for another machine. Processes of this user and machine lock cores in the folder.
     """
     root = folder or Path(tempfile.gettempdir()) / f"soc-pipeline-cores-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)

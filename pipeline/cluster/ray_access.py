@@ -31,13 +31,9 @@ def load_ray() -> Any:
 def join_cluster(address: str) -> Iterator[None]:
     """Join a cluster during the block, unless already joined.
 
-    Raises `DeviceLost` if there is none.
-
-    Parameters
-    ----------
-    address : str
-        ``"auto"``: the one that runs on this machine, or that ``RAY_ADDRESS`` names.  ``"local"``: a new one, of this
-        machine.  ``"ray://HOST:10001"``: one elsewhere, through its server for clients.
+    The address ``"auto"`` is the cluster that runs on this machine, or that ``RAY_ADDRESS`` names; ``"local"`` a new
+    one, of this machine; ``"ray://HOST:10001"`` one elsewhere, through its server for clients. Raises `DeviceLost` if
+    there is none.
     """
     ray = load_ray()
     if ray.is_initialized():

@@ -14,12 +14,7 @@ from pipeline.scheduler.trace import Trace, TraceEvent
 class ReplicaNotes:
     """Statistics of all replicas from replies; a lost replica loses only its frames.
 
-    Parameters
-    ----------
-    plan : Plan
-        Plan of each replica.
-    trace : Trace or None
-        Trace for the events, by this process's clock and with the stream's numbers of frames.
+    The trace has the events by this process's clock and with the stream's numbers of frames.
     """
 
     def __init__(self, plan: Plan, trace: Trace | None) -> None:

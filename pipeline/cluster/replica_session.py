@@ -78,10 +78,7 @@ class ReplicaState:
 class ReplicaSession:
     """Calls to one replica; a `RemoteSession`.
 
-    Parameters
-    ----------
-    restart, prepare : callable
-        Ends the actor, so that Ray starts it again; lets it load its bundle.
+    `restart` ends the actor, so that Ray starts it again; `prepare` lets it load its bundle.
     """
 
     def __init__(

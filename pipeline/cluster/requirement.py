@@ -50,15 +50,9 @@ def derive_requirement(
 ) -> Requirement:
     """Return a replica's resources for a plan.
 
-    A core for each that its stages compute on; ``device:KIND`` for each accelerator, of Ray's own GPUs for CUDA; and
-    ``board:NAME``, unless it was planned for the machine on which it was built.
-
-    Parameters
-    ----------
-    cpus : float, optional
-        Cores instead of those.
-    resources : mapping of str to float, optional
-        Custom resources instead of those.
+    A core, or `cpus`, for each that its stages compute on; and, unless other resources are given, ``device:KIND`` for
+    each accelerator, of Ray's own GPUs for CUDA, and ``board:NAME``, unless it was planned for the machine on which it
+    was built.
     """
     units = plan.units
     devices = {unit.device: plan.board.device(unit.device) for unit in units}

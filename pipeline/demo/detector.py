@@ -95,17 +95,9 @@ def recognise(bundle: Bundle, path: Path) -> Recognition:
 
 
 def match(detections: Detections, references: Detections, overlap: float = OVERLAP) -> np.ndarray:
-    """Find the boxes with a reference of their class at their place.
+    """Find, as bool [N], the boxes with a reference of their class at their place.
 
-    Parameters
-    ----------
-    overlap : float
-        Least intersection over union.
-
-    Returns
-    -------
-    array
-        bool [N], for each of the N detections.
+    The least intersection over union is `overlap`.
     """
     boxes, others = detections.boxes[:, None], references.boxes[None]
     sides = np.minimum(boxes[..., 2:], others[..., 2:]) - np.maximum(boxes[..., :2], others[..., :2])

@@ -18,18 +18,11 @@ Labels = NDArray[np.int64]
 
 
 def held_out() -> tuple[Images, Labels]:
-    """Return the 450 images kept out of training.
+    """Return the 450 images kept out of training, and the digit in each.
 
-    The images are every fourth of the data set, beginning with the first.  The same 13 writers occur on both sides, so
-    accuracy on them says how well the network knows these writers' digits, not a stranger's. Raises `MissingExtra` if
-    scikit-learn, which ships the images, is not installed.
-
-    Returns
-    -------
-    images : float32 array, shape (450, 1, 1, 32, 32)
-        Frames of batch size 1, in 0 to 1, bright on dark.
-    labels : int64 array, shape (450,)
-        The digit in each image.
+    The images, in 0 to 1, bright on dark, are every fourth of the data set, beginning with the first, as frames of
+    batch size 1. The same 13 writers occur on both sides, so accuracy on them says how well the network knows these
+    writers' digits, not a stranger's. Raises `MissingExtra` if scikit-learn, which ships the images, is not installed.
     """
     images, labels = _load()
     # Slices with steps: contiguous, they pass into a pipeline without a copy.
@@ -44,18 +37,10 @@ def training() -> tuple[Images, Labels]:
 
 
 def prepare(images: NDArray[np.floating]) -> Images:
-    """Turn 8x8 images of values 0 to 16 into frames.
+    """Turn images [N, 8, 8] of values 0 to 16 into frames, float32 [N, 1, 1, 32, 32].
 
     Values are divided by 16; each side is enlarged four times by bilinear interpolation between pixel centres, with the
     border repeated.
-
-    Parameters
-    ----------
-    images : array, shape (N, 8, 8)
-
-    Returns
-    -------
-    float32 array, shape (N, 1, 1, 32, 32)
     """
     weights = interpolation(images.shape[-1], SIDE)
     # Rows and columns apart, as bilinear interpolation allows: W image W^T.

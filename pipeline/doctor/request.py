@@ -35,10 +35,7 @@ class Request:
 def make_request(name: str | None, sources: Sequence[str] = ()) -> Request:
     """Return the request for a board's name or file, or a bundle; None names no board.
 
-    Raises
-    ------
-    BoardError, BundleError
-        If there is no such board, or the bundle is damaged.
+    Raises `BoardError` or `BundleError` if there is no such board, or the bundle is damaged.
     """
     if name is None or name == boards.HOST:
         return Request(sources=tuple(sources))

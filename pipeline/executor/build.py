@@ -110,14 +110,7 @@ def compile_plan(
 ) -> list[StageCode | None]:
     """Compile every stage or step; null and simulated ones get no code.
 
-    Parameters
-    ----------
-    sources : iterable of StageSource
-        Source for each of the plan's units.
-    progress : callable
-        Function to call with the stage that is built.
-    options : CompileOptions
-        Compiler options; their numerics hold for stages that have none of their own.
+    There is a source for each of the plan's units. The options' numerics hold for stages that have none of their own.
     """
     codes: list[StageCode | None] = []
     for stage, source in zip(plan.units, sources, strict=True):

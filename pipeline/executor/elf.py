@@ -21,18 +21,10 @@ class _Section(NamedTuple):
 
 
 def undefined_symbols(content: bytes) -> dict[str, str]:
-    """Return a library's undefined symbols with versions.
+    """Return a library's undefined symbols with versions, such as ``{"memcpy": "GLIBC_2.4", "erff": ""}``.
 
-    Parameters
-    ----------
-    content : bytes
-        The library's; what is no ELF file needs nothing.
-
-    Returns
-    -------
-    dict of str to str
-        Undefined symbols and their versions, such as ``{"memcpy": "GLIBC_2.4", "erff": ""}``; empty where the linker
-        has not seen the library (``erff``).  Weak ones are left out.
+    A version is empty where the linker has not seen the library (``erff``). Weak symbols are left out; what is no ELF
+    file needs nothing.
     """
     if content[:4] != b"\x7fELF":
         return {}

@@ -30,11 +30,8 @@ MOST_AXES = 32
 def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """Turn a Relax function's constants into trailing arguments.
 
-    Returns
-    -------
-    parameters : dict of str to numpy.ndarray
-        The constants, named after the operator that reads them, in the order of the new arguments.  They share
-        TVM's memory, which is aligned.
+    Returns the constants, named after the operator that reads them, in the order of the new arguments. They share TVM's
+    memory, which is aligned.
     """
     from tvm import relax
     from tvm.ir import Call, GenericConst

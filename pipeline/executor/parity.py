@@ -59,22 +59,11 @@ def check_parity(  # noqa: PLR0913 - stages, and all that they are judged by
     judge: Judge | None = None,
     frame: TrialFrame | None = None,
 ) -> Parity:
-    """Run one frame through the stages.
+    """Run one frame through the stages; by default `random_frame` of the seed.
 
-    Raises `BuildError` if an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
-
-    Parameters
-    ----------
-    expected : mapping of str to numpy.ndarray
-        The outputs of the unsplit model for the frame, and those of stages that have a tolerance of their own.
-    tolerance : float
-        Allowed error, as a share of the largest output.
-    seed : int
-        Seed of the frame.
-    judge : callable, optional
-        Judges outputs in place of `tolerance`, where other runtimes round otherwise.
-    frame : TrialFrame, optional
-        Frame to run; by default ``random_frame(plan.all_inputs, seed)``.
+    Expected are the outputs of the unsplit model for the frame, and those of stages that have a tolerance of their own.
+    Raises `BuildError` if an output differs by more than `tolerance` of the largest value, or is NaN on one side only;
+    `judge` judges instead, where other runtimes round otherwise.
     """
     frame = frame or TrialFrame(random_frame(plan.all_inputs, seed))
     tensors = run_stages(plan.board, stages, frame.arrays)

@@ -36,15 +36,9 @@ def split_command(command: str) -> list[str]:
 class ChildProcess(Closable):
     """A command, read as a file; it and its own children end with `close`.
 
-    A command that goes on writing ends also after this process was killed, by its closed pipe. Raises `InputError` if
-    it cannot be run.
-
-    Parameters
-    ----------
-    command : str
-        Program and arguments, quoted as for a shell; no shell runs them.
-    silence_s : float
-        Seconds without output after which reading fails.
+    The command is quoted as for a shell, but no shell runs it. A command that goes on writing ends also after this
+    process was killed, by its closed pipe. Reading fails after `silence_s` seconds without output. Raises `InputError`
+    if it cannot be run.
     """
 
     def __init__(self, command: str, silence_s: float) -> None:

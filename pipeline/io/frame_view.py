@@ -29,14 +29,8 @@ QUALITY = 80
 class FrameView:
     """Decodes and draws single frames; None for those without a picture.
 
-    Parameters
-    ----------
-    reader : ResultReader or None
-        Decodes the outputs; without it, the picture stays as it is.
-    geometry : Geometry or None
-        Position of the source's pictures in the model's input.
-    pixels : Pixels or None
-        Format of frames that do not come from a source of frames.
+    Without a reader the picture stays as it is. `geometry` is the position of the source's pictures in the model's
+    input, and `pixels` the format of frames that do not come from a source of frames.
     """
 
     def __init__(self, reader: ResultReader | None, geometry: Geometry | None, pixels: Pixels | None = None) -> None:

@@ -92,25 +92,11 @@ def _import_gi() -> Any:
 
 
 class LaunchedPipeline(Closable):
-    """A pipeline of GStreamer with one end in this process.
+    """A pipeline of GStreamer, described as for ``gst-launch-1.0``, with one end in this process.
 
-    Raises `InputError` if the description is none, or names an element that is not installed.
-
-    Parameters
-    ----------
-    text : str
-        Description, as for ``gst-launch-1.0``.
-    end : str
-        Kind of that end: ``"appsink"`` or ``"appsrc"``.
-
-    Attributes
-    ----------
-    end : Any
-        The element.
-    error : str
-        First error on the bus; empty without.
-    ended : bool
-        True after the end of the stream.
+    The kind of that `end` is ``"appsink"`` or ``"appsrc"``; afterwards it is the element. `error` is the first one on
+    the bus, and `ended` becomes True after the end of the stream. Raises `InputError` if the description is none, or
+    names an element that is not installed.
     """
 
     def __init__(self, text: str, end: str) -> None:

@@ -32,16 +32,10 @@ class ModelEnds(Protocol):
 
 
 class ResultReader:
-    """Decodes a model's outputs by its card.
+    """Decodes a model's outputs by its card, which has a decoder; see `choose_card`.
 
-    Raises `InputError` if the decoder is unknown, or the outputs are not its.
-
-    Parameters
-    ----------
-    plan : Plan
-        Plan of the model itself, without a stage for pictures in front.
-    card : ModelCard
-        A card with a decoder; see `choose_card`.
+    The plan is that of the model itself, without a stage for pictures in front. Raises `InputError` if the decoder is
+    unknown, or the outputs are not its.
     """
 
     def __init__(self, plan: Plan, card: ModelCard) -> None:
@@ -50,16 +44,10 @@ class ResultReader:
         self._decode, self._size = make_decoder(card, interface), interface.size
 
     def read(self, outputs: Mapping[str, Any], geometry: Geometry | None, size: tuple[int, int] | None) -> Result:
-        """Return the result of a frame.
+        """Return the result of a frame, by the pipeline's outputs.
 
-        Parameters
-        ----------
-        outputs : mapping of str to array
-            Outputs by name, as the pipeline gives them.
-        geometry : Geometry or None
-            Position of the picture in the model's input; None if they are the same.
-        size : (int, int) or None
-            Width and height of the picture, for a geometry.
+        The picture of that width and height lies in the model's input as `geometry` says; without one they are the
+        same.
         """
         result = self._decode(numbers(outputs, self._quantization))
         if geometry is None or size is None:

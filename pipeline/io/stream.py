@@ -43,20 +43,10 @@ class StreamSummary:
 class FrameStream:
     """A stream: the source runs in the caller's thread, the sink apart.
 
-    Nothing piles up: while the sink is behind, a recording waits, and frames of a live source are passed over.
-
-    Parameters
-    ----------
-    running : Pipeline
-        Pipeline with the admission that suits the source; see `POLICIES`.
-    skip_failed : bool
-        True if frames that fail are left out; else the first one ends the stream with its error.
-    limit : int, optional
-        Frames to read.
-    reader : ResultReader, optional
-        Decodes the outputs.
-    geometry : Geometry, optional
-        Position of the source's pictures in the model's input.
+    The pipeline has the admission that suits the source; see `POLICIES`. Nothing piles up: while the sink is behind, a
+    recording waits, and frames of a live source are passed over. With `skip_failed` frames that fail are left out; else
+    the first one ends the stream with its error. The reader decodes the outputs, by the position of the source's
+    pictures in the model's input.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first three by keyword

@@ -43,19 +43,16 @@ Outputs = Mapping[str, "np.ndarray"]
 class StreamLoop:
     """Submits frames in the caller's thread, delivering results in another.
 
-    Nothing piles up: while results are not taken, `submit` waits.  The thread begins with the first frame, so that
-    nothing is left behind by whoever is interrupted before, and ends with `close`, whatever has happened.
+    Nothing piles up: while results are not taken, `submit` waits. The thread begins with the first frame, so that
+    nothing is left behind by whoever is interrupted before, and ends with `close`, whatever has happened. Whoever
+    opened the pipeline closes it, after the loop.
 
     Parameters
     ----------
-    running : Pipeline
-        Closed by whoever opened it, after the loop.
     deliver : callable
         Function to call with each frame and its outputs by name.
     fail : callable
         Function to call with the error of each frame that failed; an error that it raises ends the loop.
-    name : str
-        Name of the thread.
     drop : callable
         Function to call with each frame that was dropped or cancelled, which is no failure.
 

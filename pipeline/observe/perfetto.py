@@ -31,20 +31,10 @@ class Track(NamedTuple):
 
 
 def save(events: Iterable[TraceEvent], path: str | Path, *, model: str = "", stages: Sequence[str] = ()) -> None:
-    """Write events for https://ui.perfetto.dev or chrome://tracing.
+    """Write one pipeline's events, in any order, for https://ui.perfetto.dev or chrome://tracing.
 
-    Raises `InputError` if there is no place for the file.
-
-    Parameters
-    ----------
-    events : iterable of TraceEvent
-        Events of one pipeline, in any order.
-    path : str or Path
-        The file, usually ending in ``.json``; it appears only when it is complete.
-    model : str
-        Model of the pipeline; the title of the tracks.
-    stages : sequence of str
-        The order of the tracks; stages that are not named follow, by their first event.
+    The file appears only when it is complete. Its tracks have the model as their title and the order of the stages;
+    stages that are not named follow, by their first event. Raises `InputError` if there is no place for the file.
     """
     path = Path(path)
     check(path)

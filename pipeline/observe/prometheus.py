@@ -21,21 +21,9 @@ _QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
 
 class MetricsServer(LoopbackServer):
-    """Serves statistics at `url` until closed, reading them on request.
+    """Serves the newest `Statistics` at `url` until closed, reading them on request.
 
-    Parameters
-    ----------
-    statistics : callable
-        Returns the newest `Statistics`.
-    port : int
-        0 takes one that is free.
-    **limits
-        Limits of connections, as for `pipeline.observe.wsgi.WsgiServer`.
-
-    Attributes
-    ----------
-    port : int
-        Port of the server.
+    Port 0 takes one that is free. Limits of connections are those of `pipeline.observe.wsgi.WsgiServer`.
     """
 
     def __init__(self, statistics: Callable[[], Statistics], port: int, **limits: Any) -> None:

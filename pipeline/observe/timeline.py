@@ -59,21 +59,10 @@ def draw(
 ) -> None:
     """Draw the steady state: a row per stage, a numbered bar per frame.
 
-    Raises `InputError` if there is no event to draw, or the file's name ends otherwise; `MissingExtra` if matplotlib is
-    not installed.
-
-    Parameters
-    ----------
-    events : iterable of Event
-        Events of one pipeline, in any order.
-    path : str or Path
-        The file to write, ending in ``.png`` or ``.svg``; it appears only when it is complete.
-    title : str
-        The first line above the picture.
-    frames : int
-        Frames that leave the last stage in the time shown, which begins when the pipeline is full.
-    stages : sequence of str, optional
-        The rows, from the top; by default the stages in the order in which a frame runs through them.
+    The events are of one pipeline, in any order. The time shown begins when the pipeline is full; that many frames
+    leave the last stage in it. Rows are `stages` from the top, by default in the order in which a frame runs through
+    them. The file, ``.png`` or ``.svg``, appears only when it is complete. Raises `InputError` if there is no event to
+    draw, or the file's name ends otherwise; `MissingExtra` if matplotlib is not installed.
     """
     path = Path(path)
     kind = image_format(path)

@@ -27,16 +27,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class WsgiServer(WSGIServer):
     """Serves local clients, with a thread per connection and few connections.
 
-    Parameters
-    ----------
-    application : callable
-        Application by the rules of WSGI.
-    port : int
-        0 takes one that is free.
-    connections : int
-        Upper bound on connections at the same time.
-    idle_s : float
-        Seconds after which a silent one is closed.
+    Port 0 takes one that is free. A connection that is silent for `idle_s` seconds is closed.
     """
 
     def __init__(

@@ -47,15 +47,9 @@ class ServerRefusal(DeviceLost):
 class Connection:
     """Session with a server from construction on, for one thread.
 
-    Raises `DeviceLost` if the server cannot be reached, refuses, gives no sign of life for the address's `timeout`, or
-    is gone. The connection is of no use then.
-
-    Attributes
-    ----------
-    welcome : Welcome
-        Server's first message.
-    version : str
-        Checksum of the bundle's manifest that the last frame met, for the device ``bundle``; empty for others.
+    For the device ``bundle``, `version` is the checksum of the bundle's manifest that the last frame met. Raises
+    `DeviceLost` if the server cannot be reached, refuses, gives no sign of life for the address's `timeout`, or is
+    gone. The connection is of no use then.
     """
 
     def __init__(self, address: Address) -> None:

@@ -32,13 +32,9 @@ _YEARS = 10
 def create_credentials(folder: Path, names: Sequence[str] = ()) -> None:
     """Write server files into a fresh folder, client files below it.
 
-    Raises `InputError` if the folder has something in it, or cannot be written; `MissingExtra` if the library that
-    makes certificates is not installed.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names and addresses by which clients reach this machine, beside those that it knows itself.
+    Clients reach this machine by `names` and addresses, beside those that it knows itself. Raises `InputError` if the
+    folder has something in it, or cannot be written; `MissingExtra` if the library that makes certificates is not
+    installed.
     """
     require("cryptography", "tls", "making certificates")
     try:

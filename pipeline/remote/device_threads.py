@@ -39,10 +39,7 @@ def offered_kinds() -> tuple[str, ...]:
 class DeviceThread:
     """Device slot with its only thread, serving several sessions' stages.
 
-    Attributes
-    ----------
-    sessions : int
-        Sessions with stages here; guarded by the lock of `ServerDevices`.
+    The lock of `ServerDevices` guards the number of sessions with stages here.
     """
 
     def __init__(self, kind: str, cores: Sequence[int], create: Callable[[Device], DeviceRuntime]) -> None:
@@ -95,17 +92,10 @@ class DeviceThread:
 
 
 class ServerDevices:
-    """Devices of a server, started on first use.
+    """Devices of a server on some host cores, started on first use.
 
-    Parameters
-    ----------
-    cores : sequence of int
-        Host cores that they may use.
-    create : callable, optional
-        Makes the runtime of a device.
-    slots : int, optional
-        Stages that may run at once on cores, each on an even share of them; by default one on each.  A device beside
-        the CPU has one slot.
+    Stages that may run at once have an even share of the cores each; by default one core. A device beside the CPU has
+    one slot.
     """
 
     def __init__(
@@ -171,10 +161,7 @@ class TimedOutputs(NamedTuple):
 class ServedStage:
     """One stage of one session, loaded on its device.
 
-    Attributes
-    ----------
-    version : str
-        Empty: the code is the one that the client asked for.
+    Its version is empty: the code is the one that the client asked for.
     """
 
     version = ""

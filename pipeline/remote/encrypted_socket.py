@@ -22,12 +22,8 @@ _RECORD = (16 << 10) + 512
 class EncryptedSocket(socket.socket):
     """Socket with encryption by `encrypt` in front of sending.
 
-    Parameters
-    ----------
-    connection : socket
-        Connected; belongs to this object from now on.
-    server_hostname : str, optional
-        Server's name in its certificate, on the client's side; without it this is the server's side.
+    The connection belongs to this object from now on. Clients give the server's name in its certificate; without it
+    this is the server's side.
     """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext, server_hostname: str | None = None) -> None:

@@ -31,15 +31,7 @@ BURST_S = 0.1
 
 
 class Arrival:
-    """Connection of an unauthenticated client.
-
-    Attributes
-    ----------
-    connection : socket
-        Encrypted as soon as it is.
-    peer : str
-        The client's address.
-    """
+    """Connection of an unauthenticated client, encrypted as soon as it is."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.peer = connection, peer_address(connection)
@@ -52,14 +44,7 @@ class Arrival:
 class Entrance:
     """Lets clients in.
 
-    Parameters
-    ----------
-    offer : Offer
-        Offer to their sessions.
-    tls : ServerTls, optional
-        Certificates; without them connections are not encrypted, and all clients are let in.
-    rate_limit : RateLimit, optional
-        Upper bound on attempts of an address.
+    Without certificates connections are not encrypted, and all clients are let in.
     """
 
     def __init__(

@@ -35,12 +35,7 @@ is_supported = hasattr(os, "memfd_create")
 class FrameMemory:
     """One side's view: an area for tensors, and one for results.
 
-    Parameters
-    ----------
-    descriptor : int
-        Open file; belongs to this object from now on.
-    offer : MemoryOffer
-        Offer that identifies the memory.
+    The open file belongs to this object from now on; the offer identifies the memory.
     """
 
     def __init__(self, descriptor: int, offer: MemoryOffer) -> None:

@@ -49,20 +49,9 @@ class Pool(Roster):
     ) -> Place:
         """Return a place with the least busy member, waiting if necessary.
 
+        A frame that failed goes to one of the members with the fewest faults but the one to `avoid`. Callers wait for
+        `patience` seconds while no member is in the rotation; `at_start`, members that all refuse are not waited for.
         Raises `DeviceLost` if no member can be reached for so long, or the caller has given up.
-
-        Parameters
-        ----------
-        stages : SharedStages
-            Stages to run.
-        avoid : Member or None
-            Member that has failed with the frame, which then goes to one of those with the fewest faults.
-        patience : float
-            Seconds to wait while no member is in the rotation.
-        given_up : callable
-            Test for a caller that no longer wants one.
-        at_start : bool
-            True if members that all refuse are not waited for.
         """
         turn, since = Turn(stages, avoid), None
         with self._lock:

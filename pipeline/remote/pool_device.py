@@ -26,18 +26,9 @@ ATTEMPTS = 2
 class PoolCandidate(DeviceCandidate):
     """Worker's view of a pool: frames go to the least busy member.
 
-    Parameters
-    ----------
-    use_pool : callable
-        Returns a context manager that gives the pool; called when it is first needed.
-    stages : sequence
-        Loaded stages; the list itself, which grows.
-    patience : float
-        Seconds that frames wait while no member is there.
-    timeout : float
-        Seconds that the members may take to answer for the first time.
-    attempts : int
-        Members that may be lost with one frame.
+    The pool comes by `use_pool` when it is first needed; `stages` is the list itself, which grows. Frames wait for
+    `patience` seconds while no member is there, members may take `timeout` seconds to answer for the first time, and
+    `attempts` of them may be lost with one frame.
     """
 
     def __init__(

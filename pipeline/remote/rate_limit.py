@@ -19,18 +19,9 @@ FAILURE = 20
 class RateLimit:
     """Token bucket per address, one token per connection, refilled with time.
 
-    Clients of this machine have no limit: all that come through tunnels, and so all honest ones too, have its address.
-
-    Parameters
-    ----------
-    per_s : float
-        Connections per second that an address may have for long.
-    burst : float
-        Attempts that may come at once.
-    exempt : callable
-        Says which addresses have no limit.
-    clock : callable
-        Returns seconds.
+    An address may have `per_s` connections per second for long, and `burst` at once. Clients of this machine have no
+    limit: all that come through tunnels, and so all honest ones too, have its address; `exempt` says which others have
+    none.
     """
 
     def __init__(

@@ -31,13 +31,7 @@ class FailedTrial(DeviceLost):
 
 
 class Roster(ABC):
-    """Members, with the knowledge about them.
-
-    Attributes
-    ----------
-    probes : Probes
-        Questions to servers.
-    """
+    """Members, with the knowledge about them, and probes with questions to servers."""
 
     def __init__(self) -> None:
         self.members: list[Member] = []

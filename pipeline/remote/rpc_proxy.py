@@ -27,21 +27,9 @@ _EXPIRED, _ENDED = b"x", b"e"
 
 
 class RpcProxy:
-    """Process forwarding one client at `port` to a server.
+    """Process forwarding one client at `port`, of the loopback address, to a server.
 
-    Raises `OSError` if the server cannot be reached.
-
-    Parameters
-    ----------
-    host, port : str, int
-        The server.
-    timeout : float
-        Seconds that connecting to it may take.
-
-    Attributes
-    ----------
-    port : int
-        Port on this machine's loopback address, for one client.
+    Raises `OSError` if the server cannot be reached in `timeout` seconds.
     """
 
     def __init__(self, host: str, port: int, timeout: float) -> None:

@@ -27,15 +27,7 @@ LOOK = 20
 
 
 class RpcSession:
-    """Session from `join` to the last `leave`.
-
-    Attributes
-    ----------
-    device : tvm.runtime.Device
-        The address's, there.
-    users : int
-        Stages that share it.
-    """
+    """Session from `join` to the last `leave`, with the address's device there, for stages that share it."""
 
     def __init__(self, address: Address) -> None:
         from tvm import rpc

@@ -51,21 +51,7 @@ class SessionLimits(NamedTuple):
 class ServerSession:
     """Serves one client in a separate thread; its input ends only this session.
 
-    Parameters
-    ----------
-    wire : Wire
-        Connected to the client.
-    offer : Offer
-        Offer to the client.
-    refusals : RefusalLog
-        Log of refused clients.
-
-    Attributes
-    ----------
-    peer : str
-        The client's address.
-    silent_since : float or None
-        Time since which the server has waited for the client, by `time.monotonic`; None while it works for it.
+    While the server waits for the client, `silent_since` is the time since which it does, by `time.monotonic`.
     """
 
     def __init__(self, wire: Wire[Any], offer: Offer, limits: SessionLimits, refusals: RefusalLog) -> None:

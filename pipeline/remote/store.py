@@ -37,18 +37,10 @@ class StageContents(NamedTuple):
 class FileStore:
     """Files of stages on a server.
 
-    Parameters
-    ----------
-    bundles : Path, optional
-        A folder of bundles, or one bundle, whose stages may be run.
-    uploads : Path, optional
-        A folder for what clients send; without it nothing that they send is kept or run.
-    largest : int
-        Bytes that one upload may have.
-    room : int
-        Bytes that the uploads may have together; what was not used for longest makes room for the next.
-    allowed : Path, optional
-        A file of allowed signers, of whom one must have signed each bundle, see `pipeline.executor.signature`.
+    Stages of `bundles`, a folder of bundles or one bundle, may be run; of whose signers, in the file `allowed`, one
+    must have signed each, see `pipeline.executor.signature`. What clients send goes to the folder `uploads`; without it
+    nothing of that is kept or run. An upload has at most `largest` bytes, and all together `room`: what was not used
+    for longest makes room for the next.
     """
 
     def __init__(

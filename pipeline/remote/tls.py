@@ -97,14 +97,9 @@ class ServerTls:
 
 
 class ClientTls:
-    """The client's end.
+    """The client's end, with the token that it shows, if it has one.
 
     Raises `InputError` if a file is missing or wrong.
-
-    Attributes
-    ----------
-    token : str
-        Token that it shows; empty if it has none.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -55,19 +55,11 @@ class MalformedMessage(ValueError):
 
 
 class Wire(Generic[Message]):
-    """One end of a connection.
+    """One end of a connection, which belongs to this object from now on.
 
-    Raises `OSError` if the other side has gone, or the time limit has passed; from every call; `MalformedMessage` if a
-    received message is not one of this protocol.
-
-    Parameters
-    ----------
-    connection : socket
-        Connected; belongs to this object from now on.
-    incoming : type
-        The messages that may come, such as `ClientMessage` or `ServerMessage`.
-    largest_head : int
-        Bytes of their heads.
+    Messages of type `incoming` may come, such as `ClientMessage` or `ServerMessage`. Every call raises `OSError` if the
+    other side has gone, or the time limit has passed; `MalformedMessage` if a received message is not one of this
+    protocol.
     """
 
     def __init__(self, connection: socket.socket, incoming: Any, largest_head: int = LARGEST_HEAD) -> None:

@@ -17,10 +17,7 @@ OPTIONS = ("transport", "domain", "localhost")
 def open_events(text: str) -> tuple[Callable[[bytes], object], Callable[[], object]]:
     """Return functions that publish an event, and that leave ROS.
 
-    Parameters
-    ----------
-    text : str
-        ``ros:/TOPIC``, with the options ``transport``, ``domain`` and ``localhost`` of a node's configuration.
+    A text is ``ros:/TOPIC``, with the options ``transport``, ``domain`` and ``localhost`` of a node's configuration.
     """
     topic, transport = connect_topic(parse_uri(text, ["ros"]), STRING, OPTIONS, "soc_pipeline_events")
     send = transport.publisher(topic.topic, STRING, PROFILES["reliable"])

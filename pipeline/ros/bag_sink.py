@@ -31,16 +31,8 @@ STORAGE = {"mcap": "MCAP", "sqlite3": "SQLITE3"}
 class BagSink(Sink):
     """Writes a bag: byte pictures as `sensor_msgs/Image`, other outputs as `std_msgs`.
 
-    Raises `InputError` if there is something already, the storage is unknown, or ROS has no message for an output.
-
-    Parameters
-    ----------
-    path : Path
-        The bag's folder; there must be none yet.
-    outputs : sequence of TensorSpec
-        The model's.
-    storage : str
-        ``"mcap"`` or ``"sqlite3"``.
+    The bag's folder must not be there yet; the storage is ``"mcap"`` or ``"sqlite3"``. Raises `InputError` if there is
+    something already, the storage is unknown, or ROS has no message for an output.
     """
 
     reads_results = False

@@ -33,16 +33,8 @@ def is_bag(path: Path) -> bool:
 class Bag(FrameSource):
     """Images or arrays of one topic, timed by header or recording.
 
-    Raises `InputError` if it is missing, damaged, or has no such topic.
-
-    Parameters
-    ----------
-    path : str or Path
-        The bag's folder, or its one file.
-    specs : sequence of TensorSpec
-        The model's inputs.
-    topic : str, optional
-        Topic; by default the only one with images or arrays.
+    The path is the bag's folder, or its one file; the topic by default the only one with images or arrays. Raises
+    `InputError` if it is missing, damaged, or has no such topic.
     """
 
     owns_memory = True

@@ -22,17 +22,9 @@ PATHS = ("bundle", "card", "labels")
 def read_configuration(path: str | Path, changes: Sequence[str] = (), ros: RosArguments | None = None) -> Configuration:
     """Read a YAML configuration, or ROS 2 parameters of one node.
 
-    Raises `InputError` if it is missing, no YAML, or has wrong values; the message names the key; `MissingExtra` if
-    PyYAML is not installed.
-
-    Parameters
-    ----------
-    path : str or Path
-        Empty if all is in the arguments of ROS 2.
-    changes : sequence of str
-        Differences from the file, such as ``"subscribe.topic=/camera"``, with a value in YAML.
-    ros : RosArguments, optional
-        Those of ROS 2.
+    The path is empty if all is in the arguments of ROS 2. `changes` are differences from the file, such as
+    ``"subscribe.topic=/camera"``, with a value in YAML. Raises `InputError`, with the key, if it is missing, no YAML,
+    or has wrong values; `MissingExtra` if PyYAML is not installed.
     """
     ros = ros or RosArguments()
     contents = [(str(file), _load(file)) for file in ([path] if path else []) + ros.files]

@@ -24,23 +24,9 @@ if TYPE_CHECKING:
 class Lifecycle(Closable):
     """States of a node, moved by `start`, or by the calls of others through the middleware.
 
-    Parameters
-    ----------
-    load : callable
-        Loads the bundle of a configuration.
-    report : callable
-        Function to call with each error of a transition, and of the node.
-    **options
-        Those of `RosNode`.
-
-    Attributes
-    ----------
-    node : RosNode or None
-        None while it is unconfigured.
-    error : BaseException or None
-        Error of the last transition.
-    on_failure : callable or None
-        Moves a node that failed to the state for errors; without it, its error ends `run`.
+    While it is unconfigured, there is no node. `load` loads the bundle of a configuration, and `report` is called with
+    each error of a transition, and of the node, whose options are those of `RosNode`; `error` is that of the last
+    transition. `on_failure` moves a node that failed to the state for errors; without it, its error ends `run`.
     """
 
     def __init__(

@@ -48,28 +48,11 @@ CLOCK = "rosgraph_msgs/msg/Clock"
 class RosNode(Closable):
     """Subscribes, lets the pipeline work, publishes; a context manager that is active within its block.
 
-    The pipeline is opened by the first message, which says what pictures there are to prepare. Raises `InputError` if
-    topics, types and the model do not go together.
-
-    Parameters
-    ----------
-    bundle : Bundle
-        Bundle of the configuration.
-    transport : Transport
-        Closed by whoever opened it, after the node.
-    report : callable
-        Function to call with each message without an answer, and with a topic without a publisher.
-    on_open : callable, optional
-        Function to call with the pipeline, the pixels of its pictures and their geometry, before the first frame.
-    trace : Trace, optional
-        Trace of the pipeline.
-
-    Attributes
-    ----------
-    error : PipelineError or None
-        Error that ended the work: the pipeline cannot be opened for the messages that come.
-    is_paused : bool
-        True while messages are left alone.
+    The pipeline is opened by the first message, which says what pictures there are to prepare. Whoever opened the
+    transport closes it, after the node. `report` is called with each message without an answer, and with a topic
+    without a publisher; `on_open` with the pipeline, the pixels of its pictures and their geometry, before the first
+    frame. While it `is_paused`, messages are left alone. `error` ended the work: the pipeline cannot be opened for the
+    messages that come. Raises `InputError` if topics, types and the model do not go together.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by keyword

@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 class ResultPublisher:
     """Publishes answers on the topics of a configuration.
 
-    Raises `InputError` if outputs, decoder and types do not go together.
-
-    Attributes
-    ----------
-    preparation : Preparation
-        Preparation of the pictures by the model's card and the configuration.
+    Pictures are prepared as the model's card and the configuration say. Raises `InputError` if outputs, decoder and
+    types do not go together.
     """
 
     def __init__(self, configuration: Configuration, bundle: Bundle) -> None:

@@ -29,14 +29,8 @@ PATIENCE_S = 10.0
 def connect_topic(uri: Uri, kind: str, names: Sequence[str] = OPTIONS, node: str = "") -> tuple[Topic, Transport]:
     """Return the topic of a text such as ``ros:/camera?qos=reliable`` and its transport, or raise `InputError`.
 
-    Parameters
-    ----------
-    kind : str
-        Type of messages, unless the text has one.
-    names : sequence of str
-        Options that the text may have.
-    node : str
-        Name of the node; by default after the topic.
+    Messages are of that kind, unless the text says otherwise by one of the options `names`. By default the node's name
+    is after the topic.
     """
     options = uri.check_options(*names)
     qos, transport, domain = (options.get(name, "") for name in ("qos", "transport", "domain"))

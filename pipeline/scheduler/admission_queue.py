@@ -40,29 +40,11 @@ class Ticket:
 
 
 class AdmissionQueue:
-    """Frames waiting to start.
+    """Frames waiting to start, guarded by the ledger's lock.
 
-    Once a frame has started, it waits for nothing but later stages: so there is no deadlock.
-
-    Parameters
-    ----------
-    admission : Admission
-        Admission policy.
-    ledger : Ledger
-        Ledger; its lock guards the queue too.
-    capacity : callable
-        Returns how many frames may be in flight.
-
-    Attributes
-    ----------
-    drops : bool
-        True if frames are dropped instead of letting the caller wait.
-    is_paused : bool
-        True if no frame starts for the time being.
-    unbuilt_frames : list of Frame
-        Submitted frames that wait for a build, and then for their place in the queue.
-    on_unbuilt_change : callable
-        Function to call, under the lock, when a frame has left `unbuilt_frames`.
+    Once a frame has started, it waits for nothing but later stages: so there is no deadlock. `capacity` says how many
+    frames may be in flight. `on_unbuilt_change` is called, under the lock, when a frame has left `unbuilt_frames`,
+    which wait for a build and then for their place in the queue.
     """
 
     def __init__(self, admission: Admission, ledger: Ledger, capacity: Callable[[], int]) -> None:
@@ -87,17 +69,8 @@ class AdmissionQueue:
     def submit(self, frame: Frame, make_ticket: Callable[[], Ticket] | None) -> Ticket | None:
         """Start, queue or drop a frame by policy, under the ledger's lock.
 
-        Raises `TimeoutError` if the caller would have to wait and does not want to.
-
-        Parameters
-        ----------
-        make_ticket : callable or None
-            Makes what the caller would wait with, where the policy lets callers wait; None if it would not wait.
-
-        Returns
-        -------
-        Ticket or None
-            Ticket to wait for, if the caller has to wait.
+        Where the policy lets callers wait, `make_ticket` makes the ticket to wait with, which is returned then; None
+        would not wait. Raises `TimeoutError` if the caller would have to wait and does not want to.
         """
         if self.drops:
             # At once, since the caller goes away with it.  A frame that a caller blocks for gets its number when it

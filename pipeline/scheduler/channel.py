@@ -101,17 +101,7 @@ class Channel(Generic[Item]):
 class EntryChannel(Channel[Item]):
     """Entrance channel with one writer, an `Entry`, checking room first.
 
-    Parameters
-    ----------
-    capacity : int
-        Items that may wait, as for `Channel`.
-    made_room : callable
-        Function for readers to call when they have made room.
-
-    Attributes
-    ----------
-    items, tokens
-        Waiting items, and tokens of waiting readers, for `Inlet`.
+    Readers call `made_room` when they have made room.
     """
 
     def __init__(self, capacity: int, made_room: Callable[[], object]) -> None:

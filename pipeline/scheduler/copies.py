@@ -37,21 +37,10 @@ class TensorSlots(Protocol):
 
 
 class StageCopies:
-    """Tensors read and written by one stage.
+    """Tensors read and written by one stage, in its worker's thread.
 
-    Parameters
-    ----------
-    runtime : DeviceRuntime
-        Runtime of the stage; used in its worker's thread only.
-    wiring : StageWiring
-        Slots of the stage.
-    readers : sequence of int
-        Number of reads of each slot of the pipeline.
-
-    Attributes
-    ----------
-    may_copy : bool
-        True if tensors may have to change their memory here.
+    `readers` counts the reads of each slot of the pipeline. Where `may_copy` is False, no tensor changes its memory
+    here.
     """
 
     def __init__(self, runtime: DeviceRuntime, wiring: StageWiring, readers: Sequence[int]) -> None:

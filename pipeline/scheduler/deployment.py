@@ -35,37 +35,12 @@ _END = -1
 
 
 class Deployment:
-    """A running plan.
+    """A running plan, with the workers of its stages.
 
-    Raises `PipelineError` if a device cannot be opened or a stage not loaded; no thread is left then.
-
-    Parameters
-    ----------
-    builds : sequence of Build
-        Builds to run; the same stages for frames of several sizes.
-    shapes : OpenShapes or None
-        Extents that vary between them.
-    context : WorkerContext
-        The pipeline.
-
-    Attributes
-    ----------
-    plan : Plan
-        Plan of the first build, which all others follow but for the tensors' shapes.
-    check : InputCheck
-        Check that finds the build for a frame.
-    capacity : int
-        Frames that may be in flight.
-    output_names : tuple of str
-        Names of the plan's outputs.
-    group : WorkerGroup
-        The workers.
-    counters : dict of str to list of StageCounters
-        Counters of each stage's workers.
-    is_given_up : bool
-        True if its workers hang, and nobody waits for them.
-    keeps_state : bool
-        True if stages keep values of a stream's frame for its next one.
+    The builds are the same stages for frames of several sizes, whose extents vary as `shapes` says; `check` finds the
+    build for a frame, and `plan` is that of the first one, which all others follow but for the tensors' shapes. A
+    deployment is given up where its workers hang and nobody waits for them. Raises `PipelineError` if a device cannot
+    be opened or a stage not loaded; no thread is left then.
     """
 
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, context: WorkerContext) -> None:
@@ -280,12 +255,7 @@ def _shared_cores(plan: Plan, runtimes: Sequence[Sequence[DeviceRuntime]]) -> di
 class Deployments:
     """Current and former deployments, changed under the ledger's lock.
 
-    Attributes
-    ----------
-    former : list of Deployment
-        Deployments that still have frames in them.
-    retired_counters : dict of str to StageCounters
-        Counts of the workers of former deployments, by stage.
+    Former ones still have frames in them; `retired_counters` are the counts of the workers of those before, by stage.
     """
 
     current: Deployment

@@ -29,29 +29,8 @@ from pipeline.system.watchdog import Watchdog
 class Engine:
     """A running pipeline.
 
-    Raises `PipelineError` if a device cannot be opened or a stage not loaded; no thread is left then.
-
-    Parameters
-    ----------
-    builds, shapes
-        Arguments of `Deployment`.
-    options : PipelineOptions
-        Options of the pipeline's caller.
-
-    Attributes
-    ----------
-    ledger : Ledger
-        The books; its lock guards what decides about frames.
-    queue : AdmissionQueue
-        Queue of frames that wait to start.
-    deployments : Deployments
-        The workers.
-    intake : Intake
-        The way in for frames.
-    changing : Lock
-        Held by whoever brings another deployment.
-    error : BaseException or None
-        Error that ended the pipeline; the first one stays.
+    Whoever brings another deployment holds `changing`. The first `error` that ended the pipeline stays. Raises
+    `PipelineError` if a device cannot be opened or a stage not loaded; no thread is left then.
     """
 
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, options: PipelineOptions) -> None:

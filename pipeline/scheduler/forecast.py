@@ -15,19 +15,7 @@ LATELY = 64
 class Forecast:
     """Estimates over paths through the stages, and over backlogs.
 
-    Parameters
-    ----------
-    plan : Plan
-        Plan; its times count until there are measured ones.
-    wiring : Wiring
-        The stages' successors.
-    counters : sequence of sequence of StageCounters
-        Counters of each stage's workers.
-
-    Attributes
-    ----------
-    starts : int
-        Frames that were handed to the first stages.
+    The plan's times count until there are measured ones.
     """
 
     def __init__(self, plan: Plan, wiring: Wiring, counters: Sequence[Sequence[StageCounters]]) -> None:

@@ -192,20 +192,10 @@ class Carrier(Protocol):
 class Frame:
     """An input on its way: number, live tensors, first error, future.
 
-    Parameters
-    ----------
-    future : FrameFuture
-        Future of the caller.
-    deployment : Carrier
-        The workers that it goes through, also after `swap` has brought others.
-    tensors : list
-        Place for each slot of the wiring, the model inputs filled in; taken over.
-    caller_arrays : sequence of ndarray
-        Arrays among them that still belong to the caller.
-    joins : mapping of int to int
-        Number of branches that each joining stage waits for.
-    readers : mapping of int to int
-        Number of readers of each slot with several.
+    It goes through the workers of `deployment`, also after `swap` has brought others. The list `tensors`, which is
+    taken over, has a place for each slot of the wiring, the model inputs filled in; `caller_arrays` among them still
+    belong to the caller. `joins` has the number of branches that each joining stage waits for, and `readers` that of
+    the readers of each slot with several.
 
     Attributes
     ----------

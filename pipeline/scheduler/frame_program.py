@@ -52,12 +52,8 @@ class FrameEvents(Trace):
 class FrameProgram:
     """Running pipeline as a function, callable from any number of threads.
 
-    Raises `PipelineError` if a device cannot be opened or a stage not loaded.
-
-    Parameters
-    ----------
-    **options
-        Options of `Pipeline`, but for ``trace``.
+    Takes the options of `Pipeline`, but for ``trace``. Raises `PipelineError` if a device cannot be opened or a stage
+    not loaded.
     """
 
     def __init__(self, plan: Plan, codes: Sequence[Any], **options: Any) -> None:

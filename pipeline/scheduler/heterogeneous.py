@@ -66,24 +66,9 @@ class _StepTensors:
 class HeterogeneousRuntime(NumberedRuntime):
     """Runs a stage's steps in order, as a device of plain arrays.
 
-    Parameters
-    ----------
-    plan : Plan
-        Plan with the board.
-    stage : StagePlan
-        Stage with steps.
-    create : callable
-        Makes the runtime of a device; each worker has runtimes of its own, also of what it borrows, since a runtime is
-        for one thread.
-    turns : DeviceTurns
-        Turns of the borrowed devices.
-
-    Attributes
-    ----------
-    wait : callable
-        Function to call with a wait for a borrowed device; a worker with a time limit stops its clock meanwhile.
-    times : list of StepTimes
-        Times of the newest run.
+    Each worker has runtimes of its own, made by `create`, also of what it borrows by `turns`, since a runtime is for
+    one thread. `wait` is called with a wait for a borrowed device; a worker with a time limit stops its clock
+    meanwhile. `times` are those of the newest run.
     """
 
     def __init__(self, plan: Plan, stage: StagePlan, create: Callable[..., DeviceRuntime], turns: DeviceTurns) -> None:

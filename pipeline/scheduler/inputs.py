@@ -39,14 +39,9 @@ class InputCheck:
         self._packed = [spec.name for spec in specs if packed_value.is_packed(spec)]
 
     def accept(self, inputs: Any) -> AcceptedInputs:
-        """Return arrays in plan order, with their build.
+        """Return arrays in plan order, with their build; a sole input may come without its name.
 
         Raises `InputError` if a name is unknown or missing, a value is no array, or a dtype, rank or shape differs.
-
-        Parameters
-        ----------
-        inputs : mapping of str to array, or array
-            The inputs by name; an array alone if there is only one.
         """
         arrays_by_name = self._name_arrays(inputs)
         if self._packed:
@@ -121,13 +116,8 @@ def read_array(role: str, name: str, value: Any) -> np.ndarray:
     """Return a value as an array, sharing memory where possible.
 
     Takes what NumPy takes, PyTorch's tensors also with a gradient or of bfloat16, and whatever has only ``__dlpack__``,
-    on the CPU. Raises `InputError` if it is none, or lies where NumPy cannot read it.
-
-    Parameters
-    ----------
-    role, name : str
-        Role, such as ``"input"``, and name.
-    value : array or anything like one
+    on the CPU. Raises `InputError`, with the value's `role`, such as ``"input"``, if it is none, or lies where NumPy
+    cannot read it.
     """
     # The usual case first: this is asked for each input of each frame.
     if type(value) is np.ndarray:

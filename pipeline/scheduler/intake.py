@@ -25,27 +25,10 @@ Observer = Callable[[Sequence[np.ndarray], FrameFuture], None]
 
 
 class Intake:
-    """The way in, and the way back.
+    """The way in, and the way back, guarded by the ledger's lock.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        Ledger; its lock guards the intake too.
-    queue : AdmissionQueue
-        Queue of frames that wait to start.
-    deployments : Deployments
-        Deployments that run the frames.
-    closed_error : callable
-        Returns the error of those who come too late.
-    must_not_wait : callable
-        Test for a calling thread that must not wait for frames.
-
-    Attributes
-    ----------
-    closing : bool
-        True if no more frames are accepted.
-    observers : tuple of callable
-        Functions to call with each frame that comes in.
+    Those who come too late get `closed_error`; `must_not_wait` tests for a calling thread that must not wait for
+    frames. Observers are called with each frame that comes in.
     """
 
     def __init__(

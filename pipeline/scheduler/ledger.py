@@ -37,18 +37,12 @@ class Ledger:
     """Frames in flight, in order, and the counts of all so far.
 
     Frames that have started end in the thread that finds the next one finished, one at a time and in the order of
-    submission.  Frames that never start (dropped, or cancelled before a stage took them up) end at once.  No lock is
-    held when a future ends, so that its callbacks may call back into the pipeline.
-
-    Parameters
-    ----------
-    on_departure : callable
-        Function to call when a frame has left, under `lock`.
+    submission. Frames that never start (dropped, or cancelled before a stage took them up) end at once. No lock is held
+    when a future ends, so that its callbacks may call back into the pipeline. When a frame has left, `on_departure` is
+    called, under `lock`; before the futures end, `on_room`, without it.
 
     Attributes
     ----------
-    on_room : callable
-        Function to call, without the lock, when frames have left, before their futures end.
     lock : RLock
         Guards all that is here, and what else decides who may start.
         Reentrant, because a signal handler may close a pipeline at any place.
@@ -64,8 +58,6 @@ class Ledger:
         Identifier of the thread in which frames end just now, 0 if there is none.
     callers : set of int
         Identifiers of the threads that are in callbacks of frames just now.
-    streams : Streams
-        Streams of the frames, where stages keep state.
     """
 
     def __init__(self, on_departure: Callable[[], None]) -> None:

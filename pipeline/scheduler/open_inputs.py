@@ -27,10 +27,7 @@ class UnknownSize(InputError):
 class OpenInputCheck(InputCheck):
     """Matches frames to builds: exact size first, then symbolic, then larger.
 
-    Parameters
-    ----------
-    builds : sequence of Build
-        Builds with inputs of the same names, dtypes and ranks.
+    The builds have inputs of the same names, dtypes and ranks.
     """
 
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes) -> None:

@@ -17,14 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 class StageDevice:
-    """The device of one worker.
+    """The device of one worker, used in its thread only, but for `break_off`.
 
-    Parameters
-    ----------
-    assignment : Assignment
-        The stage, for each size of frames that it is built for.
-    runtime : DeviceRuntime
-        Runtime, used in the worker's thread only, but for `break_off`.
+    The assignment has the stage for each size of frames that it is built for.
     """
 
     def __init__(self, assignment: Assignment, runtime: DeviceRuntime) -> None:
@@ -97,12 +92,7 @@ def opening_limit(stage_limit: float, opened_s: float, opening_s: float) -> floa
 class Reopening:
     """Time limit of an opening, ended once by device or clock.
 
-    Parameters
-    ----------
-    limit : float
-        Seconds.
-    on_late : callable
-        Function to call, in a thread of its own, when they are over.
+    After `limit` seconds `on_late` is called, in a thread of its own.
     """
 
     def __init__(self, limit: float, on_late: Callable[[], None]) -> None:

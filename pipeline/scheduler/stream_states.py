@@ -17,16 +17,10 @@ MOST_STREAMS = 1024
 
 
 class StreamRun:
-    """Frames of a stream since its beginning.
+    """Frames of a stream since its beginning, all in one deployment.
 
-    Attributes
-    ----------
-    deployment : object
-        Deployment of the frames; others have other stages.
-    latest : int
-        Number of the latest frame, -1 without any.
-    values : mapping
-        Number of the frame that computed them, and the tensors, by worker.
+    The latest frame's number is -1 without any. `values` are the number of the frame that computed them, and the
+    tensors, by worker.
     """
 
     def __init__(self, deployment: object) -> None:
@@ -97,14 +91,9 @@ def stage_state(plan: Plan, stage: StagePlan) -> tuple[KeptTensor, ...]:
 
 
 class StageState:
-    """State of the streams on one worker's device, from frame to frame.
+    """State of the streams on one worker's device, from frame to frame, for its thread.
 
     A frame that has not come this far, for whatever reason, is a gap: the frame behind it begins anew.
-
-    Parameters
-    ----------
-    runtime : DeviceRuntime
-        Runtime of the stage; used in its worker's thread only.
     """
 
     def __init__(self, runtime: DeviceRuntime, tensors: Sequence[KeptTensor]) -> None:

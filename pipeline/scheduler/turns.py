@@ -53,21 +53,10 @@ class Turns:
 
 
 class Loan:
-    """One worker's turn with a device, for a ``with`` statement.
+    """One worker's turn with a device for a frame, for a ``with`` statement.
 
-    Parameters
-    ----------
-    turns : Turns or None
-        Turns of the device; None for the worker's own, which it has at once.
-    frame : int
-        Number of the frame that it is for.
-    wait : callable
-        Function to call with a wait for the device.
-
-    Attributes
-    ----------
-    asked, begin, end : float
-        Times at which the worker asked for the device, had it, and gave it back, by `time.perf_counter`.
+    A device without turns is the worker's own, which it has at once; `wait` is called with a wait for another one. By
+    `time.perf_counter`, the worker `asked` for it, had it from `begin`, and gave it back at `end`.
     """
 
     def __init__(self, turns: Turns | None, frame: int, wait: Callable[[Callable[[], None]], None]) -> None:

@@ -83,12 +83,8 @@ class Wiring:
 def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
     """Return the tables of `plan`, for one memory name per stage.
 
-    Parameters
-    ----------
-    plan : Plan
-        A plan has been checked when it was made: each tensor has one maker, and it comes first.
-    memories : sequence of str
-        Equal names pass tensors by reference.
+    Equal names pass tensors by reference. The plan was checked when it was made: each tensor has one maker, and it
+    comes first.
     """
     makers = {spec.name: number for number, stage in enumerate(plan.stages) for spec in stage.outputs}
     made_in = {name: memories[number] for name, number in makers.items()}

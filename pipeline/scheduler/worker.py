@@ -41,16 +41,8 @@ class Supervisor(Protocol):
 class Worker:
     """Takes frames from a channel, runs its stage, passes them on.
 
-    Parameters
-    ----------
-    assignment : Assignment
-        Work to do.
-    runtime : DeviceRuntime
-        Runtime to do it on; used in the worker's thread only.
-    supervisor : Supervisor
-        Whom to tell of a device that does not come back.
-    first : Frame, optional
-        A frame that the stage has failed on, to be passed on before anything else.
+    The runtime is used in the worker's thread only; the supervisor learns of a device that does not come back. `first`
+    is a frame that the stage has failed on, to be passed on before anything else.
 
     Attributes
     ----------

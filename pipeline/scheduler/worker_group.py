@@ -17,15 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerGroup:
-    """The workers of a deployment.
-
-    Attributes
-    ----------
-    workers : list of Worker
-        Workers that are at work.
-    given_up : list of Worker
-        Workers whose device did not come back in time.
-    """
+    """The workers of a deployment: those at work, and those given up, whose device did not come back in time."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context

@@ -127,10 +127,7 @@ def bind_functions(path: str, names: Iterable[str]) -> None:
 def virtual_machine(module: Any, devices: Sequence[Any]) -> Any:
     """Return a virtual machine for the calling thread.
 
-    Parameters
-    ----------
-    devices : sequence of tvm_ffi.Device
-        Devices of the run; the CPU comes last.
+    Of the run's devices, the CPU comes last.
     """
     numbers = [number for device in devices for number in (device.dlpack_device_type(), device.index, POOLED_ALLOCATOR)]
     with registry_lock:

@@ -31,16 +31,9 @@ MOST_BUILDS = 64
 
 
 class Maker:
-    """Makes the builds of a bundle for further sizes.
+    """Makes the builds of a bundle for further sizes, in a folder of the user's by default.
 
     Raises `PlanError` if the bundle was built from another model, or its plan has commands of a vendor's tool.
-
-    Parameters
-    ----------
-    model : OpenModel
-        Source of the bundle.
-    folder : Path, optional
-        Folder for builds; by default a folder of the user's, see `pipeline.system.files.cache_folder`.
     """
 
     def __init__(self, model: OpenModel, bundle: Bundle, folder: Path | None = None) -> None:

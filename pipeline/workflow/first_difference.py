@@ -28,10 +28,7 @@ MOST_BYTES = 1 << 30
 def describe(graph: Graph, plan: Plan, frame: Arrays, wrong: Sequence[str], bounds: Bounds) -> str:
     """Name the first differing operator before a wrong output, if any.
 
-    Parameters
-    ----------
-    plan : Plan
-        Plan whose first stage's device computes the graph.
+    The graph is computed on the device of the plan's first stage.
     """
     # Its name is help beside an error that is reported anyway: whatever fails here must not take its place.
     try:

@@ -72,19 +72,10 @@ def find_or_build(
 ) -> tuple[Path, bool]:
     """Return the folder of a model's bundle, and True if it was built now.
 
+    One process at a time builds; others that want the same wait for it. A bundle is another one for other options,
+    which are plain values, and for other contents of the files that they name; `again` builds it, whatever is there.
     Raises `ModelError` if there is no such model, or it changes while it is built; `BundleError` if the bundle cannot
     be kept; `MissingExtra` if this installation only runs bundles.
-
-    Parameters
-    ----------
-    build : callable
-        Builds the bundle.  One process at a time does; others that want the same wait for it.
-    options : mapping of str to object
-        Plain values of the options that it is built by.
-    files : sequence of Path
-        Files that these options name.
-    again : bool
-        True to build it, whatever is there.
     """
     check_model(model)
     store, key = _store(model), _key(model, options, files)

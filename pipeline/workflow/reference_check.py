@@ -41,13 +41,7 @@ class ReferenceFrame:
 
 
 class ReferenceCheck:
-    """Comparison of a graph's outputs with its sources' libraries.
-
-    Parameters
-    ----------
-    bounds : Bounds
-        Bounds of the differences.
-    """
+    """Comparison of a graph's outputs with its sources' libraries, within bounds."""
 
     def __init__(self, graph: Graph, bounds: Bounds) -> None:
         self.graph, self.bounds = graph, bounds
@@ -107,15 +101,7 @@ class ReferenceCheck:
         return self.judge(outputs, (expected[0], same), opinions, self._run_real(frame))
 
     def check_stages(self, outputs: Arrays, expected: Arrays) -> ReferenceFrame:
-        """Judge other runtimes' stage outputs against the unsplit model's.
-
-        Parameters
-        ----------
-        outputs : mapping of str to numpy.ndarray
-            Tensors of a frame, also its inputs.
-        expected : mapping of str to numpy.ndarray
-            The unsplit model's outputs.
-        """
+        """Judge a frame's tensors, made by other runtimes' stages, against the unsplit model's outputs."""
         reference = ("the unsplit model", {spec.name: expected[spec.name] for spec in self.graph.outputs})
         check = self.judge(outputs, reference)
         if not check.problems or self.obstacle:

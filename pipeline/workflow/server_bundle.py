@@ -21,18 +21,11 @@ DEVICE = "server"
 
 
 def on_server(bundle: Bundle | str | Path, address: str, require_signature: str | Path | None = None) -> Bundle:
-    """Return a one-stage bundle for another on a server or pool.
+    """Return a one-stage bundle for another on a server or pool, such as ``remote://board:9123/bundle``.
 
-    Raises `BoardError` if it is no such address; `BundleError` if the bundle is missing or damaged.
-
-    Parameters
-    ----------
-    bundle : Bundle, str or Path
-        Bundle of the servers; only its manifest is read, so that it may be built for another kind of machine.
-    address : str
-        Address of a server, such as ``remote://board:9123/bundle``.
-    require_signature : str or Path, optional
-        File of allowed signers, as for `pipeline.load`.
+    Only the bundle's manifest is read, so that it may be built for another kind of machine; one of the allowed signers
+    in the file `require_signature` must have signed it, as for `pipeline.load`. Raises `BoardError` if it is no such
+    address; `BundleError` if the bundle is missing or damaged.
     """
     for server in remote_address.alternatives(address):
         if server.scheme not in {"remote", "pool"} or server.device != BUNDLE:

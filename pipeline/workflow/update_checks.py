@@ -60,15 +60,9 @@ def check_going(running: Pipeline, ends: Callable[[], bool]) -> None:
 def guard(running: Pipeline, earlier_s: Sequence[float], options: UpdateOptions, ends: Callable[[], bool]) -> str:
     """Watch the next frames and return an objection to their version, if any.
 
-    Frames are judged while they run: once all together have taken longer than as many of the version before may, those
-    that have not ended cannot change the verdict. Raises `PipelineClosed` if it was given up.
-
-    Parameters
-    ----------
-    earlier_s : sequence of float
-        Latencies of frames that passed the version before it, in seconds.
-    ends : callable
-        Signal to give up.
+    Frames are judged while they run, against the latencies of those that passed the version before it: once all
+    together have taken longer than as many of these may, those that have not ended cannot change the verdict. Raises
+    `PipelineClosed` if it was given up, as `ends` signals.
     """
     window = _Window(options.guard)
     usual_s = statistics.median(earlier_s) if earlier_s else 0.0

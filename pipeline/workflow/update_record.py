@@ -27,14 +27,9 @@ _LARGEST = 1 << 16
 
 
 class UpdateRecord:
-    """Record of the version running in place of a bundle.
+    """Record, in the folder of versions, of the one running in place of a bundle.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the versions.
-    bundle : Path
-        Bundle of a program's first start; another one there makes the record void.
+    The bundle is that of a program's first start; another one there makes the record void.
     """
 
     def __init__(self, folder: Path, bundle: Path) -> None:

@@ -29,14 +29,8 @@ def compare_live(
 ) -> None:
     """Pass some live frames through a version beside the current one.
 
-    Raises `PipelineClosed` if it was given up; `PipelineError` if something speaks against the new version.
-
-    Parameters
-    ----------
-    current, successor : Bundle
-        Bundle at work, and the new version.
-    ends : callable
-        Signal to give up.
+    Raises `PipelineClosed` if it was given up, as `ends` signals; `PipelineError` if something speaks against the new
+    version.
     """
     # Before anything is opened; a swap says the same.
     for side in ("inputs", "outputs"):

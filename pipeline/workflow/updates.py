@@ -47,23 +47,10 @@ State = tuple[tuple[str, int, int], ...]
 class Updater:
     """Watches a folder for a running bundle's new versions; a context manager.
 
-    Whatever is wrong with a version is logged and counted, and ends nothing.  Versions that lie there when it begins
-    are none of the new ones.
-
-    Parameters
-    ----------
-    running : Pipeline
-        Pipeline, which stays the caller's.
-    bundle : Bundle
-        Bundle that it runs.
-    folder : Path
-        Folder whose folders with a manifest are versions; the newest ones come last.
-    load : callable
-        Returns the bundle at a path, or raises `PipelineError`.
-    record : callable
-        Function to call with the path of a version that has come to stay.
-    interval_s : float
-        Seconds between two looks.
+    Versions are the folder's folders with a manifest, the newest ones last; those that lie there when it begins are
+    none of the new ones. Whatever is wrong with a version is logged and counted, and ends nothing. The pipeline stays
+    the caller's. `load` returns the bundle at a path, or raises `PipelineError`; `record` is called with the path of a
+    version that has come to stay.
     """
 
     def __init__(  # noqa: PLR0913 - the last three are optional

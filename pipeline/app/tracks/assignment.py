@@ -6,19 +6,10 @@ import numpy as np
 
 
 def assign(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and columns of the pairs that have the largest sum of scores.
+    """Return rows and columns of the pairs that have the largest sum of finite scores.
 
-    Shortest augmenting paths, as Jonker and Volgenant (1987) describe them; each step is one pass over a row.
-
-    Parameters
-    ----------
-    scores : array
-        [rows, columns], finite.
-
-    Returns
-    -------
-    (array, array)
-        Rows in ascending order, and their columns: as many as the shorter side has.
+    Rows are in ascending order, as many as the shorter side has. Shortest augmenting paths, as Jonker and Volgenant
+    (1987) describe them; each step is one pass over a row.
     """
     if scores.shape[0] > scores.shape[1]:
         columns, rows = assign(scores.T)

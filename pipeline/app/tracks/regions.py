@@ -45,14 +45,9 @@ class Regions:
         self._options, self._next = options, 0
 
     def update(self, found: Detections | None, previous: Detections | None) -> Detections:
-        """Return the regions of a frame.
+        """Return the regions of a frame by the detector's boxes, None if it did not run.
 
-        Parameters
-        ----------
-        found : Detections or None
-            Boxes of the detector; None if it did not run.
-        previous : Detections or None
-            Landmarks of the frame before, with the tracks of its regions.
+        `previous` are landmarks of the frame before, with the tracks of its regions.
         """
         options, parts = self._options, []
         kept = None if previous is None else previous[previous.scores >= options.keep]

@@ -26,18 +26,8 @@ COLUMNS = ("stage", "busy", "queue", "run p50 ms", "p95", "p99", "wait p50 ms", 
 class Display:
     """Current step, and a streaming pipeline's table; nothing without terminal.
 
-    Parameters
-    ----------
-    text : str
-        Activity to show.
-    keep : bool
-        True if the last table stays on the terminal.
-    console : Console, optional
-        Default: standard error, so that results can be piped.
-    per_second : float
-        Redraws per second; each takes the interpreter from the workers.
-    hidden : bool
-        True if nothing is drawn.
+    By default it is on standard error, so that results can be piped. If `keep` is True, the last table stays on the
+    terminal. Each redraw takes the interpreter from the workers.
     """
 
     def __init__(

@@ -28,13 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> tuple[Bundle, str]:
     """Load the options' bundle, whose folder is ``options.bundle`` from then on.
 
-    Raises `PipelineError` if the model cannot be read, planned, built or kept, or options are given that a bundle has
-    no use for.
-
-    Returns
-    -------
-    origin : str
-        ``"built"`` from a model now, ``"cache"`` if that was before, or ``"bundle"``.
+    Also returns its origin: ``"built"`` from a model now, ``"cache"`` if that was before, or ``"bundle"``. Raises
+    `PipelineError` if the model cannot be read, planned, built or kept, or options are given that a bundle has no use
+    for.
     """
     from pipeline.workflow import model_cache
 
@@ -61,12 +57,7 @@ def load_bundle(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> 
 def explain_decoder(plan: Plan, card: ModelCard, *, is_new: bool, saves: bool) -> None:
     """Say why a decoder was chosen, or name those that a model without one may have.
 
-    Parameters
-    ----------
-    is_new : bool
-        True at the model's first run, where a choice is explained.
-    saves : bool
-        True if outputs have another use.
+    A choice is explained at the model's first run, if `is_new`; `saves` is True if outputs have another use.
     """
     facts = describe_card(card, plan)
     if card.decoder:

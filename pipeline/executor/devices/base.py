@@ -25,21 +25,12 @@ class DeviceRuntime(ABC):
     """A device in use by one worker thread.
 
     The worker calls, in its own thread, `open`, `load`, then `run` for each frame, and `close` at the end. `copy_in`
-    and `copy_out` are called between runs, also for tensors that another runtime of the same memory made.  A tensor is
+    and `copy_out` are called between runs, also for tensors that another runtime of the same memory made. A tensor is
     whatever the device computes on; nobody else looks inside.
-
-    Parameters
-    ----------
-    device : Device
-        Device in the words of the board.
-
-    Attributes
-    ----------
-    opening_s : float
-        Seconds that opening and loading may always take, where the device is opened again after it has hung.
     """
 
     opening_s = 10.0
+    """Seconds that opening and loading may always take, where the device is opened again after it has hung."""
 
     def __init__(self, device: Device) -> None:
         self.device = device

@@ -43,17 +43,14 @@ _STRONG_REFERENCES = 0xFFFFFFFF
 class CudaRuntime(DeviceRuntime):
     """Runs stages on one GPU; tensors stay in its memory.
 
-    A worker waits for its own stream only.  So with two replicas of a stage, the copies of one frame and the kernels of
-    another one run at the same time.  Kernels of two frames never do: TVM has one pool of memory for each GPU, which
+    A worker waits for its own stream only. So with two replicas of a stage, the copies of one frame and the kernels of
+    another one run at the same time. Kernels of two frames never do: TVM has one pool of memory for each GPU, which
     knows no streams, and gets a frame's workspace back when its kernels are started, not when they are done.
 
     Copies go through CUDA's default stream, since TVM takes no other one for them from Python, and end before the call
-    does.  So memory that is never swapped out would not make them faster.
+    does. So memory that is never swapped out would not make them faster.
 
-    Parameters
-    ----------
-    tvm_device : tvm_ffi.Device, optional
-        Device to run on in place of the GPU of that number, such as a CPU.
+    A `tvm_device`, such as a CPU, takes the place of the GPU of that number.
     """
 
     def __init__(self, device: Device, tvm_device: Any = None) -> None:

@@ -127,10 +127,7 @@ class LiteRtRuntime(ModelRuntime):
 def find_undelegated(operators: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the operators without a delegate.
 
-    Parameters
-    ----------
-    operators : sequence of mapping
-        Operators of an interpreter: the model's own, and those that stand for a delegate's work.
+    An interpreter's operators are the model's own, and those that stand for a delegate's work.
     """
     own_operators = [operator for operator in operators if operator["op_name"] != _DELEGATE]
     makers = {int(tensor): operator for operator in own_operators for tensor in operator["outputs"]}

@@ -23,18 +23,12 @@ _METHODS = ("open", "run", "close")
 
 
 class Loader(Protocol):
-    """A device in use by one thread; only `stop` comes from others.
+    """A device in use by one thread, with the ``options`` of its target; only `stop` comes from others.
 
-    Three methods are optional: ``stop()``, called in another thread to end a run that hangs; and two static ones.
-    ``why_absent(options)`` returns why this machine has no such device, or an empty text.  ``describe(path)`` returns
-    the chip of a compiled file, and its inputs and its outputs, each a name, a shape and a dtype.
-
-    Parameters
-    ----------
-    options : mapping
-        ``options`` of the device's target.
-    cores : sequence of int
-        Host cores of the stage; empty for a device beside the CPU.
+    A device beside the CPU has no host cores. Three methods are optional: ``stop()``, called in another thread to end a
+    run that hangs; and two static ones. ``why_absent(options)`` returns why this machine has no such device, or an
+    empty text. ``describe(path)`` returns the chip of a compiled file, and its inputs and its outputs, each a name, a
+    shape and a dtype.
     """
 
     def __init__(self, options: Mapping[str, Any], cores: Sequence[int]) -> None: ...

@@ -97,12 +97,8 @@ class Database:
     def load(path: str | Path, *, create: bool = False) -> Database:
         """Load the database at `path`, which receives changes.
 
-        Raises `TuningError` if it is missing, damaged, newer, or another kind of file.
-
-        Parameters
-        ----------
-        create : bool
-            True if a missing file stands for an empty database; its folder has to be there.
+        With `create` a missing file stands for an empty database; its folder has to be there. Raises `TuningError` if
+        it is missing, damaged, newer, or another kind of file.
         """
         file = Path(path)
         if create and not file.absolute().parent.is_dir():

@@ -22,14 +22,9 @@ FEWEST, ENOUGH_S = 2, 2.0
 
 
 def call_seconds(code: StageCode, tensors: Sequence[Any], rounds: int = ROUNDS) -> list[tuple[str, float]]:
-    """Return a frame's calls in order, with function name and least seconds.
+    """Return a frame's calls in order, with function name and least seconds of at most `rounds`.
 
-    Parameters
-    ----------
-    tensors : sequence of tvm.runtime.Tensor
-        The stage's inputs, then its parameters.
-    rounds : int
-        Upper bound on frames.
+    The tensors are the stage's inputs, then its parameters.
     """
     from tvm.runtime.vm import VirtualMachine
 

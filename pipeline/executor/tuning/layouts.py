@@ -77,14 +77,9 @@ def read(text: str, form: PackedLayout, cpu: Microarchitecture) -> PackedLayout:
 
 
 class LayoutSearch:
-    """Proposes all layouts of a group in turn.
+    """Proposes all layouts of a group in turn, beside the kernel's own, `form`.
 
-    Parameters
-    ----------
-    form : PackedLayout
-        The kernel's own.
-    trials : int
-        Trials of an earlier search.
+    An earlier search has made `trials`.
     """
 
     def __init__(self, group: FusedGroup, form: PackedLayout, target: Any, cores: int, trials: int) -> None:

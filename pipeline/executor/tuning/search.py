@@ -36,14 +36,7 @@ class Proposal(NamedTuple):
 class ScheduleSearch:
     """Endless supply of schedules, evolved from the best measured.
 
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-        Function without a schedule.
-    trace : str, optional
-        The best schedule of an earlier search, as JSON.
-    trace_seconds : float
-        Seconds of that schedule.
+    The function has no schedule yet. `trace` is the best one of an earlier search, as JSON, which took `trace_seconds`.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what is known comes in two

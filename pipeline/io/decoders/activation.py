@@ -19,15 +19,10 @@ def check_activation(name: str) -> None:
 
 
 def activate(values: np.ndarray, activation: str, axis: int) -> np.ndarray:
-    """Return scores of 0 to 1.
+    """Return scores of 0 to 1, with the classes along `axis`.
 
-    Parameters
-    ----------
-    activation : str
-        One of `ACTIVATIONS`.  ``"auto"`` goes by the values: those from 0 to 1 are scores already, others are logits,
-        of which several classes have a softmax, and a single one has a sigmoid.
-    axis : int
-        Axis of the classes.
+    The activation ``"auto"`` goes by the values: those from 0 to 1 are scores already, others are logits, of which
+    several classes have a softmax, and a single one has a sigmoid.
     """
     values = np.asarray(values, np.float32)
     if activation == "auto":

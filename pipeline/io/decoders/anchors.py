@@ -124,16 +124,9 @@ def anchor_family(  # noqa: PLR0913 - all but the first three by keyword
 ) -> DecoderFamily:
     """Return the registry entry of a family of detectors with anchors.
 
-    Parameters
-    ----------
-    variants : sequence of AnchorParameters
-        Parameters of the models published, to recognise them by their number of anchors.
-    widths : mapping of str to int or None
-        Outputs, see `find_outputs`: ``boxes`` with points behind, ``points`` if they are apart, and ``scores``.
-    labels : sequence of str
-        Names of the classes of a model without labels.
-    merge : bool
-        True if boxes that overlap become their mean.
+    Variants, of the models published, are recognised by their number of anchors. `widths` are those of the outputs, see
+    `find_outputs`: ``boxes`` with points behind, ``points`` if they are apart, and ``scores``. With `merge`, boxes that
+    overlap become their mean.
     """
 
     def make(interface: ModelInterface, parameters: AnchorParameters) -> Decode:

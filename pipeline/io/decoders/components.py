@@ -19,12 +19,7 @@ def ragged_ranges(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.
 def label_runs(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Find runs along rows, and their components by eight neighbours.
 
-    Returns
-    -------
-    runs : array
-        int [N, 3] of row, first column and column behind the last.
-    labels : array
-        int [N], numbers of components from 0.
+    Returns int [N, 3] of row, first column and column behind the last; and int [N], numbers of components from 0.
     """
     flags = np.pad(mask, ((0, 0), (1, 1))).astype(np.int8)
     steps = np.diff(flags, axis=1)
@@ -52,12 +47,7 @@ def label_runs(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def hulls(runs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners of the components' convex hulls, in a round, and their components.
 
-    Returns
-    -------
-    points : array
-        float [P, 2] of x, y, in order of components.
-    owners : array
-        int [P].
+    The corners are float [P, 2] of x, y, in order of components.
     """
     order = np.lexsort((runs[:, 1], runs[:, 0], labels))
     runs, labels = runs[order], labels[order]
@@ -94,18 +84,10 @@ def _bend(points: np.ndarray, owners: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def smallest_rectangles(points: np.ndarray, owners: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the turned rectangles of the smallest area around hulls.
+    """Return the turned rectangles of the smallest area around hulls: centres, sizes and angles.
 
-    One side of each lies on a side of the hull (Freeman and Shapira, 1975).
-
-    Returns
-    -------
-    centres : array
-        float [N, 2].
-    sizes : array
-        float [N, 2], width along the angle and height; the angle is within an eighth of a turn.
-    angles : array
-        float [N], in radians, clockwise.
+    One side of each lies on a side of the hull (Freeman and Shapira, 1975). Sizes have the width along the angle first.
+    Angles are in radians, clockwise, within an eighth of a turn.
     """
     starts = np.flatnonzero(np.append(True, np.diff(owners) != 0))
     ends = np.append(starts[1:], len(owners))

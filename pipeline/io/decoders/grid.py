@@ -51,15 +51,7 @@ def grid_cells(size: tuple[int, int], strides: Sequence[int]) -> tuple[np.ndarra
 
 
 def match_strides(interface: ModelInterface, count: int, per_cell: int = 1) -> tuple[int, ...] | None:
-    """Return the usual strides with a number of cells, or None.
-
-    Parameters
-    ----------
-    count : int
-        Predicted boxes.
-    per_cell : int
-        Boxes of each cell.
-    """
+    """Return the usual strides with `count` predicted boxes, `per_cell` in each cell, or None."""
     if min(interface.size) < 1:
         return None
     return next((strides for strides in STRIDES if per_cell * count_cells(interface.size, strides) == count), None)

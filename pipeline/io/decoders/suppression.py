@@ -80,17 +80,9 @@ def _pair_test(corners: np.ndarray, iou: float) -> Overlap:
 def suppress(
     boxes: np.ndarray, scores: np.ndarray, iou: float, most: int, classes: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the numbers of boxes that no better one overlaps, best first.
+    """Return the numbers of boxes that no better one overlaps by more than `iou`, best first.
 
-    Of equal scores, the first is the better.
-
-    Parameters
-    ----------
-    boxes, scores : arrays [N, 4], [N]
-    iou : float
-        Intersection over union above which two boxes overlap.
-    classes : array, optional
-        [N]; only boxes of one class suppress one another.
+    Of equal scores, the first is the better. With `classes`, only boxes of one class suppress one another.
     """
     order = np.argsort(-scores, kind="stable")
     if len(order) < 2:
@@ -154,18 +146,9 @@ def best_boxes(  # noqa: PLR0913 - the parts of a detection
     *,
     suppressed: bool = False,
 ) -> tuple[Detections, np.ndarray]:
-    """Return the detections after suppression, and their numbers among the boxes.
+    """Return the detections after suppression, and their numbers among the boxes, all above the threshold.
 
-    Parameters
-    ----------
-    boxes, scores, classes : arrays [N, 4], [N], [N]
-        Boxes above the threshold.
-    parameters : ScoreParameters
-        Those of a suppression are a `BoxParameters`.
-    interface : ModelInterface
-        Its labels.
-    suppressed : bool
-        True if the model has done that itself.
+    The parameters of a suppression are `BoxParameters`; with `suppressed` the model has done that itself.
     """
     # A network whose numbers overflow says nothing about a position.
     finite = np.isfinite(boxes)

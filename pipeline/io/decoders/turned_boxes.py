@@ -16,14 +16,8 @@ _BLOCK = 128
 def turned_overlap(boxes: np.ndarray, angles: np.ndarray, iou: float, classes: np.ndarray | None = None) -> Overlap:
     """Return the test for a probabilistic intersection over union above `iou`.
 
-    Parameters
-    ----------
-    boxes : array
-        [N, 4] of left, top, right, bottom before they are turned about their centres.
-    angles : array
-        [N] in radians.
-    classes : array, optional
-        [N]; only boxes of one class are compared.
+    Boxes have left, top, right and bottom before they are turned about their centres, by radians. With `classes`, only
+    boxes of one class are compared.
     """
     left, top, right, bottom = boxes.T
     x, y = (left + right) / 2, (top + bottom) / 2

@@ -88,16 +88,9 @@ def columns_first(interface: ModelInterface, output: TensorSpec, extras: int) ->
 def make_reader(
     family: str, interface: ModelInterface, parameters: Yolov8Parameters, extras: int = 0, *, centres: bool = False
 ) -> Reader:
-    """Return the reader of a model's form, or raise `InputError`.
+    """Return the reader of a model's form, or raise `InputError` that names the family.
 
-    Parameters
-    ----------
-    family : str
-        Its name, for the error.
-    extras : int
-        Further numbers of a box.
-    centres : bool
-        True if rows have centres and sizes in place of corners.
+    A box has `extras` further numbers. Rows have centres and sizes in place of corners if `centres` is True.
     """
     output = flat_output(interface)
     if output is not None:

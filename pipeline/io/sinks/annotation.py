@@ -33,18 +33,9 @@ _DECODERS: dict[str, dict[str, Any]] = {
 class Annotator:
     """Draws results on the pictures of their frames.
 
-    Raises `InputError` if the outputs do not fit `show`.
-
-    Parameters
-    ----------
-    show : str, optional
-        ``"label"`` or ``"boxes"``: decoder of the outputs of a model without one of its own.
-    labels : sequence of str
-        Names of the classes, instead of the model's.
-    least : float
-        Boxes of lower scores are left out.
-    sink_options : SinkOptions, optional
-        The model's outputs, for `show`.
+    For a model without a decoder of its own, `show` is one for `sink_options`' outputs: ``"label"`` or ``"boxes"``.
+    `labels` take the place of the model's; boxes of scores below `least` are left out. Raises `InputError` if the
+    outputs do not fit `show`.
     """
 
     def __init__(
@@ -112,10 +103,7 @@ class Annotator:
 def as_picture(array: Any) -> np.ndarray | None:
     """Return an output as uint8 [height, width] or [height, width, 3], else None.
 
-    Parameters
-    ----------
-    array : array
-        Picture, channels first or last: bytes, or floats from 0 to 1.
+    Pictures have channels first or last, of bytes, or of floats from 0 to 1.
     """
     picture: Any = np.asarray(array)
     picture = picture[0] if picture.ndim == 4 and len(picture) == 1 else picture

@@ -71,13 +71,7 @@ class StackedArrays(Sink):
 
 
 class Folder(Sink):
-    """Writes every result to a separate .npz file.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder, made if it is not there.
-    """
+    """Writes every result to a separate .npz file in a folder, made if it is not there."""
 
     reads_results = False
 

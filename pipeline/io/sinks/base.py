@@ -55,13 +55,7 @@ class Sink:
 
 
 class Callback(Sink):
-    """Calls a function with each result.
-
-    Parameters
-    ----------
-    function : callable
-        Function of a `StreamFrame`, called in one thread, in order.
-    """
+    """Calls a function with each result, in one thread, in order."""
 
     def __init__(self, function: Callable[[StreamFrame], object]) -> None:
         self._function = function

@@ -51,12 +51,7 @@ class Component:
 class Canvas:
     """Picture to draw on, in its own format, with a pen and a font that suit its size.
 
-    Parameters
-    ----------
-    array : array
-        Bytes of the picture, adjacent in memory, which are drawn on.
-    pixels : Pixels
-        Their format.
+    The bytes of the array, which are drawn on, are adjacent in memory.
     """
 
     def __init__(self, array: np.ndarray, pixels: Pixels) -> None:

@@ -24,14 +24,8 @@ QUEUE = 4
 class GstSink(Sink):
     """Pushes RGB pictures with their own times into an appsrc, which is put in front of a text without one.
 
-    Raises `InputError` if the pipeline cannot be started; `MissingExtra` if there is no GStreamer for this Python.
-
-    Parameters
-    ----------
-    text : str
-        Description, as for ``gst-launch-1.0``.
-    annotator : Annotator, optional
-        Draws results; by default those of the model's decoder.
+    By default results are those of the model's decoder. Raises `InputError` if the pipeline cannot be started;
+    `MissingExtra` if there is no GStreamer for this Python.
     """
 
     def __init__(self, text: str, annotator: Annotator | None = None) -> None:

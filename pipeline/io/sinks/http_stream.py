@@ -28,16 +28,10 @@ PAGE = b"""<!doctype html><meta charset="utf-8"><title>soc-pipeline</title><body
 
 
 class HttpStream(Sink, LoopbackServer):  # type: ignore[misc] # both end with their block; the sink's way counts
-    """Shows the newest picture to browsers; nothing is drawn while nobody looks.
+    """Shows the newest picture to browsers on the loopback address; nothing is drawn while nobody looks.
 
-    Raises `InputError` if the port is taken, not allowed, or none; `MissingExtra` if Pillow is not installed.
-
-    Parameters
-    ----------
-    port : int
-        Port on the loopback address; 0 takes one that is free.
-    annotator : Annotator, optional
-        Draws results; by default those of the model's decoder.
+    Port 0 takes one that is free. By default results are those of the model's decoder. Raises `InputError` if the port
+    is taken, not allowed, or none; `MissingExtra` if Pillow is not installed.
     """
 
     def __init__(self, port: int, annotator: Annotator | None = None) -> None:

@@ -22,16 +22,10 @@ MOST_VALUES = 4096
 class JsonLines(Sink):
     """Writes ``{"frame", "number", "timestamp", "latency_s", "result", "outputs"}`` for each frame.
 
-    Lines are there for readers as soon as they are written, and stay whatever happens.  Outputs of integers that stand
-    for other numbers, as quantised models have them, are written as those.  A model with a decoder has a result, in the
-    pixels of the picture; what it was read from is left out where that is large.
-
-    Parameters
-    ----------
-    path : Path, optional
-        File to write; without it, lines go to standard output.
-    all_outputs : bool
-        True for all outputs beside a result.
+    Without a path, lines go to standard output. They are there for readers as soon as they are written, and stay
+    whatever happens. Outputs of integers that stand for other numbers, as quantised models have them, are written as
+    those. A model with a decoder has a result, in the pixels of the picture; what it was read from is left out where
+    that is large, unless all outputs are wanted.
     """
 
     def __init__(self, path: Path | None = None, *, all_outputs: bool = False) -> None:

@@ -38,21 +38,9 @@ SKELETONS = {
 
 
 def draw(picture: np.ndarray, result: Result | FrameResults, pixels: Pixels | None = None) -> np.ndarray:
-    """Draw a result in its picture's pixels.
+    """Return a copy of a picture with a result in its pixels.
 
-    Raises `MissingExtra` if Pillow is not installed.
-
-    Parameters
-    ----------
-    picture : array
-        Bytes of the picture; stays as it is.
-    pixels : Pixels, optional
-        Their format; without it uint8 RGB [height, width, 3].
-
-    Returns
-    -------
-    array
-        A copy, in the same format.
+    Without a format, the picture is uint8 RGB [height, width, 3]. Raises `MissingExtra` if Pillow is not installed.
     """
     pixels = pixels or Pixels("rgb24", picture.shape[1], picture.shape[0])
     # One after the other in memory, as views of planes need them.

@@ -35,15 +35,9 @@ def encode_jpeg(picture: np.ndarray, quality: int, largest: int | None = None) -
 class Photos(Sink):
     """Writes a picture for each frame.
 
-    Raises `MissingExtra` if Pillow is not installed.
-
-    Parameters
-    ----------
-    path : Path
-        File for the first frame, ``out.jpg``; the next ones are ``out-2.jpg``, ``out-3.jpg``.  Or a folder, made if it
-        is not there, for JPEG files with the names of the frames.
-    annotator : Annotator, optional
-        Draws results; by default those of the model's decoder.
+    The path is that of the first frame's file, ``out.jpg``; the next ones are ``out-2.jpg``, ``out-3.jpg``. Or it is a
+    folder, made if it is not there, for JPEG files with the names of the frames. By default results are those of the
+    model's decoder. Raises `MissingExtra` if Pillow is not installed.
     """
 
     def __init__(self, path: Path, annotator: Annotator | None = None) -> None:

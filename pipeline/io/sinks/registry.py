@@ -38,22 +38,12 @@ def load_kinds() -> tuple[SinkKind, ...]:
 
 
 def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | None = None, **facts: Any) -> Sink:
-    """Open the sink of a text.
+    """Open the sink of a text, with fields of `SinkOptions`.
 
-    Raises `InputError` if there is no place for it, or an option is not for it.
-
-    Parameters
-    ----------
-    text : str
-        ``FILE.npz``, a folder, ``FILE.jsonl`` (``-`` is standard output), ``FILE.jpg``,
-        ``photo:FOLDER``, ``bag:PATH?storage=sqlite3``, ``mjpeg:8080``, ``gst:PIPELINE``, ``ros:TOPIC``, or
-        ``FILE.mp4?show=label&labels=FILE&encoder=ffv1``.
-    outputs : sequence of TensorSpec
-        The model's.
-    geometry : Geometry, optional
-        Position of the pictures in the model's input.
-    **facts
-        Other fields of `SinkOptions`.
+    A text is ``FILE.npz``, a folder, ``FILE.jsonl`` (``-`` is standard output), ``FILE.jpg``, ``photo:FOLDER``,
+    ``bag:PATH?storage=sqlite3``, ``mjpeg:8080``, ``gst:PIPELINE``, ``ros:TOPIC``, or
+    ``FILE.mp4?show=label&labels=FILE&encoder=ffv1``. Raises `InputError` if there is no place for it, or an option is
+    not for it.
     """
     names = {kind.name: kind for kind in load_kinds()}
     # Else a single dash would be a folder.

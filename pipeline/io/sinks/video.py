@@ -35,18 +35,9 @@ QUEUE = 4
 class Video(Sink):
     """Writes a video file with the pictures' own times, encoded in a thread of its own.
 
+    The suffix says the kind of file, and ``Encoding("ffv1")`` loses nothing. By default results are those of the
+    model's decoder. `notice` is called with a line if another encoder than the one that was asked for does the work.
     Raises `InputError` if there is no such encoder or kind of file.
-
-    Parameters
-    ----------
-    path : Path
-        File whose suffix says the kind.
-    encoding : Encoding, optional
-        Encoder and its settings; ``Encoding("ffv1")`` loses nothing.
-    annotator : Annotator, optional
-        Draws results; by default those of the model's decoder.
-    notice : callable, optional
-        Function to call with a line, if another encoder than the one that was asked for does the work.
     """
 
     def __init__(

@@ -28,20 +28,9 @@ MOST_SAMPLES = 1 << 24
 class Audio(FrameSource):
     """Windows of one channel's samples, each `hop` samples behind the one before.
 
-    Raises `InputError` if it is not there, or has no sound.
-
-    Parameters
-    ----------
-    location : str
-        File, or ``alsa:DEVICE``.
-    rate : int
-        Samples per second, to which others are converted.
-    window, hop : int
-        Samples of a frame, and between the beginnings of two.
-    dtype : str
-        ``"float32"``, from -1 to 1, or ``"int16"``.
-    shape : sequence of int, optional
-        Shape of a frame, in place of ``[window]``.
+    The location is a file, or ``alsa:DEVICE``. Samples of other rates are converted to `rate` per second. They are
+    ``"float32"``, from -1 to 1, or ``"int16"``. A frame has `shape` in place of ``[window]``. Raises `InputError` if it
+    is not there, or has no sound.
     """
 
     owns_memory = True

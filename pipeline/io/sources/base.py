@@ -94,16 +94,9 @@ class SourceKind:
 
 
 class PacedSource(FrameSource):
-    """Frames of a recording, due at its pace.
+    """Frames of a recording, due at `fps` per second, or at `speed` times their own pace.
 
-    Parameters
-    ----------
-    source : FrameSource
-        Closed with this one.
-    fps : float, optional
-        Frames per second.
-    speed : float, optional
-        Instead of `fps`: the frames' own pace times this.
+    The recording is closed with this source.
     """
 
     def __init__(self, source: FrameSource, fps: float | None = None, speed: float | None = None) -> None:

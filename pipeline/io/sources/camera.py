@@ -64,18 +64,8 @@ LATE = {"fflags": "nobuffer", "flags": "low_delay"}
 class Capture(FrameSource):
     """Live pictures from a camera or network stream.
 
-    Raises `InputError` if it cannot be opened.
-
-    Parameters
-    ----------
-    target : str
-        Device or address, as FFmpeg calls it.
-    name : str
-        Name in messages and frames.
-    kind : str, optional
-        FFmpeg's name of the input, such as ``"v4l2"``.
-    options : mapping of str to str, optional
-        FFmpeg's options for it.
+    FFmpeg opens the `target`, a device or address, as the input `kind`, such as ``"v4l2"``, with its own `options`.
+    Messages and frames have the `name`. Raises `InputError` if it cannot be opened.
     """
 
     live = True
@@ -128,20 +118,10 @@ class Capture(FrameSource):
 
 
 def open_camera(device: str, size: str | None = None, fps: float | None = None, encoding: str | None = None) -> Capture:
-    """Open a camera of Video4Linux.
+    """Open a camera of Video4Linux, such as ``"/dev/video0"``, by default with its present setting.
 
-    Raises `InputError` if it is not there, or refuses what is asked.
-
-    Parameters
-    ----------
-    device : str
-        Path of the camera, such as ``"/dev/video0"``.
-    size : str, optional
-        Size of the pictures, such as ``"640x480"``; by default the camera's present setting, as for the others.
-    fps : float, optional
-        Pictures per second.
-    encoding : str, optional
-        Encoding of the camera, by FFmpeg's name: ``"yuyv422"``, ``"mjpeg"``, ``"nv12"``.
+    A size is such as ``"640x480"``. Encodings have FFmpeg's names: ``"yuyv422"``, ``"mjpeg"``, ``"nv12"``. Raises
+    `InputError` if it is not there, or refuses what is asked.
     """
     settings = {"video_size": size, "framerate": fps and f"{fps:g}", "input_format": encoding}
     options = {name: value for name, value in settings.items() if value}

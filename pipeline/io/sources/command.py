@@ -25,17 +25,9 @@ _AT_ONCE = {"flags": "low_delay", "analyzeduration": "1", "formatprobesize": "32
 class CommandOutput(FrameSource):
     """Live pictures from a command's standard output, stamped on arrival.
 
+    Raw pictures have a size, such as ``"640x480"``, and one of `FORMATS`, I420 by default. Without a size pictures are
+    decoded by FFmpeg; the encoding is its name, such as ``"mjpeg"`` or ``"h264"``, by default what it looks like.
     Raises `InputError` if the command cannot be run, or ends or is silent before its first picture.
-
-    Parameters
-    ----------
-    command : str
-        Program and arguments.
-    size : str, optional
-        Size of raw pictures, such as ``"640x480"``; without it the pictures are decoded by FFmpeg.
-    encoding : str, optional
-        Format of raw pictures, one of `FORMATS`, I420 by default; else FFmpeg's name of the encoding, such as
-        ``"mjpeg"`` or ``"h264"``, by default what it looks like.
     """
 
     live = True

@@ -13,20 +13,10 @@ from pipeline.picture.pixels import library
 
 
 def open_container(target: Any, name: str, media: str = "video", **options: Any) -> Any:
-    """Open a container.
+    """Open a file, address, device or object with `read`, by FFmpeg, with options of ``av.open``.
 
-    Raises `InputError` if it is not there, or has no such media.
-
-    Parameters
-    ----------
-    target : str or object with `read`
-        File, address, or device, as FFmpeg calls it.
-    name : str
-        Name in messages.
-    media : str
-        ``"video"`` or ``"audio"``, of which there has to be some.
-    **options
-        Options of ``av.open``.
+    Media are ``"video"`` or ``"audio"``, of which there has to be some; `name` is for messages. Raises `InputError` if
+    it is not there, or has no such media.
     """
     av = library()
     try:
@@ -50,18 +40,9 @@ def reason(error: BaseException) -> str:
 class PictureDecoder:
     """Yields the pictures of a container's first video stream.
 
-    Decoding runs in FFmpeg's own threads, or without the interpreter's lock.
-
-    Parameters
-    ----------
-    container : av.container.InputContainer
-        Closed in the end by whoever opened it.
-    on_damage : callable
-        Function to call with each error of the decoder; errors that it does not raise are skipped.
-    live : bool
-        True if a picture is wanted as soon as it is there, instead of many pictures per second.
-    threads : int
-        Threads of FFmpeg; 0 for one per core.
+    Whoever opened the container closes it. Decoding runs in FFmpeg's own threads, one per core for 0, or without the
+    interpreter's lock. `on_damage` is called with each error of the decoder; errors that it does not raise are skipped.
+    With `live` a picture is wanted as soon as it is there, instead of many pictures per second.
     """
 
     def __init__(

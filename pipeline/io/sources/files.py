@@ -60,25 +60,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
 
 
 class Files(FrameSource):
-    """Frames from arrays and images in order.
+    """Frames from arrays and images in order, out of files or folders of them; see `find`.
 
-    Raises `InputError` if there are none; while frames are read, also if a file is damaged or does not fit the model's
-    inputs.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Files, or folders of them; see `find`.
-    specs : sequence of TensorSpec
-        The model's inputs.
-    preparation : Preparation, optional
-        Preparation of images.
-    quantizations : sequence of Quantization
-        Scales of the model's quantised tensors, for images that go into one.
-    pictures : StageCode, optional
-        The bundle's kernels for pictures.
-    raw_pictures : bool
-        True for images as they are, each with its `SourceFrame.pixels`.
+    Images are prepared, with the scales of the model's quantised tensors and the bundle's kernels for pictures; or left
+    as they are, each with its `SourceFrame.pixels`, if `raw_pictures` is True. Raises `InputError` if there are none;
+    while frames are read, also if a file is damaged or does not fit the model's inputs.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword

@@ -41,14 +41,9 @@ QUEUE = 4
 class GstSource(FrameSource):
     """Pictures out of a pipeline's appsink, which is added where the text has none.
 
-    It is live if the pipeline is.  Of what is live the newest picture waits, and older ones are dropped. Raises
-    `InputError` if the pipeline does not start; the message is that of its bus; `MissingExtra` if there is no GStreamer
-    for this Python.
-
-    Parameters
-    ----------
-    text : str
-        Description, as for ``gst-launch-1.0``.
+    The text is as for ``gst-launch-1.0``. The source is live if the pipeline is. Of what is live the newest picture
+    waits, and older ones are dropped. Raises `InputError`, with the bus's message, if the pipeline does not start;
+    `MissingExtra` if there is no GStreamer for this Python.
     """
 
     owns_memory = True

@@ -14,20 +14,10 @@ PAUSE_S = 0.5
 
 
 class ReconnectingSource(FrameSource):
-    """Frames of a live source, reopened after loss.
+    """Frames of a live source, opened again after loss for `patience` seconds.
 
-    Raises `InputError` if it cannot be opened the first time, or is not live.
-
-    Parameters
-    ----------
-    open_again : callable
-        Opens the source.
-    patience : float
-        Seconds for which it is tried to open it again.
-    notice : callable
-        Function to call with events.
-    pause_s : float
-        Seconds between two attempts.
+    Between two attempts there is a pause; `notice` is called with events. Raises `InputError` if the source cannot be
+    opened the first time, or is not live.
     """
 
     live = True

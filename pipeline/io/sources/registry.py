@@ -37,15 +37,10 @@ def load_kinds() -> tuple[SourceKind, ...]:
 def open_source(text: str, options: SourceOptions) -> FrameSource:
     """Open the source of a text.
 
-    Raises `InputError` if there is no such source, or an option is not for it; `MissingExtra` if it needs a package
-    that is not installed.
-
-    Parameters
-    ----------
-    text : str
-        ``camera:DEVICE?size=640x480&encoding=mjpeg``, a network address, ``bag:PATH?topic=TOPIC``,
-        ``pattern:640x480@30``, ``audio:FILE?window=512&hop=256``, ``video:FILE?damaged=skip``, ``gst:PIPELINE``,
-        ``exec:COMMAND?size=640x480``, ``ros:TOPIC?type=TYPE``, or a path.
+    A text is ``camera:DEVICE?size=640x480&encoding=mjpeg``, a network address, ``bag:PATH?topic=TOPIC``,
+    ``pattern:640x480@30``, ``audio:FILE?window=512&hop=256``, ``video:FILE?damaged=skip``, ``gst:PIPELINE``,
+    ``exec:COMMAND?size=640x480``, ``ros:TOPIC?type=TYPE``, or a path. Raises `InputError` if there is no such source,
+    or an option is not for it; `MissingExtra` if it needs a package that is not installed.
     """
     kind, uri = find_source(text)
     if kind.is_command:

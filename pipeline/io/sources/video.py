@@ -22,15 +22,9 @@ DAMAGED = ("refuse", "skip")
 class VideoFile(FrameSource):
     """Pictures of a video file, timed from its beginning.
 
-    Raises `InputError` if the file is missing, damaged, or holds no video.
-
-    Parameters
-    ----------
-    damaged : str
-        Treatment of pictures that cannot be decoded: ``"refuse"`` ends in an error that says where, ``"skip"`` leaves
-        them out.  Many decoders hide damage instead of reporting it.
-    threads : int
-        Threads of the decoder; 0 for one per core.
+    Pictures that cannot be decoded end in an error that says where, with `damaged` as ``"refuse"``, or are left out,
+    with ``"skip"``. Many decoders hide damage instead of reporting it. The decoder has a thread per core for 0. Raises
+    `InputError` if the file is missing, damaged, or holds no video.
     """
 
     owns_memory = True

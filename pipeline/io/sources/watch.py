@@ -31,23 +31,9 @@ State = tuple[int, int]
 class WatchedFolder(FrameSource):
     """Frames in files changed since the opening, oldest first.
 
-    A file is read when it has not changed between two looks, so that none is read while it is written. Raises
-    `InputError` if there is no such folder.
-
-    Parameters
-    ----------
-    specs : sequence of TensorSpec
-        The model's inputs.
-    preparation : Preparation, optional
-        Preparation of images, which may differ in size.
-    quantizations : sequence of Quantization
-        Scales of the model's quantised tensors.
-    pictures : StageCode, optional
-        The bundle's kernels for pictures.
-    damaged : str
-        Treatment of files that cannot be read: ``"refuse"`` ends in an error, ``"skip"`` leaves them out.
-    pause : callable
-        Waits between two looks.
+    A file is read when it has not changed between two looks, so that none is read while it is written; `pause` waits
+    between them. Images may differ in size. Files that cannot be read end in an error, with `damaged` as ``"refuse"``,
+    or are left out, with ``"skip"``. Raises `InputError` if there is no such folder.
     """
 
     live = True

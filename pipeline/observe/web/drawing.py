@@ -38,10 +38,7 @@ def edges(plan: Plan) -> list[dict[str, Any]]:
 def timeline(trace: Trace, plan: Plan) -> dict[str, Any]:
     """Return the newest frames' events, in milliseconds since their first stage.
 
-    Returns
-    -------
-    dict
-        ``rows``: a name for each worker; ``events``: row, frame, kind, start and duration of each; ``span``.
+    ``rows`` has a name for each worker; ``events`` row, frame, kind, start and duration of each; ``span`` them all.
     """
     rows = [(stage.name, replica) for stage in plan.stages for replica in range(stage.replicas)]
     # Only the newest ones are looked at: the trace may hold thousands, and workers wait meanwhile.
@@ -77,10 +74,7 @@ def _bar(row: int, event: TraceEvent, origin: float) -> list[Any]:
 def histogram(seconds: Sequence[float]) -> dict[str, Any]:
     """Count durations in equal steps up to the 99th percentile.
 
-    Returns
-    -------
-    dict
-        ``from`` and ``to`` in milliseconds, ``counts`` for each step, and how many are ``above``.
+    ``from`` and ``to`` are in milliseconds, ``counts`` for each step, and ``above`` is how many are above.
     """
     if not seconds:
         return {"from": 0.0, "to": 0.0, "counts": [], "above": 0}

@@ -27,12 +27,9 @@ _CHANNELS = {1: 0, 3: 2, 4: 6}
 def picture(array: np.ndarray) -> bytes | None:
     """Return a PNG of one or several images, None for other arrays.
 
-    Parameters
-    ----------
-    array : ndarray
-        [height, width] of bytes, [height, width, channels], [channels, height, width], or a batch of the latter two,
-        with 1, 3 (RGB) or 4 channels.  Values other than bytes are taken as 0 to 1, else as 0 to 255 where they lie
-        in there, else their smallest is black and their largest white.
+    An image is [height, width] of bytes, [height, width, channels] or [channels, height, width], of which there may be
+    a batch, with 1, 3 (RGB) or 4 channels. Values other than bytes are taken as 0 to 1, else as 0 to 255 where they lie
+    in there, else their smallest is black and their largest white.
     """
     images = _images(array)
     return None if images is None else png(_levels(_sheet(images)))

@@ -29,12 +29,7 @@ class Sample:
 class Sampler:
     """Captures the next frame on request, and costs others one test.
 
-    Attributes
-    ----------
-    wants_frame : bool
-        True if the next frame is wanted.
-    last : Sample or None
-        The newest frame that was kept and has ended.
+    `last` is the newest frame that was kept and has ended.
     """
 
     def __init__(self) -> None:

@@ -34,15 +34,7 @@ class Watched(Protocol):
 class ViewServer(LoopbackServer):
     """Serves the page at `url` until closed, idle without readers.
 
-    Parameters
-    ----------
-    port : int
-        0 takes one that is free.
-
-    Attributes
-    ----------
-    port : int
-        Port of the server.
+    Port 0 takes one that is free.
     """
 
     def __init__(self, port: int = 0) -> None:

@@ -42,12 +42,7 @@ WINDOW_S = 2.0
 class WatchedPipeline:
     """A running pipeline under observation, accessed by `update` alone.
 
-    Parameters
-    ----------
-    rgb : callable, optional
-        Turns the first input into RGB [height, width, 3], where it comes in a camera's own format.
-    draw : callable, optional
-        Draws a frame's picture with its result; see `DrawFrame`.
+    `rgb` turns the first input into RGB [height, width, 3], where it comes in a camera's own format.
     """
 
     def __init__(self, running: Pipeline, rgb: Rgb | None = None, draw: DrawFrame | None = None) -> None:

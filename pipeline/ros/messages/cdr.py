@@ -15,14 +15,8 @@ ENCAPSULATIONS = (b"\x00\x00", b"\x00\x01")
 def encode(message: Any, name: str) -> bytearray:
     """Return a message as bytes, the encapsulation in front.
 
-    Raises `InputError` if the type is unknown, or a value does not fit its field.
-
-    Parameters
-    ----------
-    message : object
-        Message of `create_message`; fields that are sequences of numbers are arrays of their dtype.
-    name : str
-        Type of the message, such as ``"sensor_msgs/msg/Image"``.
+    Types have names such as ``"sensor_msgs/msg/Image"``. Fields that are sequences of numbers are arrays of their
+    dtype. Raises `InputError` if the type is unknown, or a value does not fit its field.
     """
     fields(name)
     store, errors = message_store(), _errors()

@@ -18,16 +18,10 @@ DETECTIONS, CLASSIFICATION = "vision_msgs/msg/Detection2DArray", "vision_msgs/ms
 
 
 def read_rows(rows: np.ndarray, geometry: Geometry | None) -> Detections:
-    """Return the detections in a named output.
+    """Return the detections in a named output, [..., 6] of left, top, right, bottom, score, class.
 
-    Raises `InputError` if there are no 6 numbers in a row.
-
-    Parameters
-    ----------
-    rows : array
-        [..., 6] of left, top, right, bottom, score, class, in the model's pixels.
-    geometry : Geometry or None
-        Position of the picture in the model's input.
+    The geometry is the position of the picture in the model's input. Raises `InputError` if there are no 6 numbers in a
+    row.
     """
     check_rows(rows.shape)
     table = rows.reshape(-1, 6).astype(np.float64)

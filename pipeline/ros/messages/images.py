@@ -48,12 +48,8 @@ CODECS = {b"\xff\xd8": "mjpeg", b"\x89P": "png"}
 def read_picture(message: Any) -> tuple[Pixels | None, np.ndarray]:
     """Return an `Image`'s format and bytes, in place without padding; no format for distances.
 
-    Raises `InputError` if the encoding is unknown, or sizes contradict each other.
-
-    Parameters
-    ----------
-    message : object
-        Message with ``encoding``, ``height``, ``width``, ``step`` and ``data`` (bytes or an array of them).
+    The message has ``encoding``, ``height``, ``width``, ``step`` and ``data`` (bytes or an array of them). Raises
+    `InputError` if the encoding is unknown, or sizes contradict each other.
     """
     encoding, width, height = str(message.encoding), int(message.width), int(message.height)
     if encoding in DEPTHS:

@@ -53,28 +53,12 @@ Message = Callable[[np.ndarray, Any], Any]
 
 
 class MessageWriter:
-    """Makes the messages of one publication.
+    """Makes the messages of one publication, for pictures at `geometry` in the model's input.
 
-    Raises `InputError` if there is no such output, or it does not fit the type.
-
-    Parameters
-    ----------
-    outputs : sequence of TensorSpec
-        The model's.
-    geometry : Geometry, optional
-        Position of the picture in the model's input.
-    quantization : sequence of Quantization
-        Quantization of the outputs; detections are published as the numbers that integers stand for, other types
-        unchanged.
-    task : str
-        Task of the model's decoder; empty without one.
-    guessed : bool
-        True if that decoder was guessed.
-
-    Attributes
-    ----------
-    decodes, draws : bool
-        True if messages are of the decoded result and not of an output; and if that is drawn.
+    Detections are published as the numbers that integers stand for by the outputs' quantization, other types unchanged.
+    The task is that of the model's decoder, empty without one, and `guessed` if that was. Messages are of the decoded
+    result, and not of an output, if `decodes` is True; and that is drawn if `draws` is. Raises `InputError` if there is
+    no such output, or it does not fit the type.
     """
 
     def __init__(  # noqa: PLR0913 - what is published, and of what
@@ -114,16 +98,6 @@ class MessageWriter:
         """Return the bytes of an answer's message; None if there is none.
 
         Raises `InputError` if the output is of another shape than the type takes.
-
-        Parameters
-        ----------
-        answer : BridgeAnswer
-        result : Result, optional
-            Its decoded result.
-        pixels : Pixels, optional
-            Format of its picture.
-        camera_info : object, optional
-            Newest message of that type.
         """
         header = message_header(answer.header)
         if self._kind == CAMERA_INFO:

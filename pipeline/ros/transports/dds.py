@@ -28,19 +28,12 @@ CYCLONE = b"\x01\x10"
 
 
 class Dds(Transport):
-    """A participant of a DDS domain.
+    """A participant of a DDS domain of ROS 2, as in ``ROS_DOMAIN_ID``.
 
-    Raises `MissingExtra` if Cyclone DDS is not installed; `InputError` if the domain cannot be joined.
-
-    Parameters
-    ----------
-    domain : int
-        Domain of ROS 2, as in ``ROS_DOMAIN_ID``.
-    localhost : bool
-        Talk to this machine only, without multicast, whatever ``CYCLONEDDS_URI`` says.
-    octets : bool
-        Tell peers that numbers of 8 bits are octets.  Programs with Cyclone DDS 0.10 need that: its compiler calls
-        uint8 an octet as well, and told otherwise they end in a segmentation fault.
+    With `localhost` it talks to this machine only, without multicast, whatever ``CYCLONEDDS_URI`` says. With `octets`
+    it tells peers that numbers of 8 bits are octets. Programs with Cyclone DDS 0.10 need that: its compiler calls uint8
+    an octet as well, and told otherwise they end in a segmentation fault. Raises `MissingExtra` if Cyclone DDS is not
+    installed; `InputError` if the domain cannot be joined.
     """
 
     def __init__(self, domain: int, *, localhost: bool = False, octets: bool = False) -> None:

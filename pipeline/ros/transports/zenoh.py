@@ -56,20 +56,11 @@ def _dds_type(kind: str) -> str:
 
 
 class Zenoh(Transport):
-    """A session of Zenoh.
+    """A session of Zenoh in a domain of ROS 2, as in ``ROS_DOMAIN_ID``.
 
-    Raises `MissingExtra` if Zenoh is not installed; `InputError` if nobody is there.
-
-    Parameters
-    ----------
-    domain : int
-        Domain of ROS 2, as in ``ROS_DOMAIN_ID``.
-    localhost : bool
-        Talk to the router on this machine, and listen nowhere else.
-    endpoints : sequence of str
-        Addresses to connect to; the router by default.
-    name, namespace : str
-        Names of the node in the tokens.
+    With `localhost` it talks to the router on this machine, and listens nowhere else; the endpoints to connect to are
+    the router by default. Tokens have the node's names. Raises `MissingExtra` if Zenoh is not installed; `InputError`
+    if nobody is there.
     """
 
     def __init__(
