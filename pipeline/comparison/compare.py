@@ -39,14 +39,9 @@ def compare_output(
 ) -> OutputDifference:
     """Compare an output with the reference's.
 
-    Parameters
-    ----------
-    output, expected : array, or a packed value, or what such holds
-        Infinities and NaN have to be the same ones at the same positions; they do not count otherwise.
-    reference : str
-        The name of what made `expected`, for messages.
-    same_dtype : bool
-        True if the dtypes have to be the same, too; a reference is often computed in a wider one.
+    Infinities and NaN have to be the same ones at the same positions; they do not count otherwise. Messages call
+    `expected` the output of `reference`. `same_dtype` asks for equal dtypes, too; a reference is often computed in a
+    wider one.
     """
     output, expected = _unpack(output), _unpack(expected)
     if isinstance(expected, list | dict) or _is_text(expected):

@@ -19,14 +19,7 @@ def random_frame(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray
     """Return random tensors of a frame.
 
     Normally distributed floats, integers of 8 bits in all their range, or zeros and ones. Raises `InputError` if one of
-    them is a packed value.
-
-    Parameters
-    ----------
-    specs : sequence of TensorSpec
-        Names, shapes and dtypes.
-    seed : int
-        Equal seeds give equal frames.
+    them is a packed value. Equal seeds give equal frames.
     """
     generator = np.random.default_rng(seed)
     return {spec.name: _random_array(generator, spec) for spec in specs}

@@ -140,18 +140,8 @@ def _without(values: Mapping[str, Any], field: str, guessed: set[str]) -> dict[s
 def convert_card(table: Any, subject: str, origin: str, folder: Path | None = None) -> ModelCard:
     """Return the card of a decoded file.
 
-    Raises `InputError` if a key is unknown, or a value impossible.
-
-    Parameters
-    ----------
-    table : object
-        Contents of the file.
-    subject : str
-        Name of the file for messages.
-    origin : str
-        Text for the card's origins.
-    folder : Path, optional
-        Folder of a file of labels; without it, labels must be a list.
+    Raises `InputError` if a key is unknown, or a value impossible. `subject` names the file in messages, `origin` the
+    card's origins. Labels may be a file in `folder`; without it, they must be a list.
     """
     try:
         written = convert_table(table, _CardFile, "")

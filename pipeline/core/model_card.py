@@ -140,12 +140,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     def of(cls, origin: str, **fields: Any) -> ModelCard:
         """Return a card of one origin.
 
-        Parameters
-        ----------
-        origin : str
-            Text for `origins`.
-        **fields
-            Fields of the card; `preparation` may be a mapping of some of its rules.
+        `preparation` may be a mapping of some of its rules.
         """
         origins = {name: origin for name, value in fields.items() if value}
         for name in ("preparation", "parameters"):

@@ -31,18 +31,10 @@ class ScaleLimits:
         """Return the exponents of weights' scales within shifts and sums.
 
         Larger exponents cost nothing: where a shift is too long, all sums of the channel are less than a few steps of
-        the result. A dead channel is such a case, with weights next to nothing.
-
-        Parameters
-        ----------
-        natural : float64[channels]
-            Scale with which the largest weight of each channel just fits; -inf for channels without any.
-        source, result : float
-            Exponents of the input and the result; None if the result is not quantised.
-        bias : float64[channels], optional
-            Bias in real numbers.
-        terms : int
-            Products of one sum.
+        the result. A dead channel is such a case, with weights next to nothing. `natural` is the scale with which the
+        largest weight of each channel just fits; -inf for channels without any. `source` and `result` are the exponents
+        of the input and the result, None if the result is not quantised. The `bias` is in real numbers, and `terms` are
+        the products of one sum.
         """
         # A half of the sums' range is for products, a quarter for the bias, the rest for what rounds.
         half = 2.0 ** (self.sum_bits - 2)

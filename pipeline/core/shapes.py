@@ -122,12 +122,8 @@ def extent_multiples(
 ) -> tuple[Multiple | None, ...] | None:
     """Return name and factor of each varying extent of a tensor.
 
-    The result is None if the two shapes do not determine them.
-
-    Parameters
-    ----------
-    shape, other_shape : sequence of int
-        Shapes of the tensor at `size` and at `other_size`.
+    The result is None if the two shapes do not determine them. The tensor has `shape` at `size`, and `other_shape` at
+    `other_size`.
     """
     # Two sizes tell a multiple from a sum: 2 N and N + 4 are both 8 at N = 4, but differ at N = 3.
     factors: list[Multiple | None] = []

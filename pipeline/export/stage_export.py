@@ -74,10 +74,7 @@ class StageExport:
     def compiled(self) -> bytes:
         """Return the compiled file that the stage is, or nothing.
 
-        Raises
-        ------
-        BuildError
-            If it has other operators, too, or hands over other tensors than the file has.
+        Raises `BuildError` if it has other operators, too, or hands over other tensors than the file has.
         """
         files = {file.tensor: file for file in self._graph.compiled}
         operator = next((operator for operator in self._part.operators if files.keys() & operator.outputs), None)

@@ -23,20 +23,11 @@ def load(
 ) -> ImportedModel:
     """Read a model; its content reveals its format.
 
-    Parameters
-    ----------
-    shapes : mapping of str to sequence of int, optional
-        Extents for inputs that the model leaves open, or names for them where a reader takes such; or one extent by
-        the model's name for it.
-    params : mapping, str or Path, optional
-        Parameters that are not in the model's file, which only Relay programs and Relax modules have.
-    fallback : bool
-        Leave operators that cannot be imported to the model's own runtime, where the format has one that is installed.
-
-    Raises
-    ------
-    ModelError
-        If there is no such file, its format is unknown, or it uses what is not supported.
+    `shapes` are extents for inputs that the model leaves open, or names for them where a reader takes such, or one
+    extent by the model's name for it; `params` are parameters outside of the file, which only Relay programs and Relax
+    modules have. With `fallback`, operators that cannot be imported are left to the model's own runtime, where the
+    format has one that is installed. Raises `ModelError` if there is no such file, its format is unknown, or it uses
+    what is not supported.
     """
     entry = kind(model)
     is_file = isinstance(model, str | Path)

@@ -45,13 +45,8 @@ class Conversion(ABC):
     """A model on its way to Relax.
 
     A format says by a subclass what its operators are, and how a model is imported of which some are in islands.
-
-    Parameters
-    ----------
-    operators : sequence
-        Operators that outputs depend on, in order; others know them by their places in it.
-    fallback : bool
-        Put into islands what cannot be imported.
+    `operators` are those that outputs depend on, in order; others know them by their places in it. With `fallback`,
+    those that cannot be imported go into islands.
     """
 
     def __init__(self, title: str, operators: Sequence[Any], library: SourceRuntime, *, fallback: bool) -> None:
@@ -61,12 +56,8 @@ class Conversion(ABC):
     def import_model(self, reasons: Mapping[int, str]) -> tuple[ImportedModel, Sequence[bytes]]:
         """Import the model with these operators in islands.
 
-        Raises `OperatorRefused` if an operator cannot be imported.
-
-        Returns
-        -------
-        packed_models : sequence of bytes
-            Models of the islands, as far as `check_islands` needs them.
+        Raises `OperatorRefused` if an operator cannot be imported. Also returns the models of the islands, as far as
+        `check_islands` needs them.
         """
 
     @abstractmethod

@@ -26,25 +26,12 @@ def replace_groups(  # noqa: PLR0913 - all but the first two by keyword
 ) -> list[Any]:
     """Return islands as sorted operator numbers, without cycles between them.
 
-    No island depends on itself by way of operators outside.  Each operator is one of its own where it can be, so that
-    a model may be cut there; those that a stage has side by side become one when it is built, see
-    `pipeline.split.island_merging`.
-
-    Parameters
-    ----------
-    nodes : sequence
-        Nodes, each after those that it reads of.
-    links : callable
-        Takes a node, also one of an island, and returns what it reads and makes.
-    seeds : iterable of int
-        The operators that have to be in islands.
-    is_open : callable
-        Test for a tensor that may not leave an island: frames have tensors of fixed shapes only.
-    write : callable
-        Takes the numbers of an island's operators and the tensors that others read of it, and returns its node; None
-        if it makes nothing.
-    ties : iterable of collections of int
-        Seeds that have to be in one island.
+    No island depends on itself by way of operators outside. Each operator is one of its own where it can be, so that a
+    model may be cut there; those that a stage has side by side become one when it is built, see
+    `pipeline.split.island_merging`. Each of `nodes` comes after those that it reads of, and `links` also takes an
+    island's. `seeds` have to be in islands, each of the `ties` in one. A tensor that `is_open` may not leave an island:
+    frames have tensors of fixed shapes only. `write` takes the numbers of an island's operators and the tensors that
+    others read of it, and returns its node; None if it makes nothing.
     """
     all_links = [links(node) for node in nodes]
     groups = _join(all_links, _grow(all_links, seeds, is_open), is_open, ties)
@@ -109,13 +96,8 @@ def find_neighbours(nodes: Sequence[Links], members: Collection[int]) -> list[li
     """Return members grouped for merging, in order, single ones included.
 
     Along each way through the operators, members and others take turns in epochs: members have odd ones, others even
-    ones, and none has an earlier epoch than what it reads of.  Members of one epoch can wait for all that any of them
-    reads, as nothing of that depends on one of them.
-
-    Parameters
-    ----------
-    nodes : sequence of Links
-        Nodes in an order in which each comes after those that it reads of.
+    ones, and none has an earlier epoch than what it reads of. Members of one epoch can wait for all that any of them
+    reads, as nothing of that depends on one of them. Each node comes after those that it reads of.
     """
     makers = _makers(nodes)
     epochs: list[int] = []

@@ -42,14 +42,8 @@ def resolve(model: str, declared: Mapping[str, Pattern | None], shapes: Shapes) 
     """Return the shapes of a model's inputs; an open batch becomes 1.
 
     A batch is the first extent of an input, and wherever else the model uses its name. Raises `ModelError` if `shapes`
-    does not fit, or other extents remain open; the message has options that state them.
-
-    Parameters
-    ----------
-    declared : mapping of str to sequence
-        Extents by input; None for an input whose number of dimensions is unknown.
-    shapes : mapping
-        Shapes from the caller: extents by input, or one extent by the model's name for it.
+    does not fit, or other extents remain open; the message has options that state them. `declared` has None for an
+    input whose number of dimensions is unknown.
     """
     extents = _named_extents(model, declared, shapes)
     stated_shapes = {

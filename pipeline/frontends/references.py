@@ -18,22 +18,11 @@ Arrays = Mapping[str, np.ndarray]
 def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> tuple[str, list[np.ndarray]]:
     """Run a frame through a model without this package's code.
 
-    Raises `ModelError` if no library runs such models, or this one fails; `MissingExtra` if it is not installed.
-
-    Parameters
-    ----------
-    alternative : bool
-        Take the library's other kernels for the same operators, if it has some.  Differences between their results are
-        rounding, and say nothing of a model.
-    runs : int
-        Number of runs; random numbers, and what remains of earlier frames, differ in the last one.
-
-    Returns
-    -------
-    name : str
-        The library, or its other kernels.
-    outputs : list of numpy.ndarray
-        Outputs in the model's order.
+    Raises `ModelError` if no library runs such models, or this one fails; `MissingExtra` if it is not installed. An
+    `alternative` takes the library's other kernels for the same operators, if it has some: differences between their
+    results are rounding, and say nothing of a model. Of several `runs`, random numbers and what remains of earlier
+    frames differ in the last one. Returns the name of the library, or of its other kernels, and the outputs in the
+    model's order.
     """
     title, reference = _reference(model)
     with _failures(title):

@@ -71,28 +71,10 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
 
     The variants take turns, so that whatever else the machine does meets all of them. Raises `InputError` if there are
     too few frames or rounds; `PlanError` if the bundle was built from another graph; `StageError` if a stage fails on a
-    frame.
-
-    Parameters
-    ----------
-    graph : Graph or None
-        The model that the bundle was built from; without it only the pipeline is measured.
-    bundle : Bundle
-        The pipeline.
-    frames : int, optional
-        Frames of a variant in each round, at least 2; by default as many as take a second, at least 4.
-    rounds : int
-        Rounds, at least 1.
-    progress : callable, optional
-        Gets a text for each step.
-    watch : callable, optional
-        Gets each pipeline that begins to stream.
-    trace : Trace, optional
-        Trace for the events of one more round of the pipeline, which is not counted.
-    common_trace : Trace, optional
-        Trace for the events of all counted rounds, for whoever watches.
-    decode : callable, optional
-        Turns outputs by name into a result; the pipeline is then measured with it as well.
+    frame. `frames` are those of a variant in each round, at least 2; by default as many as take a second, at least 4.
+    Without a graph only the pipeline is measured. `progress` gets a text for each step, `watch` each pipeline that
+    begins to stream. `trace` gets the events of one more round, which is not counted, `common_trace` those of all
+    counted ones. With `decode`, of outputs by name into a result, the pipeline is measured once more.
     """
     _check(graph, bundle, frames, rounds)
     variants: list[tuple[str, Bundle]] = []
@@ -157,10 +139,7 @@ def build_unsplit(
 ) -> list[tuple[str, Bundle]]:
     """Build the unsplit model for one core of `device`, and all.
 
-    Returns
-    -------
-    list of (str, Bundle)
-        Bundles with their names, such as ``"unsplit, 2 cores"``.
+    Bundles have names, such as ``"unsplit, 2 cores"``.
     """
     # Late: a board that only measures a bundle has none of it.
     from pipeline.split.planning.planner import Planner

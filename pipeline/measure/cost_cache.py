@@ -79,14 +79,7 @@ class CostCache:
     """Records by key, in a folder shared between processes.
 
     A record that cannot be read counts as not measured, and one that cannot be written is not kept, both with a
-    warning.
-
-    Parameters
-    ----------
-    folder : Path or None
-        Folder of the records; None keeps nothing.
-    fresh : bool
-        Take nothing that was measured before, and write over it.
+    warning. Without a folder nothing is kept; a `fresh` one takes nothing that was measured before, and writes over it.
     """
 
     def __init__(self, folder: Path | None, *, fresh: bool = False) -> None:
@@ -156,15 +149,7 @@ def describe_processor(device: Device, cores: int = 1, numerics: Numerics = EXAC
     """Return a device's key part: kind, processor, target, compiler versions.
 
     The versions of a device on another machine depend on that machine, and not on the address where it is reached.
-
-    Parameters
-    ----------
-    device : Device
-        Device; one of another machine with its target.
-    cores : int
-        Cores in use.
-    numerics : Numerics
-        Options of the build; the exact ones are left out, as from records of earlier versions.
+    Exact `numerics` are left out, as from records of earlier versions.
     """
     kind, name = device.kind, host_target.full_name() if device.capabilities.is_processor else ""
     if devices.is_remote(device):
@@ -187,12 +172,7 @@ def key_of_group(
 ) -> str:
     """Return a fused group's key: operators, attributes, shapes, dtypes, no names.
 
-    Parameters
-    ----------
-    stage : StagePlan
-        Stage with the group's inputs and outputs.
-    in_stage_layout : sequence of bool
-        Flag for each input that comes in the stage's own layout.
+    `in_stage_layout` flags inputs that come in the stage's own layout.
     """
     # Without their weights, so that groups which differ in their weights only are equal.
     main, arrays = parameters.lift(module["main"])
@@ -214,10 +194,7 @@ def key_of_group(
 def key_of_span(device: Device, code: StageCode, **conditions: object) -> str:
     """Return the key of a foreign runtime's stage: model, weights, runtime.
 
-    Parameters
-    ----------
-    **conditions
-        Conditions of the measurement, such as the number of threads.
+    Conditions of the measurement are such as the number of threads.
     """
     return _text(
         {

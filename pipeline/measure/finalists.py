@@ -56,18 +56,10 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
 ) -> Finalist:
     """Stream the best plans per runtime and combined; return the fastest.
 
-    The plan's times are scaled to the measured ones.  It is the planner's own plan where there is nothing to choose:
+    The plan's times are scaled to the measured ones. It is the planner's own plan where there is nothing to choose:
     with one runtime, without measured times, for another objective than frames per second, or where a plan cannot run
-    here. Raises `PlanError` if no plan is possible at all.
-
-    Parameters
-    ----------
-    cache : CostCache, optional
-        Cache in place of the user's.
-    sampling : Sampling, optional
-        Number and length of the streams of each plan.
-    stream : callable, optional
-        Gets graph, plans, sampling and progress; returns the frames per second of each plan, 0 if it cannot run.
+    here. Raises `PlanError` if no plan is possible at all. `sampling` is the number and length of the streams of each
+    plan; `stream` returns the frames per second of each, 0 if it cannot run.
     """
     from pipeline.measure.cost_cache import CostCache
 

@@ -70,12 +70,8 @@ def measure(
 ) -> GroupTimes:
     """Return the seconds of one frame in each group.
 
-    Parameters
-    ----------
-    pairs : sequence of (StagePlan, tvm.IRModule)
-        The groups, in order; equal ones are built once, and have one time.
-    create_pass : callable
-        Makes what runs a frame through the groups, once for each core that is busy.
+    Equal groups are built once, and have one time. `create_pass` makes what runs a frame through them, once for each
+    core that is busy.
     """
     timer = GroupTimer(device, cores, options.cache, options.sampling, create_pass, options.numerics)
     return timer.time(timer.prepare(pairs, options.progress), options.progress)

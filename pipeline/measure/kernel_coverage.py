@@ -57,14 +57,8 @@ def of_stage(
 ) -> StageGeneral:
     """Return a new stage's kernels without rule.
 
-    Kernels that only show a tensor in another shape or layout are left out.
-
-    Parameters
-    ----------
-    producers : mapping of str to NamedOperator
-        The stage's operators, by the tensors that they make.
-    run : bool
-        True runs the stage, which this machine can, for its shares.
+    Kernels that only show a tensor in another shape or layout are left out. `producers` are the stage's operators, by
+    the tensors that they make. With `run`, this machine runs the stage for its shares.
     """
     # Code that no kernel of this package is in: general as a whole.
     if code.calls is None:

@@ -27,12 +27,8 @@ def choose_plausible(
 ) -> Finalist:
     """Choose like `choose_runtimes`, repeating contradictory measurements once.
 
-    Parameters
-    ----------
-    make : callable
-        Returns the planner; whether all is to be measured again is its argument.
-    warn : callable
-        Gets a text if the times do not agree in the end.
+    `make` returns the planner, and takes whether all is to be measured again; `warn` gets a text if the times do not
+    agree in the end.
     """
     choice = choose_runtimes(make(fresh), request, fresh=fresh, progress=progress)
     if not (reason := find_contradiction(choice)):

@@ -64,24 +64,10 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
 
     Measurements are kept in the user's cache, by operators, shapes, target and versions, so that the next call takes
     almost no time, and other models with the same operators little more than one build of the whole model. Raises
-    `BoardError` if the board is unknown or its file wrong; `BuildError` if TVM cannot compile a group.
-
-    Parameters
-    ----------
-    board : Board or str
-        A board, its name, or the path of its TOML file.
-    fresh : bool
-        Measure again what is in the cache.
-    cache : CostCache, optional
-        Cache in place of the user's.
-    refusals : mapping of str to mapping of int to str, optional
-        Groups that a device does not run, of `pipeline.measure.refusals`; nothing with them is built for it.
-    sampling : Sampling, optional
-        Number and length of a time's measurements.
-    stage_options : StageOptions, optional
-        Build options with which groups are measured, or estimated.
-    progress : callable, optional
-        Gets a text for each step.
+    `BoardError` if the board is unknown or its file wrong; `BuildError` if TVM cannot compile a group. The board may be
+    a name or the path of a TOML file. `fresh` measures again what is in the cache, the user's by default. Groups in
+    `refusals` are not built for their device. Groups are measured, or estimated, with `stage_options`; `progress` gets
+    a text for each step.
     """
     # Not at the top, since it needs TVM: the results of a profile can be read without.
     from pipeline.measure.cost_cache import CostCache

@@ -31,16 +31,8 @@ def find_refusals(  # noqa: PLR0913 - all but the first two by keyword
     """Return the unsupported groups per foreign-runtime device.
 
     Devices other than CPU cores are asked, by a model of each group; runtimes on the cores run every group that has a
-    form in their format.  Devices that are not here are left out.
-
-    Parameters
-    ----------
-    runtimes : bool
-        True also asks all further runtimes of each device.
-    cache : CostCache, optional
-        Store of known and new answers; by default the user's.
-    fresh : bool
-        Ask again what is in the user's cache.
+    form in their format. Devices that are not here are left out. With `runtimes`, all further ones of each device are
+    asked, too. New answers go to the cache, the user's by default; `fresh` asks again what is there.
     """
     names = [name for device in board.devices for name in (device.variants if runtimes else device.variants[:1])]
     refusals: dict[str, Refusals] = _find_misfits(graph, [board.device(name) for name in names])

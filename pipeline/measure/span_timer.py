@@ -51,12 +51,8 @@ def time_spans(
 ) -> SpanTimes:
     """Time spans between cuts on one core, and the model on several.
 
-    Parameters
-    ----------
-    inner : bool
-        True also times spans that neither begin nor end with the model, which plans of three stages have.
-    refused : collection of int
-        Groups that the device does not run, in front of and behind which spans begin and end.
+    `inner` spans neither begin nor end with the model, as plans of three stages have; those in front of and behind
+    `refused` groups are timed as well.
     """
     timer = _SpanTimer(graph, device, options)
     positions = _positions(graph, device, refused)

@@ -89,13 +89,8 @@ class Variant:
 class VariantRun:
     """A variant while it is measured.
 
-    Parameters
-    ----------
-    common_trace : Trace, optional
-        Trace for the events of all streams that have no trace of their own.
-    decode : callable, optional
-        Function to call with each frame's outputs by name, in a thread of its own, as a stream does; a frame ends
-        behind it.
+    `common_trace` gets the events of all streams without one of their own. `decode` is called with each frame's outputs
+    by name, in a thread of its own, as a stream does; a frame ends behind it.
     """
 
     def __init__(
@@ -220,13 +215,8 @@ def turns(runs: Sequence[VariantRun], count: int) -> Iterator[Sequence[VariantRu
 def steady_rate(ends: Sequence[float], replicas: int = 1) -> float:
     """Return frames per second between first and last ends.
 
-    Parameters
-    ----------
-    ends : sequence of float
-        The seconds at which the frames of a stream ended, in order.
-    replicas : int
-        Frames that may end together, one on each replica.  Counted from the first end on, of frames that end in pairs a
-        pair too many would be seen: of four, three in the time of two.
+    Frames of several replicas may end together. Counted from the first end on, of frames that end in pairs a pair too
+    many would be seen: of four, three in the time of two.
     """
     first = min(replicas, len(ends) - 1)
     # Null devices may end all frames within one tick of the clock.

@@ -26,12 +26,8 @@ from pipeline.split.graph import Graph
 class UnsplitBaseline:
     """Unsplit model on a device, built at once unless cached.
 
-    Parameters
-    ----------
-    device : Device
-        Cores of this machine that can run all of the model.
-    code : StageCode, optional
-        The model, where a runtime of others runs it.
+    The device has cores of this machine that can run all of the model; `code` is the model where a runtime of others
+    runs it.
     """
 
     def __init__(self, graph: Graph, device: Device, options: MeasureOptions, *, code: StageCode | None = None) -> None:

@@ -71,12 +71,7 @@ RESAMPLINGS = {
 def resize(builder: Any, image: Any, rows: Sequence[np.ndarray], columns: Sequence[np.ndarray]) -> Any:
     """Return the call that resizes a channels-last image.
 
-    Parameters
-    ----------
-    builder : relax.BlockBuilder
-    image : relax.Expr
-    rows, columns : sequence of array
-        Positions of both neighbours of each result, and the second's share.
+    `rows` and `columns` have the positions of both neighbours of each result, and the second's share.
     """
     image = builder.normalize(image)
     resampling = RESAMPLINGS[str(image.ty.dtype)]

@@ -217,12 +217,8 @@ _ROUNDINGS: dict[str, Callable[..., Any]] = {
 class Arrays:
     """Arithmetic of NumPy's arrays.
 
-    A language has numbers with Python's operators and ``astype``, a few functions of them, and `step`.
-
-    Parameters
-    ----------
-    axis : int
-        Axis of channels, counted from the end.
+    A language has numbers with Python's operators and ``astype``, a few functions of them, and `step`. `axis` is that
+    of channels, counted from the end.
     """
 
     def __init__(self, axis: int) -> None:

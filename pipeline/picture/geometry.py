@@ -48,16 +48,9 @@ class Geometry:
     ) -> np.ndarray:
         """Interpolate a map over the model's input at a picture's pixels.
 
-        Parameters
-        ----------
-        array : array
-            Numbers [..., height, width] over all of the input, at any resolution.
-        size : (int, int)
-            Width and height of the picture.
-        window : (slice, slice)
-            Columns and rows of interest; all by default.
-        nearest : bool
-            True for the nearest number, as of classes, between which there is nothing.
+        The map has numbers [..., height, width] over all of the input, at any resolution. `size` is the picture's width
+        and height, `window` the columns and rows of interest. Classes, between which there is nothing, want the
+        `nearest` number.
         """
         columns, rows = (
             # Centres of pixels lie half a pixel behind their beginnings, in both.  Margins are no part of the picture:
@@ -96,17 +89,9 @@ def fit(  # noqa: PLR0913 - all but the first three by keyword
 ) -> Geometry:
     """Fit a picture into `room`.
 
-    Raises `InputError` if `resize` is unknown.
-
-    Parameters
-    ----------
-    resize : str
-        ``"stretch"``: all of both, proportions change.  ``"letterbox"``: all of the picture, with margins.  ``"crop"``:
-        all of the room, and what stands out is cut off.
-    picture, room : (int, int)
-        Widths and heights.
-    margin, rounding, fraction
-        See `Preparation`.
+    Raises `InputError` if `resize` is unknown. To ``"stretch"`` takes all of both, and proportions change; to
+    ``"letterbox"`` all of the picture, with margins; to ``"crop"`` all of the room, and what stands out is cut off.
+    `margin`, `rounding` and `fraction` are those of `Preparation`.
     """
     if resize not in RESIZE:
         raise InputError(f"resize is {resize!r}; it must be {', '.join(map(repr, RESIZE))}")

@@ -36,22 +36,9 @@ _BEYOND = 4 * NARROWEST
 class PictureInput:
     """A model's input, filled with pictures by the rules of a preparation.
 
-    Raises `InputError` if it takes no pictures, or bytes that shall be normalised without a scale.
-
-    Parameters
-    ----------
-    spec : TensorSpec
-        The input.
-    quantizations : sequence of Quantization
-        Scales of quantised tensors by name, among them the input's if it has one.
-    code : StageCode, optional
-        The bundle's kernels for pictures; without them this machine's are compiled.
-
-    Attributes
-    ----------
-    layout : PictureLayout
-    channels : Channels
-        The values of its channels.
+    Raises `InputError` if it takes no pictures, or bytes that shall be normalised without a scale. `quantizations` are
+    the scales of tensors by name, among them the input's if it has one. Without the bundle's `code` for pictures, this
+    machine's kernels are compiled.
     """
 
     def __init__(
@@ -135,12 +122,7 @@ def _steps(
 class PreparationStage:
     """Stage function from a picture's bytes to an input.
 
-    Parameters
-    ----------
-    pixels : Pixels
-        Format of the pictures.
-    rules : Preparation, optional
-        Rules in place of the input's own.
+    `pixels` is the pictures' format; `rules` replace the input's own.
     """
 
     def __init__(self, pixels: Pixels, picture_input: PictureInput, rules: Preparation | None = None) -> None:

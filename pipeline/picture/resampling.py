@@ -31,16 +31,8 @@ class Taps(NamedTuple):
 def taps(extent: int, resized: int, sampling: str, part: tuple[int, int], shared: int = 1) -> Taps:
     """Return the windows of new pixels, arrays that are not to be changed.
 
-    Parameters
-    ----------
-    extent, resized : int
-        Pixels of the picture along the axis, and new ones.
-    sampling : str
-        See `Preparation`; an average is Pillow's bilinear one.
-    part : tuple of int
-        First and end of the new pixels of interest.
-    shared : int
-        Pixels of the picture for one of a plane, as of colours, in which neighbours share theirs.
+    `part` is the first and the end of the new pixels of interest; `sampling` is that of `Preparation`, of which an
+    average is Pillow's bilinear one. As of colours, `shared` pixels of the picture stand for one of a plane.
     """
     positions = np.arange(*part)
     pixels, weights = (_neighbours if sampling == "opencv" else _filter)(positions, extent, resized, sampling)
@@ -90,17 +82,8 @@ def _cubic(distance: np.ndarray) -> np.ndarray:
 def interpolate(array: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Interpolate linearly at rows and columns.
 
-    Parameters
-    ----------
-    array : array
-        [..., height, width].
-    rows, columns : array
-        Positions along the last two axes; those outside have the values of the edge.
-
-    Returns
-    -------
-    array
-        [..., len(rows), len(columns)].
+    The array is [..., height, width], the result [..., len(rows), len(columns)]; positions outside have the values of
+    the edge.
     """
     return _interpolate_last(_interpolate_last(array.swapaxes(-1, -2), rows).swapaxes(-1, -2), columns)
 

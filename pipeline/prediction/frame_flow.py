@@ -107,12 +107,7 @@ class FrameFlow:
     def run(self, frames: int, tick_s: float) -> float | None:
         """Return the steady mean seconds between two frames, or None.
 
-        Parameters
-        ----------
-        frames : int
-            Most frames to leave; others come behind them.
-        tick_s : float
-            Times that differ by less are the same.
+        At most so many frames leave, with others behind them. Times that differ by less than `tick_s` are the same.
         """
         states: dict[object, tuple[int, float]] = {}
         self._enter(0.0)

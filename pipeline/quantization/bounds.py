@@ -61,12 +61,8 @@ class Bounds:
     ) -> dict[str, Exponents]:
         """Return the exponents by the scales' names, where necessary raised.
 
-        Parameters
-        ----------
-        exponents : mapping of str to numpy.ndarray
-            Exponents of all scales but those of biases, as calibrated.
-        biases : mapping of str to numpy.ndarray
-            Biases in real numbers, by the name of their whole ones.
+        Exponents of all scales but those of biases are as calibrated; `biases` are real numbers, by the name of their
+        whole ones.
         """
         result = dict(exponents)
         for _ in range(_ROUNDS):

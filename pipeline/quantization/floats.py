@@ -42,12 +42,8 @@ def remove_quantization(model: Any) -> Any:
 def _restore_numbers(graph: Any) -> tuple[dict[str, str], list[str]]:
     """Add the real numbers of constant bytes; find the computed ones.
 
-    Returns
-    -------
-    sources : dict of str to str
-        Name of the quantised tensor, by that of the dequantised one.
-    rectified_tensors : list of str
-        Tensors quantised to bytes that stand for no negative number.
+    Returns the quantised tensor by the name of the dequantised one, and the tensors quantised to bytes that stand for
+    no negative number.
     """
     from onnx import numpy_helper
 

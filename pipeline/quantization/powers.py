@@ -30,12 +30,8 @@ _SUFFIX = "_quantized"
 def restrict(model: Any, original: Any, limits: ScaleLimits) -> None:
     """Round a model's scales to powers of two within limits.
 
-    Raises `ModelError` if a zero point is not 0.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Model of ONNX Runtime's quantiser, with signed bytes and zero points of 0; is changed.
+    Raises `ModelError` if a zero point is not 0. The model is of ONNX Runtime's quantiser, with signed bytes, and is
+    changed.
     """
     from onnx import numpy_helper
 

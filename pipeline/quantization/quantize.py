@@ -157,17 +157,8 @@ def _reader(quantization: Any, frames: Frames) -> Any:
 def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> ScaleLimits | None:
     """Return the scale limits common to a board's accelerators.
 
-    Raises `BoardError` if there is no such board.
-
-    Parameters
-    ----------
-    power_of_two : bool
-        True if scales shall be powers of two whatever the board has; then with VTA's limits at least.
-
-    Returns
-    -------
-    ScaleLimits or None
-        Limits, or None if the scales may be any.
+    Raises `BoardError` if there is no such board. With `power_of_two`, scales shall be powers of two whatever the board
+    has, then with VTA's limits at least; None stands for any scales.
     """
     limits = [ScaleLimits()] if power_of_two else []
     if board is not None:

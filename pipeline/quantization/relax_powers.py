@@ -35,12 +35,7 @@ def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
     """Return a model with power-of-two scales, its constants adapted.
 
     Bytes that enter or leave the model keep their scale: they are quantised anew inside. Raises `ModelError` if it
-    quantises nothing.
-
-    Parameters
-    ----------
-    model : ImportedModel
-        Model with quantised tensors between operators on real numbers; is cleaned up.
+    quantises nothing. The model has quantised tensors between operators on real numbers; it is cleaned up.
     """
     model = clean(model)
     main = model.module["main"]

@@ -32,18 +32,8 @@ def round_scales(  # noqa: PLR0913 - the last by keyword
 
     Weights and biases are quantised anew, so that they mean the same; zero points go to the middle of their range.
     Bytes that enter or leave the model remain as they are. Raises `ModelError` if the model cannot be read, or
-    quantises nothing.
-
-    Parameters
-    ----------
-    output : Path
-        File to write.
-    shapes, params
-        Arguments of `pipeline.read`.
-    limits : ScaleLimits, optional
-        Limits of the accelerator; VTA's by default.
-    card : ModelCard, optional
-        Card in place of the model's own.
+    quantises nothing. `shapes` and `params` are arguments of `pipeline.read`; the limits are VTA's by default, and a
+    card replaces the model's own.
     """
     from pipeline import frontends
     from pipeline.frontends import formats, relax, relay

@@ -11,21 +11,8 @@ from pipeline.scheduler.admission import Admission
 class Entrance:
     """Waiting line in front of a simulated pipeline.
 
-    Parameters
-    ----------
-    frames : int
-        Number of frames.
-    times : sequence of float or None
-        Arrival time of each; None has all of them there from the start.
-    admission : Admission
-        Treatment of a frame that finds no room.
-    forecast : callable
-        Returns how many seconds a frame that starts now will take.
-
-    Attributes
-    ----------
-    drops : Counter of str
-        Frames that were not started, by the reason.
+    Frames arrive at `times`, or are all there from the start; `forecast` returns how many seconds a frame that starts
+    now will take. `drops` counts frames that were not started, by the reason.
     """
 
     def __init__(

@@ -92,10 +92,7 @@ class Segment:
 class SharedResources:
     """Resources contended by a simulated board's workers.
 
-    Attributes
-    ----------
-    cores : dict of int to Tokens
-        Cores that several stages compute on.
+    Several stages compute on some of the `cores`.
     """
 
     def __init__(self, clock: Clock, plan: Plan) -> None:

@@ -24,14 +24,8 @@ from pipeline.simulation.segments import Segment, Transfer
 class SimulatedFrame:
     """A frame on its way.
 
-    Attributes
-    ----------
-    arrival_time, start_time : float
-        Times at which it came to the entrance, and went in.
-    missing_branches : dict of int to int
-        Branches that have not come yet, for each stage that joins branches.
-    is_complete : bool
-        True if all branches have come to the end.
+    It came to the entrance at `arrival_time`, and went in at `start_time`. `missing_branches` have not come yet, for
+    each stage that joins branches; once all have come to the end, it `is_complete`.
     """
 
     __slots__ = ("arrival_time", "is_complete", "missing_branches", "number", "start_time")
@@ -74,23 +68,9 @@ class SegmentTimes(NamedTuple):
 class Station:
     """One stage.
 
-    Parameters
-    ----------
-    work : sequence of Work
-        Work of each replica.
-    on_departure : callable
-        Function to call when a frame has left the queue.
-
-    Attributes
-    ----------
-    places : Tokens
-        Free places in the queue.
-    counters : list of StageCounters
-        Counters of each worker, as the scheduler's own count.
-    pass_on : callable
-        Returns the requests with which a frame goes on; set once all stations are there.
-    on_link : dict of str to float
-        Seconds for which each link was in use.
+    Each replica has its `work`; `on_departure` is called when a frame has left the queue, which has free `places`. The
+    `counters` of each worker are the scheduler's own. `pass_on`, set once all stations are there, returns the requests
+    with which a frame goes on; `on_link` has the seconds for which each link was in use.
     """
 
     def __init__(

@@ -35,17 +35,9 @@ def join(
     """Join models to one graph, without fused groups across them.
 
     Raises `ModelError` if there is no model, a name is unknown, two connected tensors differ in shape or dtype, or a
-    model reads nothing of those before it.
-
-    Parameters
-    ----------
-    models : mapping of str to Graph
-        Models by name, in order: a model reads outputs of earlier ones only.
-    connect : mapping of str to str, optional
-        Outputs that inputs read, both as ``"model.tensor"``. Inputs that are not in it read an earlier model's output
-        of the same name, the latest one; those without one are inputs of the chain.
-    outputs : sequence of str, optional
-        Tensors that the caller gets, as ``"model.tensor"``; by default all outputs that no model reads.
+    model reads nothing of those before it. A model reads outputs of earlier ones only. `connect` has the outputs that
+    inputs read, both as ``"model.tensor"``; other inputs read the latest earlier output of the same name, or are inputs
+    of the chain. `outputs` are tensors that the caller gets; by default all that no model reads.
     """
     if not models:
         raise ModelError("a chain needs at least one model")
@@ -106,14 +98,8 @@ def _sources(models: Mapping[str, Graph], wiring: ChainWiring) -> Iterable[Model
 class _RenamedModel:
     """A model under the chain's names.
 
-    Parameters
-    ----------
-    names, operators : mapping of str to str
-        Chain's names of its tensors and operators.
-    kernels : mapping
-        Chain's global variables of its kernels.
-    variables : dict
-        Variables of the chain by their names, to which the model's are added.
+    It has the chain's `names` of its tensors and operators, and global variables of its kernels. Its variables are
+    added to the chain's, by their names.
     """
 
     def __init__(

@@ -36,22 +36,10 @@ def fuse(
 ) -> list[int]:
     """Group operators given in topological order.
 
-    Parameters
-    ----------
-    kinds : sequence of str
-        Kind of each operator, such as ``"conv2d"``.
-    consumers : sequence of sequences of int
-        Operators that read an operator's results, for each operator.
-    escapes : sequence of bool
-        Flag for each operator that makes a result of the whole model.
-    parts : sequence of bool, optional
-        Flag for each operator that is a part of one of the model's operators, and not the last; by default none is.
-
-    Returns
-    -------
-    list of int
-        Index of the last operator of each operator's group.  Groups are convex, and ordering them by that index is a
-        topological order.
+    Each operator has a kind, such as ``"conv2d"``, and consumers, which read its results. One that `escapes` makes a
+    result of the whole model; `parts` flags those that are a part of one of the model's operators, and not the last.
+    Returns the index of the last operator of each operator's group. Groups are convex, and ordering them by that index
+    is a topological order.
     """
     dominators = post_dominators(consumers, escapes)
     are_parts = parts or [False] * len(kinds)

@@ -120,13 +120,9 @@ class Graph:
 def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> Graph:
     """Return the graph of a cleaned module with named variables.
 
-    Raises `ModelError` if an extent is not a number, or negative, or an output does not depend on any input.
-
-    Parameters
-    ----------
-    size : mapping of str to int, optional
-        Values for the symbolic extents of the module, by name: the graph's tensors have them, its operators remain
-        open.  Operations are not counted then.
+    Raises `ModelError` if an extent is not a number, or negative, or an output does not depend on any input. With a
+    `size`, values for the module's symbolic extents by name, the graph's tensors have them, and its operators remain
+    open. Operations are not counted then.
     """
     main = source.module["main"]
     extents = Extents(main, size)

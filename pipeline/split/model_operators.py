@@ -89,14 +89,8 @@ def group_by_model(
 ) -> tuple[Operator, ...]:
     """Return the model's operators, fusing ones side by side.
 
-    Parameters
-    ----------
-    calls : sequence of Operator
-        Calls in topological order.
-    leaving : collection of str
-        Results of the model.
-    inner_names : frozenset of str
-        Results that the model does not know, since one of its operators was taken apart.
+    Calls are in topological order; `leaving` are the model's results. The model does not know `inner_names`, since one
+    of its operators was taken apart.
     """
     last = fused_with(calls, leaving, inner_names)
     members: dict[int, list[int]] = {}

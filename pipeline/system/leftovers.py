@@ -24,12 +24,8 @@ SUFFIX = ".tmp"
 def make_locked(make: Callable[[], tuple[int, str]]) -> tuple[int, str]:
     """Make and lock something temporary; return its descriptor and name.
 
-    Closing the descriptor unlocks it.
-
-    Parameters
-    ----------
-    make : callable
-        Makes a file or folder that is not there yet, and returns an open descriptor of it, and its name.
+    Closing the descriptor unlocks it. `make` makes a file or folder that is not there yet, and returns an open
+    descriptor of it, and its name.
     """
     while True:
         handle, name = make()

@@ -36,19 +36,9 @@ def hide_telemetry(package: str) -> None:
 def require(module: str, extra: str, purpose: str) -> ModuleType:
     """Import and return an optional module.
 
-    Parameters
-    ----------
-    module : str
-        Module to import, such as ``"sklearn.datasets"``.
-    extra : str
-        The extra of this distribution that brings it.
-    purpose : str
-        Purpose of the import, the message's beginning, such as ``"the demo's images"``.
-
-    Raises
-    ------
-    MissingExtra
-        If the package is not installed.  A package that is there but broken raises its own error.
+    `extra` is the one of this distribution that brings it; `purpose` begins the message, such as ``"the demo's
+    images"``. Raises `MissingExtra` if the package is not installed. A package that is there but broken raises its own
+    error.
     """
     package = module.partition(".")[0]
     for name, value in _VARIABLES.get(package, {}).items():

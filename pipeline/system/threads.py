@@ -35,14 +35,8 @@ _LOOK_S = 0.05
 class Lease:
     """Use of a thread for one piece of work.
 
-    Parameters
-    ----------
-    work : callable
-        Work to do; returns whether the thread may be used again afterwards.
-    name : str
-        Name of the thread meanwhile.
-    kind : hashable, optional
-        Kind of resting threads to use. None is a thread of its own, which ends with the work.
+    The work returns whether the thread may be used again afterwards. `kind` is that of resting threads to use; None is
+    a thread of its own, which ends with the work.
     """
 
     def __init__(self, work: Callable[[], bool], name: str, kind: Hashable = None) -> None:
@@ -80,12 +74,8 @@ class Lease:
 def run_in_thread(work: Callable[[], Result], name: str, kind: Hashable = None) -> Result:
     """Run work in another, unpinned thread, and return its result.
 
-    Parameters
-    ----------
-    work : callable
-        Work to do; its errors are raised again here.
-    kind : hashable, optional
-        State that `work` leaves in the thread, see `DeviceRuntime.thread_kind`; the thread is used again then.
+    Errors are raised again here. A thread of a `kind`, the state that the work leaves in it (see
+    `DeviceRuntime.thread_kind`), is used again.
     """
     lease, outcome = _lease_work(work, name, kind)
     lease.start()
@@ -111,18 +101,8 @@ def call_in_time(
 ) -> Result:
     """Run work that may hang in another thread; return its result.
 
-    Raises `TimeoutError` if the work was given up; it goes on in its thread.
-
-    Parameters
-    ----------
-    work : callable
-        Work to do; its errors are raised again here.
-    limit_s : float
-        Seconds to wait.
-    ends : callable
-        Signal to give up at once.
-    discard : callable
-        Function to call with a result that comes too late, in the other thread.
+    Raises `TimeoutError` if the work was given up; it goes on in its thread. Its errors are raised again here; `ends`
+    gives up at once. A result that comes too late goes to `discard`, in the other thread.
     """
     outcome, deadline = start_in_thread(work, name), monotonic() + limit_s
     while not outcome.done() and not ends() and monotonic() < deadline:

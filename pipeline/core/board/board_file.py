@@ -28,11 +28,8 @@ _INSIDE: dict[type, dict[str, type]] = {
 def read(path: Path) -> Board:
     """Return the board of a TOML file, or of an exported one.
 
-    Raises
-    ------
-    BoardError
-        If the file is missing or no TOML, has an unknown key or kind of device, a value of a wrong type, or an
-        impossible one; the message names the file and the key.
+    Raises `BoardError` if the file is missing or no TOML, has an unknown key or kind of device, a value of a wrong
+    type, or an impossible one; the message names the file and the key.
     """
     try:
         check_regular(path)

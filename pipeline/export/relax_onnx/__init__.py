@@ -20,31 +20,15 @@ from pipeline.system.optional import require
 def write(module: Any, name: str, opset: int | None = None, *, exact: bool = False) -> Any:
     """Write a stage as an ONNX model.
 
-    Parameters
-    ----------
-    module : tvm.IRModule
-        Module of `pipeline.split.extract.module`: ``main`` is one dataflow block, parameters are constants.
-    name : str
-        Name of the model's graph.
-    opset : int, optional
-        Version of ONNX's operators; by default the lowest from 13 on that has all that are needed.
-    exact : bool
-        Write the integer arithmetic of quantised TFLite models as it is: ONNX Runtime then computes the same bits, but
-        slowly, and runtimes without numbers of 64 bits, such as OpenVINO, compute something else.  By default such
-        layers are DequantizeLinear, a layer of real numbers, and QuantizeLinear, whose results may differ by one step.
+    ``main`` of the module (`pipeline.split.extract.module`) is one dataflow block, and parameters are constants.
+    `opset` is by default the lowest from 13 on that has all operators. With `exact`, the integer arithmetic of
+    quantised TFLite models is written as it is: ONNX Runtime then computes the same bits, but slowly, and runtimes
+    without numbers of 64 bits, such as OpenVINO, compute something else. By default such layers are DequantizeLinear, a
+    layer of real numbers, and QuantizeLinear, whose results may differ by one step.
 
-    Returns
-    -------
-    onnx.ModelProto
-        Model whose inputs and outputs have the names and the order of those of ``main``.  Above 2 GiB it can only be
-        saved with external data.
-
-    Raises
-    ------
-    BuildError
-        If operators have no form in ONNX, at `opset` or at all; all of them are named.
-    MissingExtra
-        If the package onnx is not installed.
+    Inputs and outputs of the model have the names and the order of those of ``main``. Above 2 GiB it can only be saved
+    with external data. Raises `BuildError` if operators have no form in ONNX, at `opset` or at all; all of them are
+    named.
     """
     require("onnx", "onnx", "writing ONNX models")
     main = module["main"]

@@ -20,12 +20,7 @@ Results = Tensor | Sequence[Tensor]
 class GraphWriter:
     """Writer of nodes, with the tensor of each Relax variable.
 
-    Attributes
-    ----------
-    nodes : list of Node
-        Nodes in topological order.
-    transposed : dict
-        Transposed tensor, by tensor and order of axes.
+    `nodes` are in topological order; `transposed` has tensors by the original and the order of axes.
     """
 
     def __init__(self, module: Any, *, exact: bool = False) -> None:

@@ -51,12 +51,7 @@ def raise_opset(model: Any, version: int) -> Any:
 def rename(graph: Any, names: Mapping[str, str], invent: Callable[[str], str]) -> None:
     """Rename the tensors of a graph and its inner graphs, in place.
 
-    Parameters
-    ----------
-    names : mapping of str to str
-        New names of those that come from outside, or are known there.
-    invent : callable
-        Returns a new name for any other one.
+    `names` are for those that come from outside, or are known there; `invent` returns a new one for any other.
     """
     renamed = {"": "", **names}
     inner_names = [

@@ -28,16 +28,7 @@ Each has ``find(metadata, path, inputs)`` for a card or None; `path` is None of 
 def find_card(model: Any, metadata: Metadata, inputs: Inputs) -> tuple[ModelCard, tuple[str, ...]]:
     """Return the card of a model, and notes on unreadable parts of it.
 
-    Raises `InputError` if the card of TOML beside it has a mistake.
-
-    Parameters
-    ----------
-    model : str, Path or object
-        Model that was read.
-    metadata : mapping of str to object
-        Its metadata.
-    inputs : mapping of str to str
-        Dtypes of its inputs.
+    Raises `InputError` if the card of TOML beside it has a mistake. `inputs` are the dtypes by name.
     """
     path = Path(model) if isinstance(model, str | Path) else None
     # 1. Written by hand, for this model: a mistake there is refused.

@@ -48,14 +48,8 @@ class ExternalData(Parameters):
 def load(path: Path) -> tuple[Any, ExternalData]:
     """Return a model without its large tensors, and these, mapped.
 
-    Raises
-    ------
-    ModelError
-        If a data file is missing, or shorter than the model says.
-    OSError
-        If the model cannot be read.
-    Exception
-        Error of the onnx package on an invalid model.
+    Raises `ModelError` if a data file is missing, or shorter than the model says; `OSError` if the model cannot be
+    read; errors of the onnx package on an invalid model.
     """
     model = _read_outline(path)
     # Before the checker, which opens the files that a model names, wherever they are.
@@ -89,12 +83,8 @@ def data_files(path: Path) -> set[Path]:
 def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
     """Return a copy of a model in memory; `path` is its name.
 
-    Raises
-    ------
-    ModelError
-        If its tensors lie in data files, or it is too large for one protobuf.
-    Exception
-        Error of the onnx package on an invalid model.
+    Raises `ModelError` if its tensors lie in data files, or it is too large for one protobuf; errors of the onnx
+    package on an invalid model.
     """
     if tensor := next(external_tensors(model), None):
         # onnx.load(..., load_external_data=False) leaves them there, and the object does not say in which folder.
@@ -120,10 +110,7 @@ def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
 def check_model(model: Any, path: Path | None = None) -> None:
     """Raise for an invalid model, unless ONNX Runtime takes it.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Model; its nodes are put into topological order if they are in none.
+    Its nodes are put into topological order if they are in none.
     """
     try:
         # Of these the checker warns on the standard output, which is for results.

@@ -86,10 +86,7 @@ class _OpenShape(ValueError):
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """Importer of a graph, with the variable of each ONNX tensor.
 
-    Parameters
-    ----------
-    fixed : bool
-        Refuse a node whose result is of another dtype than ONNX gives it, or of a shape that depends on values.
+    `fixed` refuses a node whose result is of another dtype than ONNX gives it, or of a shape that depends on values.
     """
 
     def __init__(self, graph: Any, data: ExternalData, *, fixed: bool) -> None:

@@ -23,14 +23,8 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     """Replace nodes by islands, in place, and return these.
 
     Operators connected by tensors whose shape depends on values belong to one island, since frames have tensors of
-    fixed shapes only.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Model with the types of its tensors.
-    reasons : mapping of int to str
-        Reasons of the nodes that have to be in an island, by number.
+    fixed shapes only. The model has the types of its tensors; `reasons` are by number of the nodes that have to be in
+    an island.
     """
     graph = model.graph
     types = tensor_types(graph)

@@ -56,12 +56,7 @@ def model_inputs(model: Any) -> list[Any]:
 def pack(graph: Any, inputs: Iterable[Any], open_outputs: Iterable[str]) -> list[str]:
     """Turn packed values into bytes; return remarks for the user.
 
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        Graph in which only islands read and make its packed values.
-    open_outputs : iterable of str
-        Outputs whose shape depends on values.
+    Only islands read and make the packed values; the shape of `open_outputs` depends on values.
     """
     notes = []
     for role, values in (("input", inputs), ("output", graph.output)):

@@ -28,10 +28,7 @@ _KINDS = {"QuantizeLinear", "DequantizeLinear"}
 class RegionWriter:
     """Writes regions of a model as models.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Model with the types of its tensors, as far as they can be inferred.
+    The model has the types of its tensors, as far as they can be inferred.
     """
 
     def __init__(self, model: Any) -> None:

@@ -19,10 +19,7 @@ _ELEMENT_TYPES = {f"tensor({name.lower()})": number for name, number in onnx.Ten
 def state_types(model: Any) -> bool:
     """State unknown tensor types in place; True if any are new.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Model with the types of its tensors, as far as the onnx package infers them.
+    The model has those that the onnx package infers.
     """
     types = tensor_types(model.graph)
     names = {

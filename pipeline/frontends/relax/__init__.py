@@ -86,14 +86,9 @@ def from_object(
 ) -> ImportedModel:
     """Return a Relax module as it goes through the splitter.
 
-    Raises `ModelError` if no function is the model, or it uses what is not supported.
-
-    Parameters
-    ----------
-    shapes : mapping of str to sequence of int
-        Extents for inputs that the module leaves open.
-    params : mapping, str or Path, optional
-        Values for parameters of the function by name, as for Relay; what has none is an input of the model.
+    Raises `ModelError` if no function is the model, or it uses what is not supported. `shapes` are extents for inputs
+    that the module leaves open; parameters of the function without a value in `params` are inputs of the model, as for
+    Relay.
     """
     parameters = load_parameters(params)
     # A function alone is a module with nothing else.

@@ -118,16 +118,8 @@ def bind(
 ) -> tuple[Any, dict[Any, Any], tuple[str, ...]]:
     """Give open extents their numbers, and parameters their values.
 
-    Raises `ModelError` if a name is unknown, or a shape or value does not fit.
-
-    Returns
-    -------
-    function : relax.Function
-        Function with fixed extents.
-    values : mapping
-        Values of the parameters that are constants.
-    notes : tuple of str
-        Assumptions on the inputs.
+    Raises `ModelError` if a name is unknown, or a shape or value does not fit. Returns the function with fixed extents,
+    the values of the parameters that are constants, and assumptions on the inputs.
     """
     parameters_by_name = {str(parameter.name): parameter for parameter in function.params}
     for name in shapes:

@@ -28,22 +28,11 @@ def load(
 ) -> ImportedModel:
     """Read a Relay program.
 
-    Parameters
-    ----------
-    path : Path
-        File of ``mod.astext(show_meta_data=True)`` or ``tvm.ir.save_json(mod)``.
-    shapes : mapping of str to sequence of int, optional
-        Extents for inputs that the program leaves open, or names with which they stay open.
-    params : mapping, str, Path, optional
-        Values of parameters of ``@main``, by name; what has none is an input of the model.
-    real_arithmetic : bool
-        True if quantised operators compute in real numbers between bytes: not exactly what the program says, but with
-        scales that can be changed.
-
-    Raises
-    ------
-    ModelError
-        If the program is damaged or uses what is not supported; all such operators are named, with their places.
+    The file is of ``mod.astext(show_meta_data=True)`` or ``tvm.ir.save_json(mod)``. `shapes` are extents for inputs
+    that the program leaves open, or names with which they stay open; parameters of ``@main`` without a value in
+    `params` are inputs of the model. With `real_arithmetic`, quantised operators compute in real numbers between bytes:
+    not exactly what the program says, but with scales that can be changed. Raises `ModelError` if the program is
+    damaged or uses what is not supported; all such operators are named, with their places.
     """
     try:
         # In UTF-8 whatever the locale says: TVM writes it so.

@@ -28,12 +28,8 @@ MOST_BINDINGS = 50_000
 class BindingBuilder:
     """Makes variables and constants.
 
-    Attributes
-    ----------
-    kernels : dict
-        Functions that bindings call, by their global variables.
-    placements : list of (relax.Var, str)
-        Devices that the program wants for its tensors.
+    `kernels` are functions that bindings call, by their global variables; `placements` are devices that the program
+    wants for its tensors.
     """
 
     def __init__(self, most_bindings: int = MOST_BINDINGS) -> None:
@@ -60,12 +56,8 @@ class BindingBuilder:
     def emit(self, call: Any) -> Any:
         """Bind a call of variables and constants; return its result.
 
-        Raises `ModelError` if its result has no fixed shape, or an unreasonable one.
-
-        Returns
-        -------
-        relax.Expr or tuple
-            A variable or a constant; a tuple of these for an operator with several results.
+        Raises `ModelError` if its result has no fixed shape, or an unreasonable one. The result is a tuple for an
+        operator with several results.
         """
         value = self._relax.normalize(call)
         fields = getattr(value.ty, "fields", [value.ty])

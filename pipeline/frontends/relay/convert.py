@@ -48,14 +48,8 @@ def convert(  # noqa: PLR0913 - all but the first four by keyword
 ) -> ImportedModel:
     """Return ``@main`` as Relax, other functions inlined.
 
-    Raises `ModelError` if the program uses what is not supported, or is not consistent.
-
-    Parameters
-    ----------
-    inputs : mapping of str to relax.Var
-        The parameters of ``@main`` that are inputs of the model.
-    most_operators : int
-        Bound on operators that the program may unfold to.
+    Raises `ModelError` if the program uses what is not supported, or is not consistent. `inputs` are the parameters of
+    ``@main`` that are the model's. The program may unfold to `most_operators`.
     """
     main = program.functions["main"]
     table = {**TABLE, **REAL} if real_arithmetic else TABLE

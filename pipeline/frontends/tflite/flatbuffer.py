@@ -166,19 +166,10 @@ class TfliteOperator:
 class TfliteGraph:
     """A graph of a TFLite file, by default its main one.
 
-    Attributes
-    ----------
-    is_resized : bool
-        True if its inputs have other shapes than the file states.
-    first_values : list of numpy.ndarray
-        Values in a first frame of the last inputs, which hold the state that the last outputs compute.
-    output_names : list of str
-        Names of the outputs, which are unique, also where one is an input or the same as another.
-
-    Raises
-    ------
-    Exception
-        Error of `struct`, NumPy or flatbuffers on a damaged file: each field may point beside the buffer.
+    `is_resized` tells that its inputs have other shapes than the file states. `first_values` are those in a first frame
+    of the last inputs, which hold the state that the last outputs compute. `output_names` are unique, also where an
+    output is an input or the same as another. A damaged file raises errors of `struct`, NumPy or flatbuffers: each
+    field may point beside the buffer.
     """
 
     def __init__(self, content: bytes, number: int = 0) -> None:

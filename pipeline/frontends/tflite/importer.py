@@ -21,12 +21,7 @@ from pipeline.model.passes.bindings import call_island, constant
 class IslandNode:
     """Operators for LiteRT as one node.
 
-    Parameters
-    ----------
-    model : bytes
-        A TFLite file of them.
-    inputs, outputs : sequence of TfliteTensor
-        Tensors in the order of that file's.
+    `model` is a TFLite file of them, whose tensors have the order of `inputs` and `outputs`.
     """
 
     def __init__(

@@ -26,12 +26,7 @@ def replace_by_islands(
 ) -> tuple[list[TfliteOperator | IslandNode], list[Island]]:
     """Return the nodes to import in order, and their islands.
 
-    Parameters
-    ----------
-    operators : sequence of TfliteOperator
-        Operators that an output depends on.
-    reasons : mapping of int to str
-        Reasons of the operators that have to be in an island, by their position in `operators`.
+    An output depends on all of `operators`; `reasons` are by position of those that have to be in an island.
     """
     ties = list(find_ties(operators))
     outputs = {tensor.number for tensor in graph.outputs}

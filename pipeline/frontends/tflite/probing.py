@@ -28,18 +28,9 @@ def probe(
 ) -> Mapping[str, np.ndarray]:
     """Return LiteRT's answers on a model's tensors. See `pipeline.frontends.tflite.litert_probe`.
 
-    Raises `ProbeFailed` if LiteRT has not got an operator, the shapes do not fit, or it aborts.
-
-    Parameters
-    ----------
-    content : bytes
-        The model.
-    shapes : sequence of sequence of int
-        Shapes of its inputs, in order; those of the file by default.
-    values : sequence of int
-        Numbers of tensors whose values are wanted.
-    frames : int
-        Number of frames to compute; without any, only its memory is laid out.
+    Raises `ProbeFailed` if LiteRT has not got an operator, the shapes do not fit, or it aborts. Inputs have the file's
+    shapes by default; `values` are numbers of tensors whose values are wanted. Without `frames` to compute, only its
+    memory is laid out.
     """
     request = {"shapes": [list(map(int, shape)) for shape in shapes], "values": list(values), "frames": frames}
     with np.load(io.BytesIO(_ask(request, content))) as archive:

@@ -45,12 +45,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
     """Set a graph's shapes, and fold shape-dependent constants, in place.
 
     Raises `ModelError` if other shapes than the file's need LiteRT, and it is not installed or does not run the model
-    with them.
-
-    Parameters
-    ----------
-    graph : TfliteGraph
-        Graph with its own constants folded.
+    with them. The graph's own constants are folded.
     """
     resized = [tensor.name for tensor, shape in zip(graph.inputs, shapes, strict=True) if tensor.shape != tuple(shape)]
     fixed, pending = _analyse(graph)

@@ -24,14 +24,8 @@ _CONSTANTS = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format:
 def write(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], number: Numbers) -> bytes:
     """Return a packed model of some nodes.
 
-    Raises `ModelError` if a node takes what is no plain data.
-
-    Parameters
-    ----------
-    nodes : sequence of torch.fx.Node
-        Nodes in the order of computation.
-    inputs, outputs : sequence of torch.fx.Node
-        Nodes of the operands and of the results.
+    Raises `ModelError` if a node takes what is no plain data. The nodes are in the order of computation; `inputs` and
+    `outputs` are nodes of the operands and of the results.
     """
     return json.dumps(_program(nodes, inputs, outputs, number)).encode()
 

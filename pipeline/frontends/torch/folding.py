@@ -23,12 +23,7 @@ def fold(
 ) -> dict[Any, Any]:
     """Return the values of constant nodes.
 
-    Parameters
-    ----------
-    nodes : iterable of torch.fx.Node
-        Nodes in order.
-    refused : mapping of torch.fx.Node to str
-        Nodes that cannot be imported, of any size therefore.
+    The nodes are in order; `refused` are those that cannot be imported, of any size therefore.
     """
     values: dict[Any, Any] = {}
     for node in nodes:

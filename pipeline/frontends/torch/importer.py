@@ -46,12 +46,7 @@ def describe_place(node: Any) -> str:
 class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
     """Importer of a program, with the variable of each node.
 
-    Attributes
-    ----------
-    tensors : dict of str to str
-        Tensors that hold the values of the program's nodes.
-    tvm_converters : dict
-        TVM's own converters by the names of operators.
+    `tensors` hold the values of the program's nodes; `tvm_converters` are TVM's own by the names of operators.
     """
 
     def __init__(self) -> None:
@@ -82,14 +77,8 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
     ) -> Any:
         """Return the module of a decomposed program.
 
-        Raises `OperatorRefused` if TVM cannot import a node.
-
-        Parameters
-        ----------
-        constants : mapping of torch.fx.Node to tvm.relax.Constant
-            Values of nodes that no input changes.
-        units : sequence of torch.fx.Node or NodeIsland
-            Nodes and islands to compute, in order.
+        Raises `OperatorRefused` if TVM cannot import a node. `constants` are values of nodes that no input changes;
+        `units` are nodes and islands to compute, in order.
         """
         self._symbols = symbols
         self.block_builder = relax.BlockBuilder()

@@ -54,14 +54,7 @@ def units(
 ) -> list[Any]:
     """Return nodes and islands in topological order.
 
-    Parameters
-    ----------
-    nodes : sequence of torch.fx.Node
-        Nodes to compute, in order.
-    reasons : mapping of torch.fx.Node to str
-        Reasons of the nodes that have to be in islands.
-    values : mapping
-        Values that exist already, by node.
+    The nodes to compute are in order; `reasons` are of those that have to be in islands, `values` exist already.
     """
     numbers = {node: number for number, node in enumerate(nodes)}
 

@@ -43,10 +43,7 @@ def fold_affine(
 ) -> tuple[list[Binding], dict[str, str]]:
     """Merge chains of per-channel affine bindings, and their convolution.
 
-    Returns
-    -------
-    successors : dict of str to str
-        Name of each removed binding's successor, which may be removed too.
+    Returns the name of each removed binding's successor, which may be removed too.
     """
     # An output counts as a reader, so that what the caller gets is never absorbed.
     uses = Counter(variable for binding in bindings for variable in variables(binding.value))

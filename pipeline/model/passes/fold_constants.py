@@ -29,21 +29,9 @@ def fold(
 ) -> tuple[list[Binding], Callable[[Any], Any]]:
     """Fold a function's bindings.
 
-    Parameters
-    ----------
-    names : mapping
-        Name of each binding, by its variable.
-    kernels : mapping
-        The module's functions beside the one that is folded, by their global variables.
-    keep : collection of relax.Var
-        Variables that keep a binding of their own though they are constant.
-
-    Returns
-    -------
-    bindings : list of Binding
-        Remaining bindings; none holds a bare variable, a constant, or a part of a known tuple.
-    replacement : callable
-        Function from a variable to the expression that now stands for it.
+    Bindings have `names` by their variables; `kernels` are the module's other functions. Variables to `keep` have a
+    binding of their own though they are constant. Returns the remaining bindings, none of which holds a bare variable,
+    a constant, or a part of a known tuple, and a function from a variable to the expression that now stands for it.
     """
     replacements: dict[Any, Any] = {}
     bindings = []

@@ -45,18 +45,9 @@ def name_bindings(
 ) -> dict[str, str]:
     """Name each binding after an output, or an equal tensor.
 
-    Parameters
-    ----------
-    bindings : sequence of Binding
-        Bindings to rename in place.
-    equal_names, successors : mapping of str to str
-        Substitutes of names without a binding, which may have none either: of the same value, or of a value that comes
-        after it.
-
-    Returns
-    -------
-    dict of str to str
-        Substitute of each removed name: a binding or a model input.
+    Bindings are renamed in place. `equal_names` and `successors` are substitutes of names without a binding, which may
+    have none either: of the same value, or of a value that comes after it. Returns the substitute of each removed name:
+    a binding or a model input.
     """
     bindings_by_name = {binding.name: binding for binding in bindings}
     model_names = tensor_names(model)
@@ -88,13 +79,8 @@ def _name_outputs(bindings: Iterable[Binding], outputs: Mapping[str, Any]) -> No
 def with_copies(bindings: Sequence[Binding], outputs: Mapping[str, Any]) -> tuple[list[Binding], list[Any]]:
     """Give each output a binding of its own.
 
-    A second name for one tensor, or another name for a model input, becomes a copy: a stage returns each of its
-    tensors once, and never one that the caller owns.
-
-    Returns
-    -------
-    variables : list of relax.Var
-        Variables in the order of `outputs`.
+    A second name for one tensor, or another name for a model input, becomes a copy: a stage returns each of its tensors
+    once, and never one that the caller owns. Returns the variables in the order of `outputs`.
     """
     names_by_variable = {binding.var: binding.name for binding in bindings}
     copies, variables = [], []

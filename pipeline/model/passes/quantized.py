@@ -86,10 +86,7 @@ def arrange(
 ) -> tuple[list[Binding], dict[str, str]]:
     """Give readers their own dequantisation, bytes to movers, unsigned activations.
 
-    Returns
-    -------
-    heirs : dict of str to str
-        Name of the binding in place of each removed one.
+    Returns the name of the binding in place of each removed one.
     """
     # Most models are not quantised.
     if not any(calls(binding.value, "dequantize") for binding in bindings):

@@ -46,12 +46,8 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
 def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) -> Plan:
     """Return a computing-only plan with transfers' seconds and bytes.
 
-    Parameters
-    ----------
-    traffic : array of float, shape (groups,)
-        Bytes that each fused group moves.
-    spans : sequence of pairs of int
-        First group of each stage, and the one behind its last.
+    `traffic` has the bytes that each fused group moves, `spans` the first group of each stage and the one behind its
+    last.
     """
     stages = []
     for stage, moves, (begin, end) in zip(plan.stages, find_moves(plan), spans, strict=True):

@@ -36,10 +36,7 @@ class Function(NamedTuple):
 def read(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Function]:
     """Return functions by name, with their alphas and betas in order.
 
-    Raises
-    ------
-    ValueError
-        If ONNX knows no such function.
+    Raises `ValueError` if ONNX knows no such function.
     """
     more_alphas, more_betas = iter(alphas), iter(betas)
     return [_function(name, more_alphas, more_betas) for name in names]

@@ -39,12 +39,7 @@ def copy(target: Any, source: Any, length: int) -> Any:
 def product(target: Any, source: Any, weights: Any, sizes: tuple[int, int, int]) -> Any:
     """Return the loops of ``target[rows, width] = source[rows, terms] @ weights``.
 
-    Parameters
-    ----------
-    target, source, weights : buffer
-        The weights come as tiles of `TILE` columns, ``[width / TILE, terms, TILE]``.
-    sizes : tuple of int
-        Rows, terms and width.
+    The weights come as tiles of `TILE` columns, ``[width / TILE, terms, TILE]``; `sizes` are rows, terms and width.
     """
     rows, _, width = sizes
     blocks, remainder = divmod(rows, BLOCK_ROWS)

@@ -29,10 +29,7 @@ _NO_LARGER = {"Compress", "NonZero", "Unique"}
 def fold_shapes(model: Any) -> Any:
     """Return the model with folded extents and inferred types.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Inputs have their extents.
+    The model's inputs have their extents.
     """
     version = opset(model)
     unroller = Unroller(version)

@@ -23,17 +23,9 @@ _MOST_PARTS = 2**14
 def decode_shape(extents: Sequence[Any], codes: Sequence[int], zero_is_zero: bool = False) -> tuple[Any, ...]:
     """Return the shape of Relay's codes.
 
-    Raises `ModelError` if they do not fit.
-
-    Parameters
-    ----------
-    extents : sequence
-        The shape of the operand, in which extents may be symbolic.
-    codes : sequence of int
-        An extent; 0 keeps one, -1 takes what is left over, -2 keeps all that follow, -3 merges two, and -4 splits
-        one into the two that follow, of which one may be -1.
-    zero_is_zero : bool
-        True if 0 is an extent instead.
+    Raises `ModelError` if they do not fit. A code is an extent; 0 keeps one (`zero_is_zero`: is an extent, too), -1
+    takes what is left over, -2 keeps all that follow, -3 merges two, and -4 splits one into the two that follow, of
+    which one may be -1. The operand's `extents` may be symbolic.
     """
     complaint = ModelError(f"the shape {tuple(extents)} does not become {list(codes)}")
     remaining_extents, remaining_codes = list(extents), list(codes)

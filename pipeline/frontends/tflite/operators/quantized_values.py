@@ -99,14 +99,8 @@ def object_to(
 ) -> str:
     """Return the objection to unsuitable quantised tensors, else "".
 
-    Parameters
-    ----------
-    dtypes : tuple of str
-        Dtypes allowed for its first output.
-    positions : tuple of int
-        Operands that have to be quantised, each with a single scale.
-    same : bool
-        True if these operands have to have the dtype of the output.
+    The first output has one of `dtypes`. The operands at `positions` have to be quantised, each with a single scale,
+    and with `same` in the output's dtype.
     """
     tensors = [*(operator.inputs[position] for position in positions), operator.outputs[0]]
     for tensor in tensors:

@@ -107,14 +107,9 @@ def verdict(  # noqa: PLR0913 - a plan, and what to compare it with
 ) -> tuple[str, str]:
     """Return the verdict on a plan, as a word and a sentence.
 
-    Parameters
-    ----------
-    gain : SplitGain, optional
-        Gain of the plan, or of the fastest split where the plan is none, over the best unsplit way.
-    partial : bool
-        True if pins keep some devices from running all of the model.
-    is_asked : bool
-        True if the fastest plan was asked for, however little it gains.
+    The gain is that of the plan, or of the fastest split where the plan is none, over the best unsplit way. `partial`:
+    pins keep some devices from running all of the model. `is_asked`: the fastest plan was asked for, however little it
+    gains.
     """
     if not is_split(plan):
         return _unsplit_verdict(plan.stages[0].replicas, rate, gain, alternatives)

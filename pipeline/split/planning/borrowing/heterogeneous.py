@@ -137,12 +137,8 @@ def chain_totals(costs: StepCosts, prices: Array) -> Array:
 class _Walk:
     """Best paths to a position by last device, from several begins.
 
-    Attributes
-    ----------
-    values : array of float, shape (prices, begins, devices)
-        Seconds, and what is used of each resource times its price.
-    totals : array of float, shape (1 + resources, prices, begins, devices)
-        Seconds and uses of the same paths, without prices.
+    `values`, shape (prices, begins, devices), are seconds, and what is used of each resource times its price; `totals`,
+    shape (1 + resources, prices, begins, devices), are seconds and uses of the same paths, without prices.
     """
 
     def __init__(self, costs: StepCosts, prices: Array, begins: int) -> None:
@@ -206,14 +202,8 @@ def waiting_seconds(seconds: Array, uses: Sequence[Array], workers: int) -> Arra
     """Return a frame's seconds in line, among similar workers.
 
     Mean-value analysis of a closed network (Reiser and Lavenberg, 1980): who comes finds as many in line as there are
-    on the average with one worker fewer.
-
-    Parameters
-    ----------
-    seconds : array of float
-        Seconds of a frame when nothing waits.
-    uses : sequence of array of float
-        Seconds that use each resource; of the shape of `seconds`.
+    on the average with one worker fewer. `seconds` are a frame's when nothing waits; `uses`, of the same shape, are
+    those that use each resource.
     """
     seconds = np.where(np.isfinite(seconds), seconds, 0.0)
     lines, waits = [np.zeros_like(seconds) for _ in uses], np.zeros_like(seconds)

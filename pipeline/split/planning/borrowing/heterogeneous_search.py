@@ -240,17 +240,8 @@ def compare(
 ) -> list[Candidate]:
     """Return several problems' divisions with predictions.
 
-    Parameters
-    ----------
-    solve : callable
-        Returns divisions of a problem, or raises `PlanError` if there is none.
-    slowest : callable
-        Returns the longest interval that is of use beside some candidates.
-
-    Raises
-    ------
-    PlanError
-        Error of the first problem, if there is none of any.
+    `solve` returns divisions of a problem, or raises `PlanError`; that of the first problem goes on if no other has
+    any. `slowest` returns the longest interval that is of use beside some candidates.
     """
     candidates, errors = list[Candidate](), list[PlanError]()
     for problem in problems:

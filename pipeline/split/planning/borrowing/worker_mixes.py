@@ -50,14 +50,7 @@ class WorkerMix:
 def worker_mixes(problem: Problem, worker: Choice, processors: Sequence[int], most_units: int) -> Iterator[WorkerMix]:
     """Yield several equal workers, and mixes with slower ones.
 
-    Parameters
-    ----------
-    worker : Choice
-        Worker on the fastest cores.
-    processors : sequence of int
-        Processors whose cores may be other workers' own.
-    most_units : int
-        Bound on the units of all workers together.
+    The worker is on the fastest cores; other workers' own may be those of `processors`. All together have `most_units`.
     """
     slower = list(_slower_workers(problem, worker, processors))
     counts = [

@@ -28,12 +28,8 @@ _MOST_PERMUTATIONS = 6
 def downset_problem(problem: Problem, dag: GroupDag, board: Board, downsets: Sequence[int]) -> Problem | None:
     """Return the problem over downsets; None without additive choices.
 
-    Memories and links are left out, so that it may promise more than a division in an order keeps.
-
-    Parameters
-    ----------
-    downsets : sequence of int
-        Downsets, none before one that it contains; the first is empty, the last has all groups.
+    Memories and links are left out, so that it may promise more than a division in an order keeps. No downset comes
+    before one that it contains; the first is empty, the last has all groups.
     """
     members = dag.membership(downsets)
     devices = [processor.device for processor in board_processors(board)]

@@ -65,17 +65,8 @@ class Aim:
 class Enumeration:
     """All divisions of a small graph.
 
-    Parameters
-    ----------
-    downsets : sequence of int
-        Ends that stages may have, none before one that it contains.
-    steps : int
-        Bound on choices looked at in each search.
-
-    Attributes
-    ----------
-    is_complete : bool
-        True if there were enough steps for all searches so far.
+    `downsets` are ends that stages may have, none before one that it contains; `steps` bounds the choices looked at in
+    each search. `is_complete` tells that there were enough for all so far.
     """
 
     def __init__(

@@ -98,14 +98,9 @@ class Segment:
 class Borders:
     """The kinds of borders of a problem.
 
-    Attributes
-    ----------
-    enter, leave : list of list of Array
-        Distinct rows of seconds for each processor; the last kind of `leave` is the caller's. It has the hop.
-    sources, targets : list of list of int
-        First neighbour behind such a border, for each processor and kind.
-    followers : list of list of list of int
-        Processors behind such a border, for each processor and kind of `leave` but the caller's.
+    `enter` and `leave` have distinct rows of seconds for each processor; the last kind of `leave` is the caller's, and
+    it has the hop. `sources` and `targets` are the first neighbours behind such a border. `followers` are the
+    processors behind a kind of `leave`, but the caller's.
     """
 
     def __init__(self, problem: Problem) -> None:

@@ -33,16 +33,9 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
 ) -> Problem:
     """Return the problem of dividing `graph` among the board's devices.
 
-    Parameters
-    ----------
-    seconds : callable
-        Returns the seconds of each fused group under some threads on a device; without cores it has one.
-    variants : callable
-        Returns the names of a device with those of its runtimes that stages may have.
-    spans : callable
-        Returns the times of spans on a device, where they are not the sums of those of groups.
-    extend : callable
-        Adds other choices, while the problem has all of its items.
+    `seconds` are those of each fused group under some threads on a device, or without cores under one; `spans` returns
+    the times of spans where they are not the sums of those. `variants` names a device with those of its runtimes that
+    stages may have. `extend` adds other choices, while the problem has all of its items.
     """
     processors, footprint = board_processors(board), Footprint.of(graph)
     counts = np.array([len(graph.frame_inputs), *crossing_counts(graph), len(graph.frame_outputs)], np.float64)

@@ -99,12 +99,8 @@ def stage_groups(plan: Plan, graph: Graph) -> Iterator[tuple[StagePlan, tuple[in
 def choose_depths(queues: Sequence[StageQueue], cv: float, room: Mapping[str, float]) -> list[int]:
     """Return the smallest depths within `COST`, as room allows.
 
-    Parameters
-    ----------
-    cv : float
-        Coefficient of variation of a stage's time: its standard deviation, as a share of it.
-    room : mapping of str to float
-        Bytes for waiting frames, of memories of limited size.
+    `cv` is the coefficient of variation of a stage's time; `room` has the bytes for waiting frames, of memories of
+    limited size.
     """
     depths = [_depth(queues, index, cv) for index in range(len(queues))]
     for memory, limit in room.items():

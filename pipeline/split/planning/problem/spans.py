@@ -49,10 +49,7 @@ class SpanTimes:
     def group_seconds(self, weights: Sequence[float]) -> list[float]:
         """Return groups' seconds with sums below every span.
 
-        Parameters
-        ----------
-        weights : sequence of float
-            Weights that divide the time between two positions among the groups there.
+        Weights divide the time between two positions among the groups there.
         """
         shares = np.maximum(np.where(np.isfinite(weights), weights, 0.0), 1e-12)
         starts = list(self.positions[:-1])

@@ -31,15 +31,10 @@ _GAIN = 1e-5
 class ChainSolver:
     """Solver of a problem of any length.
 
-    Up to `MOST_POSITIONS` items, it is solved as one.  In a longer chain, what the fastest stages take is found to
-    `PRECISION` with cuts at any position.  Where they share more than there is, cuts are looked for closer and closer
-    around those of the round before, and the bound is that of stages that share nothing.
-
-    Parameters
-    ----------
-    positions : sequence of int
-        Positions at which stages may begin and end at first; by default anywhere in a short chain, and at few in a
-        longer one.
+    Up to `MOST_POSITIONS` items, it is solved as one. In a longer chain, what the fastest stages take is found to
+    `PRECISION` with cuts at any position. Where they share more than there is, cuts are looked for closer and closer
+    around those of the round before, and the bound is that of stages that share nothing. `positions` are those at which
+    stages may begin and end at first; by default anywhere in a short chain, and at few in a longer one.
     """
 
     def __init__(self, problem: Problem, positions: Sequence[int] = ()) -> None:
@@ -146,14 +141,8 @@ def approach(
 ) -> tuple[Solution | None, float]:
     """Return the fastest division without sharing, near a lower bound.
 
-    Parameters
-    ----------
-    low, high : float
-        Intervals that no division beats, and that one is known to reach.
-    step : float
-        Share of `high` by which to go down at first; it doubles as long as there are divisions.
-    precision : float
-        Share by which the two may differ in the end.
+    No division beats `low`, and one is known to reach `high`. The first `step` down is a share of it, and doubles as
+    long as there are divisions; in the end the two differ by at most `precision`.
     """
     search, best = ReachSearch(problem), None
     high = min(high, search.longest)

@@ -59,22 +59,10 @@ class LabelResult:
 class LabelSearch:
     """Search for the least division within limits.
 
-    Parameters
-    ----------
-    values : dict of Key to array of float
-        Value of each stage; infinite where it cannot be.
-    implied : sequence of SumLimit
-        Limits that follow from the others, and tell earlier what cannot end within them.
-    paced : bool
-        True if the value is the time between two frames: of the slowest stage, or the largest sum of the limits that
-        are paced; otherwise it is the sum over the stages.
-    ceiling : float
-        Upper bound on the value; only divisions below it are looked for.
-
-    Attributes
-    ----------
-    made : int
-        Labels that were made so far, and what it took to compare them, as labels.
+    A stage's value is infinite where it cannot be; only divisions below `ceiling` are looked for. If `paced`, the value
+    is the time between two frames: of the slowest stage, or the largest sum of the limits that are paced; else it is
+    the sum over the stages. `implied` limits follow from the others, and tell earlier what cannot end within them.
+    `made` counts the labels so far, and what it took to compare them, as labels.
     """
 
     def __init__(  # noqa: PLR0913 - what a search is about

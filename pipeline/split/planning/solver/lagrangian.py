@@ -56,13 +56,7 @@ class Lagrangian:
         """Return a division of possible stages within limits, by weighing.
 
         The weight of a limit grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
-
-        Parameters
-        ----------
-        stages : StageTable
-            Table with 0 for each possible stage.
-        start : sequence of Segment
-            A division that exceeds some of them.
+        `stages` has 0 for each possible one; the division `start` exceeds some limits.
         """
         if not self._weights.any():
             self._weights = _single(_shares(start, limits))
@@ -87,12 +81,7 @@ class Lagrangian:
     ) -> CheapestDivision:
         """Return the cheapest known division within limits, with a bound.
 
-        Parameters
-        ----------
-        start : list of Segment
-            The cheapest division of all; it exceeds a limit.
-        within : list of Segment
-            A division that keeps them.
+        `start` is the cheapest division of all, which exceeds a limit; `within` keeps them.
         """
         weights, above, best = _single(_shares(start, limits)), start, within
         tried = [_shares(start, limits)]

@@ -14,15 +14,8 @@ _BLOCK = 128
 def pareto_rows(rows: Array, limit: float = np.inf) -> tuple[NDArray[np.int_], int]:
     """Return the numbers of undominated rows.
 
-    Parameters
-    ----------
-    limit : float
-        Comparisons of two rows after which it gives up, without those that it did not come to.
-
-    Returns
-    -------
-    comparisons : int
-        Number of comparisons; above `limit` if it gave up.
+    It gives up after `limit` comparisons of two rows, without those that it did not come to. Also returns the number of
+    comparisons; above `limit` if it gave up.
     """
     # A row that is as good as another one in everything has no larger sum, and so comes before it.
     waiting = np.lexsort((np.arange(len(rows)), rows.sum(axis=1)))

@@ -45,12 +45,8 @@ _NEAR, _FAR = 1.01, 3.0
 class Solver:
     """Solver's state for one problem.
 
-    Parameters
-    ----------
-    ceiling : float
-        Slower divisions are not looked at; one that is known bounds the search, or what is of no use.
-    most_latency : float
-        Upper bound on the latency; only divisions within it are looked for.
+    Divisions slower than `ceiling` are not looked at, nor those of more than `most_latency`; a known division bounds
+    the search, or what is of no use.
     """
 
     def __init__(self, problem: Problem, ceiling: float = np.inf, most_latency: float = np.inf) -> None:
@@ -82,12 +78,8 @@ class Solver:
     def least(self, goal: str, interval: float, ceiling: float = np.inf) -> Solution | None:
         """Return the division with a goal's least within `interval` seconds.
 
-        Parameters
-        ----------
-        goal : str
-            ``"size"`` (stages, then units), ``"latency"``, or ``"energy"``.
-        ceiling : float
-            Upper bound on the value; only divisions within it are looked for.
+        A goal is ``"size"`` (stages, then units), ``"latency"``, or ``"energy"``; only values up to `ceiling` are
+        looked for.
         """
         segments = self._cheapest(goal, interval, ceiling)
         return None if segments is None else solution(self.problem, self.borders, segments)
