@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pipeline.app import crops as crop_pictures
-from pipeline.app.app_frame import SKIPPED
+from pipeline.app.app_frame import SKIPPED, AppFrame
 from pipeline.app.crops import Crop
 from pipeline.app.steps import Condition, Finish, Step
 from pipeline.errors import FrameDropped, InputError, PipelineClosed
 from pipeline.io.results import Detections
 
 if TYPE_CHECKING:
-    from pipeline.app.app_frame import AppFrame
     from pipeline.app.books import Books
     from pipeline.app.model_program import ModelProgram
     from pipeline.app.nodes import Model

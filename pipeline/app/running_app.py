@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.app.app_frame import SKIPPED, AppFrame
 from pipeline.app.application import App
@@ -17,12 +17,10 @@ from pipeline.app.step_makers import StepMaker
 from pipeline.app.steps import Condition, Step
 from pipeline.app.stream_reader import StreamReader
 from pipeline.errors import PipelineClosed
+from pipeline.io.source_frame import SourceFrame
+from pipeline.io.sources.base import FrameSource
+from pipeline.scheduler.pipeline import Pipeline
 from pipeline.system.closable import Closable, call_all
-
-if TYPE_CHECKING:
-    from pipeline.io.source_frame import SourceFrame
-    from pipeline.io.sources.base import FrameSource
-    from pipeline.scheduler.pipeline import Pipeline
 
 END = ""
 """Name in place of a node's for the end of a frame."""

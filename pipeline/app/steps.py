@@ -6,12 +6,11 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.app.app_frame import SKIPPED
+from pipeline.app.app_frame import SKIPPED, AppFrame
 from pipeline.app.scopes import Evaluation
 from pipeline.errors import AppError, reason
 
 if TYPE_CHECKING:
-    from pipeline.app.app_frame import AppFrame
     from pipeline.app.application import App
     from pipeline.app.expressions import Expression
     from pipeline.app.nodes import Function

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,6 @@ from pipeline.commands.shared import console, models, plan_options, values
 from pipeline.errors import TuningError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pipeline.core.plan.plan import Plan
     from pipeline.executor.tuning.bench import TrialBench
     from pipeline.executor.tuning.database import TuningRecord

@@ -10,12 +10,10 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from subprocess import CompletedProcess
+from typing import NamedTuple
 
 from pipeline.errors import BundleError, InputError
-
-if TYPE_CHECKING:
-    from subprocess import CompletedProcess
 
 SIGNATURE = "manifest.json.sig"
 

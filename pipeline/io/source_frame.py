@@ -6,17 +6,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pipeline.core.tensor_quantization import Quantization, numbers
 from pipeline.errors import InputError
 from pipeline.io.results import Detections, FrameResults, Result
+from pipeline.picture.geometry import Geometry
 from pipeline.picture.pixels import Pixels
-
-if TYPE_CHECKING:
-    from pipeline.picture.geometry import Geometry
 
 SECOND = 1_000_000_000
 """Nanoseconds."""

@@ -6,18 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from pipeline.errors import FrameDropped, PipelineError
 from pipeline.scheduler.channel import Channel
+from pipeline.scheduler.frame import FrameFuture
 from pipeline.scheduler.interrupts import uninterrupted
+from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.waiting import Latch
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from pipeline.scheduler.frame import FrameFuture
-    from pipeline.scheduler.pipeline import Pipeline
 
 
 class SubmittedFrame:

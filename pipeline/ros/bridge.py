@@ -27,17 +27,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pipeline.errors import InputError, PipelineClosed
 from pipeline.io.source_frame import SECOND
 from pipeline.io.stream_loop import Outputs, StreamLoop, SubmittedFrame
+from pipeline.scheduler.pipeline import Pipeline
 from pipeline.system.closable import Closable
-
-if TYPE_CHECKING:
-    from pipeline.scheduler.pipeline import Pipeline
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pipeline.ros.configuration import PROFILES
+from pipeline.ros.configuration import PROFILES, Configuration
 from pipeline.ros.messages import cdr, diagnostics
 from pipeline.ros.messages.statistics import METRICS, TopicStatistics
 
 if TYPE_CHECKING:
-    from pipeline.ros.configuration import Configuration
     from pipeline.ros.messages.diagnostics import Condition
     from pipeline.ros.transports.base import Transport
 

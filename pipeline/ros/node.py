@@ -16,7 +16,7 @@ from pipeline.errors import InputError, PipelineError
 from pipeline.io.prepared_bundle import prepare_bundle
 from pipeline.io.source_frame import SECOND
 from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, Header, ignore
-from pipeline.ros.configuration import PROFILES, Quality, quality
+from pipeline.ros.configuration import PROFILES, Configuration, Quality, quality
 from pipeline.ros.messages import cdr, scans
 from pipeline.ros.messages.diagnostics import Condition
 from pipeline.ros.messages.message_reader import HEADER, MessageReader, message_header
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
     from pipeline.picture.geometry import Geometry
     from pipeline.picture.pixels import Pixels
-    from pipeline.ros.configuration import Configuration
     from pipeline.ros.transports.base import Endpoint, Transport
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace

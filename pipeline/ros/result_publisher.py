@@ -8,7 +8,7 @@ import msgspec
 
 from pipeline.core.model_card import Preparation
 from pipeline.io.result_reader import make_reader
-from pipeline.ros.configuration import quality
+from pipeline.ros.configuration import Configuration, quality
 from pipeline.ros.messages.message_writer import MessageWriter
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pipeline.picture.geometry import Geometry
     from pipeline.picture.pixels import Pixels
     from pipeline.ros.bridge import BridgeAnswer
-    from pipeline.ros.configuration import Configuration
     from pipeline.ros.transports.base import Sender, Transport
 
 

@@ -16,12 +16,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.core import arguments
 from pipeline.core.plan.plan import Plan
 from pipeline.errors import ArgumentError
 from pipeline.scheduler.interrupts import uninterrupted
+from pipeline.scheduler.statistics import StageCounters
 
 LONGEST = 1000.0
 """Seconds; the interpreter counts microseconds in 32 bits or more."""
@@ -95,8 +96,6 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-if TYPE_CHECKING:
-    from pipeline.scheduler.statistics import StageCounters
 
 Run = Callable[[Any, Sequence[Any]], Sequence[Any]]
 

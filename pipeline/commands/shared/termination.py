@@ -9,13 +9,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from types import FrameType
+from typing import NoReturn, TypeAlias
 
 from pipeline.system import forks, native_output
 from pipeline.system.threads import RESTING
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 Handler: TypeAlias = "Callable[[int, FrameType | None], object]"
 

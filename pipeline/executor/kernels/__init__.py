@@ -45,12 +45,8 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
 
     Parameters
     ----------
-    module : tvm.IRModule
-        A stage in Relax.
     target : tvm.target.Target
-        An LLVM target.
-    cores : int
-        Cores that the stage may use.
+        An LLVM target; `microarchitecture` takes the place of its own.
     channels_last : set of str, optional
         If the module is the inside of a stage: its inputs that are at hand with channels last, to which its outputs
         that are made so are added.
@@ -58,8 +54,6 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
         Permitted changes to the arithmetic of the model.
     tuned : Choices, optional
         Choices that tuning made.
-    microarchitecture : Microarchitecture, optional
-        Microarchitecture in place of the target's own.
     rewrites : sequence of Rewrite, optional
         Rewrites in place of those in the registry.
     """

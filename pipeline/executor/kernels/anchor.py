@@ -76,17 +76,9 @@ def placeholder(  # noqa: PLR0913, PLR0917 - what a call consists of
 
 
 class FusedGroup:
-    """A function with a placeholder.
+    """A function with a placeholder and its operands, whose last parameter is the result.
 
-    Attributes
-    ----------
-    placeholder : Placeholder
-    operands : list of buffers
-        Operands of the placeholder.
-    result : buffer
-        The last parameter.
-    target : buffer
-        Buffer that stores the result: `result`, or the operand that it overwrites.
+    The result is stored in the buffer `target`: `result`, or the operand that it overwrites.
     """
 
     def __init__(self, function: Any, blocks: Sequence[Any]) -> None:

@@ -53,12 +53,8 @@ def _statement(element: _Element, shape: Sequence[int], cpu: Microarchitecture, 
 class _Element:
     """Computation of one element, on one-dimensional views.
 
-    Attributes
-    ----------
-    is_elementwise : bool
-        True if it takes elements in its own position, those that all rows share, and numbers, but nothing else.
-    has_rows : bool
-        True if it takes elements that all rows share.
+    It `is_elementwise` if it takes elements in its own position, those that all rows share, and numbers, but nothing
+    else; it `has_rows` if it takes elements that all rows share.
     """
 
     def __init__(self, block: Any, shape: Sequence[int]) -> None:

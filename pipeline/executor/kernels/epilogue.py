@@ -13,25 +13,10 @@ from pipeline.tvm.objects import mutate
 
 
 class Epilogue:
-    """Statements for storing one element.
+    """Statements for storing one element of the placeholder's result, `total`.
 
-    Parameters
-    ----------
-    total : tirx.Var
-        Result of the placeholder.
-    lane : tirx.Var
-        Lane at which registers are read and written.
-    statements : list
-        The last one is the store; those before it fill registers.
-
-    Attributes
-    ----------
-    loads : list
-        Values that they load.
-    sources : list of buffer
-        Buffers that are read at the element's own place.
-    size : int
-        Nodes of the statement.
+    Registers are read and written at `lane`. The last statement is the store; those before it fill registers. They load
+    the values `loads`, and read the buffers `sources` at the element's own place; `size` is the nodes of the statement.
     """
 
     def __init__(

@@ -28,13 +28,9 @@ class FusedElements:
         self._repeated = {buffer for buffer in blocks if readings[buffer] > 1}
 
     def store(self, source: Any, target: Any, indices: Sequence[Any], leaf: Leaf = tirx.BufferLoad) -> list[Any]:
-        """Compute an element of `source` and store it in `target`.
+        """Compute an element of the buffer `source` and store it in `target`.
 
-        Parameters
-        ----------
-        source, target : buffer
-        leaf : callable
-            Function from a buffer that no operator makes, and indices, to the value of that element.
+        `leaf` makes the element's value from a buffer that no operator makes, and indices.
         """
         writer = _ElementWriter(self._blocks, self._repeated, source.shape, indices, leaf)
         value = writer.element(source, indices)

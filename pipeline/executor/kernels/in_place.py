@@ -15,19 +15,10 @@ from pipeline.model.passes.bindings import operands
 
 
 def overwrite_operands(module: Any, fits: Callable[[FusedGroup], bool]) -> tuple[Any, dict[str, FusedGroup]]:
-    """Let kernel calls overwrite an operand where possible.
+    """Let kernel calls of a fused stage, its kernels not yet written, overwrite an operand where possible.
 
-    Parameters
-    ----------
-    module : tvm.IRModule
-        A fused stage, its kernels not yet written.
-    fits : callable
-        Test whether a group computes each element exactly once.
-
-    Returns
-    -------
-    groups : dict of str to FusedGroup
-        Groups to be computed by each new function, which is still empty.
+    `fits` tests whether a group computes each element exactly once. Also returns the groups to be computed by each new
+    function, which is still empty.
     """
     main = module["main"]
     calls = _InPlaceCalls(module, fits)

@@ -98,17 +98,10 @@ def reduce_rows(  # noqa: PLR0913 - what a call consists of
     *,
     ordered: bool,
 ) -> Any:
-    """Return the placeholder of a row-reducing kernel.
+    """Return the placeholder of a row-reducing kernel for a call with the attributes ``axis`` and ``keepdims``.
 
-    Parameters
-    ----------
-    call : relax.Call
-        Call with attributes ``axis`` and ``keepdims``.
-    data : relax.Var
-    form : callable
-        Function from the rows, and whether their axes stay, to the kernel's form.
-    ordered : bool
-        True if the order of a row's elements matters.
+    `form` makes the kernel's form from the rows, and whether their axes stay; `ordered` says if the order of a row's
+    elements matters.
     """
     axis = call.attrs.axis
     axes = matching.axes_of([axis] if isinstance(axis, int) else axis, data.ty.ndim)

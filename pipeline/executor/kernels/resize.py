@@ -151,12 +151,7 @@ def _position(table: Any, index: Any, side: int) -> Any:
 def interpolation(extent: int, out_extent: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
     """Return two source positions per result, and the second's weight.
 
-    Parameters
-    ----------
-    extent, out_extent : int
-        Extents of the data and the result.
-    mode : str
-        ONNX's name of how positions of the result become positions in the data.
+    `mode` is ONNX's name of how positions of the result become positions in the data.
     """
     # In float32, as the operator is defined in other libraries: the share is that of a position that was rounded.
     steps, scale = np.arange(out_extent, dtype=np.float32), np.float32(extent / out_extent)

@@ -18,7 +18,6 @@ from pipeline.system.closable import Closable
 
 if TYPE_CHECKING:
     from pipeline.executor.stage_code import StageCode
-    from pipeline.io.source_frame import SourceFrame
     from pipeline.picture.pixels import Pixels
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
 from pipeline.observe.web.feed import Feed
 from pipeline.observe.web.update import DrawFrame, Rgb, WatchedPipeline
+from pipeline.scheduler.pipeline import Pipeline
 from pipeline.system.optional import require
-
-if TYPE_CHECKING:
-    from pipeline.scheduler.pipeline import Pipeline
 
 EVENTS = 20_000
 """Events of a trace for the timeline."""

@@ -7,21 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from itertools import zip_longest
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from pipeline.core.plan.plan import Plan
 from pipeline.core.tensor_quantization import numbers
 from pipeline.observe.web import drawing
 from pipeline.observe.web.sample import Sample, Sampler
 from pipeline.observe.web.summary import data_url, summary
-from pipeline.scheduler.statistics import StageStatistics, Statistics
+from pipeline.scheduler.pipeline import Pipeline
+from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
 from pipeline.system.machine_state import read_clock_mhz, read_temperature_c
-
-if TYPE_CHECKING:
-    from pipeline.core.plan.plan import Plan
-    from pipeline.scheduler.pipeline import Pipeline
-    from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
 
 Rgb = Callable[[np.ndarray], np.ndarray]
 

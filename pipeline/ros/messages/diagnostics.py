@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.ros.bridge import Counts, Header
 from pipeline.ros.messages.message_reader import message_header
 from pipeline.ros.messages.types import create_message
-
-if TYPE_CHECKING:
-    from pipeline.scheduler.statistics import StageStatistics, Statistics
+from pipeline.scheduler.statistics import StageStatistics, Statistics
 
 DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
 # Levels of diagnostic_msgs/DiagnosticStatus; its fourth, STALE, is set by those who miss messages.

@@ -54,24 +54,13 @@ class Rewrite(ABC):
 
 
 class Rewriter:
-    """Writes a stage's function anew, channels last.
+    """Writes a stage's function anew, channels last, by rewrites in the order of trial.
 
-    Parameters
-    ----------
-    function : relax.Function
-    rewrites : sequence of Rewrite
-        Rewrites in the order of trial.
-    cpu : Microarchitecture
-        Processor to choose kernels for.
-    numerics : Numerics
-        Permitted changes to the model's arithmetic.
-    channels_last : set of str, optional
-        Parameters that come with their channels last, if the function is the inside of a larger one; outputs
-        that are made so are returned so, and added.
+    If the function is the inside of a larger one, `channels_last` are its parameters that come with their channels
+    last; outputs that are made so are returned so, and added.
 
     Attributes
     ----------
-    builder : relax.BlockBuilder
     name : str
         Tensor of the present call, as `Numerics.arithmetic_of` takes it.
     errors : dict of str to float

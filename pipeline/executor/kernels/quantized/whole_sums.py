@@ -46,15 +46,9 @@ class _Axes:
 def sum_products(
     rewriter: Rewriter, call: Any, operands: list[Any], multiply: Callable[[Any], Any]
 ) -> IntegerSums | None:
-    """Sum a product of dequantised operands, or None if float32 is inexact.
+    """Sum a product of operands, which calls dequantise, or None if float32 is inexact.
 
-    Parameters
-    ----------
-    call : relax.Call
-    operands : list of relax.Call
-        Calls that dequantise the operands.
-    multiply : callable
-        Function from a product of float32 to a rewrite's result.
+    `multiply` makes a rewrite's result from a product of float32.
     """
     scale, axes = scale_of(operands[0]), _axes(call)
     if scale is None or axes is None or not is_static(call, *call.args):

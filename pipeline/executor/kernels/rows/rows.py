@@ -149,12 +149,8 @@ def bind_once(statements: list[Any], value: Any, block: RowBlock) -> tuple[list[
 def store_elements(block: RowBlock, read: Callable[[Any, int], Any], store: Callable[..., Any]) -> Any:
     """Store every element of a single-run row block.
 
-    Parameters
-    ----------
-    read : callable
-        Function from an offset and a number of lanes to the value to store there.
-    store : callable
-        Function from a value and its index along each axis to the statement that stores it.
+    `read` makes the value to store at an offset, of a number of lanes; `store` the statement that stores a value at its
+    index along each axis.
     """
     rows, lanes = block.rows, block.lanes
     (extent, stride), *_ = rows.runs

@@ -42,14 +42,7 @@ class PixelSource(NamedTuple):
 
 
 class TileAccumulators:
-    """Writes the code of one tile.
-
-    Parameters
-    ----------
-    tile : RegisterTile
-        The form's own one, or a smaller one at a border.
-    weights : buffer
-    """
+    """Writes the code of one tile: the form's own one, or a smaller one at a border."""
 
     def __init__(
         self, form: PackedLayout, tile: RegisterTile, source: PixelSource, weights: Any, arithmetic: Arithmetic
@@ -90,15 +83,10 @@ class TileAccumulators:
         return []
 
     def loops(self, data: Any, weights: Any, turn: tuple[Any, int] | None) -> Any:
-        """Return the loops over all terms.
+        """Return the loops over all terms, from the offsets of the tile's first pixel and of the block's weights.
 
-        Parameters
-        ----------
-        data, weights : expression
-            Offsets of the tile's first pixel and of the block's weights.
-        turn : (expression, int), optional
-            Number of this tile in the block, and the block's tiles.  Meanwhile the weights of the next block are
-            fetched, a part in each tile; None where all weights stay in the cache anyway.
+        A `turn` is the number of this tile in the block, and the block's tiles. Meanwhile the weights of the next block
+        are fetched, a part in each tile; None where all weights stay in the cache anyway.
         """
         form, conv, source = self._form, self._form.conv, self._source
         height, (run, run_count), unroll = conv.kernel[0], self._run(), self._unroll

@@ -71,12 +71,8 @@ def pack(
 ) -> tuple[PackedLayout, np.ndarray]:
     """Return the layout of a convolution on units of channels, and its packed weights.
 
-    Parameters
-    ----------
-    units : array
-        Weights (out, in, height, width) of int32, each of which has so many `elements`.
-    filler : int
-        Unit outside of the data.
+    The weights (out, in, height, width) are int32, each of so many `elements`; `filler` is the unit outside of the
+    data.
     """
     summed, step = summed_shape(conv)
     tile = RegisterTile(1, ROWS, min(2, -(-conv.group_outputs // cpu.lanes)))
@@ -97,13 +93,8 @@ class AmxLoops:
     """Writes the loops of one convolution, on units of 32 bits as channels.
 
     A copy of the data, if needed, has rows apart by their remainders of the stride. Steps between the data of results
-    are then the same beyond the ends of lines, where nobody stores the few sums.
-
-    Parameters
-    ----------
-    data, weights : buffer
-    first : int or expression
-        Offset of the packed weights in their buffer.
+    are then the same beyond the ends of lines, where nobody stores the few sums. The packed weights begin at `first` in
+    their buffer.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of

@@ -25,16 +25,9 @@ class TileOrigin:
 
 
 def chunk_tasks(conv: ConvShape, rows: int, chunks: int, tasks: int, body: Callable[[Any, Any, Any], list[Any]]) -> Any:
-    """Return the loop over images, groups and chunks of rows, shared out to the cores.
+    """Return the loop over images, groups and chunks of rows, shared out to the cores in `tasks` pieces.
 
-    Parameters
-    ----------
-    rows, chunks : int
-        Rows of a chunk, and chunks of an image; the last one may overlap.
-    tasks : int
-        Pieces of work wanted for the cores.
-    body : callable
-        Function from image, group and first row to a chunk's statements.
+    The last of the chunks of an image may overlap. `body` makes a chunk's statements from image, group and first row.
     """
 
     def task(index: Any) -> Any:
@@ -53,12 +46,7 @@ ChannelBlock = Callable[[Any], tuple[TileOrigin, int, bool]]
 def divide(form: PackedLayout, origin: TileOrigin, first_weight: Any) -> Iterator[tuple[int, ChannelBlock]]:
     """Yield the block counts by size, with their blocks.
 
-    Parameters
-    ----------
-    origin : TileOrigin
-        Origin of all tiles.
-    first_weight : int or expression
-        Offset of the packed weights in their buffer.
+    All tiles have the `origin`; the packed weights begin at `first_weight` in their buffer.
     """
     # The block with the last vector is by itself, as fewer of its lanes are stored.
     has_partial_vector = bool(form.conv.group_outputs % form.lanes)

@@ -21,17 +21,9 @@ class ColumnBlock(NamedTuple):
 
 
 class ColumnPacking:
-    """Writes the copies of blocks of columns.
+    """Writes the copies of blocks of columns, of `depth` rows, between buffers of one dimension.
 
-    Parameters
-    ----------
-    source : buffer
-        Buffer of one dimension.
-    strides : (int, int)
-        Elements from one row to the next, and from one column to the next; one of them is 1.
-    target : buffer
-    depth : int
-        Rows of the matrix.
+    One of the strides, from one row to the next, and from one column to the next, is 1.
     """
 
     def __init__(self, source: Any, strides: tuple[int, int], target: Any, depth: int, lanes: int) -> None:

@@ -48,15 +48,9 @@ class TileEpilogue(NamedTuple):
 
 
 class ConvLoops:
-    """Writes the loops of one convolution.
+    """Writes the loops of one convolution, in `tasks` pieces of work for the cores.
 
-    Parameters
-    ----------
-    data, weights : buffer
-    tasks : int
-        Pieces of work wanted for the cores.
-    first : int or expression
-        Offset of the packed weights in their buffer.
+    The packed weights begin at `first` in their buffer.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of

@@ -43,15 +43,9 @@ class BatchedMatmulForm:
 
 
 class BatchedMatmulLoops:
-    """Writes the loops of a product.
+    """Writes the loops of a product of two buffers, in `tasks` pieces of work for the cores.
 
-    Parameters
-    ----------
-    lhs, rhs : buffer
-    store : callable
-        Function from a sum and its indices to the statement that stores it.
-    tasks : int
-        Pieces of work wanted for the cores.
+    `store` makes the statement that stores a sum at its indices.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of

@@ -49,15 +49,8 @@ class WindowElements(NamedTuple):
 class WindowLoops(ABC):
     """Loops over windows, with innermost loops in subclasses.
 
-    Parameters
-    ----------
-    conv : ConvShape
-        Shape of the window, with one group and as many channels of the result as of the data.
-    cpu : Microarchitecture
-        Processor; a vector has as many channels as it has lanes.
-    data : buffer
-    write : callable
-        Function from a value and its indices n, h, w, c to the statement that stores it.
+    The window has one group and as many channels of the result as of the data; a vector has as many channels as it has
+    lanes. `write` makes the statement that stores a value at its indices n, h, w, c.
     """
 
     tile: tuple[int, int] = (1, 8)
@@ -193,16 +186,8 @@ class WindowLoops(ABC):
 class SlidingWindowLoops(WindowLoops):
     """Writes the loops of a pooling or depthwise convolution.
 
-    Parameters
-    ----------
-    first : float
-        Initial value, and filler outside of the data, where it changes no result.
-    conv, cpu, data, write, tasks
-        Parameters of `WindowLoops`.
-    dtype : str
-        Dtype of the values, if not that of the data.
-    prepare : callable
-        Function from elements in memory to operands.
+    `first` is the initial value, and the filler outside of the data, where it changes no result. Values may have
+    another dtype than the data; `prepare` makes operands of elements in memory.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of

@@ -25,21 +25,10 @@ _LARGEST = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 
 class BoundSearch:
-    """Finds a function's unbounded indices and divisors.
+    """Finds a function's unbounded indices and divisors, and adds checks to its body.
 
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-    description : str
-        Description of the computation, for the messages.
-    gathers : bool
-        True if the processor gathers vectors, as in `Microarchitecture`.
-
-    Attributes
-    ----------
-    checks : list of Check
-    body : tvm.tirx.Stmt
-        The function's with the checks.
+    Messages have the description of the computation; `gathers` is True if the processor gathers vectors, as in
+    `Microarchitecture`.
     """
 
     def __init__(self, function: Any, description: str, limits: Limits, *, gathers: bool = False) -> None:

@@ -44,12 +44,8 @@ def separate_pass() -> Any:
 def guard_module(functions: Any, kernels: Any, cpu: Microarchitecture) -> Any:
     """Return a module of kernels behind their necessary checks.
 
-    Parameters
-    ----------
-    functions : tvm.IRModule
-        Functions before their loops were arranged.
-    kernels : tvm.IRModule
-        Kernels of the same names, with the same parameters, or the first of them.
+    Functions are those before their loops were arranged; kernels have the same names, and the same parameters, or the
+    first of them.
     """
     limits, results = _constant_limits(functions), provenance.result_names(functions)
 

@@ -11,21 +11,9 @@ from pipeline.tvm import statements as tir
 
 
 def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[Any], list[Any]]:
-    """Transpose a block of `lanes` rows.
+    """Transpose a block of `lanes` rows, vectors of as many lanes, a power of two.
 
-    Parameters
-    ----------
-    rows : sequence of expressions
-        Vectors, as many as lanes, a power of two.
-    dtype : str
-        Dtype of one element.
-
-    Returns
-    -------
-    vectors : list of expressions
-        The block's columns.
-    statements : list
-        Statements to run before.
+    Returns the block's columns, and statements to run before.
     """
     current, statements = tir.bind_values("row", rows, f"{dtype}x{lanes}")
     # As many steps as the logarithm of the lanes, each a shuffle of two registers for every row.
@@ -47,20 +35,10 @@ def interleave(first: Any, second: Any, lanes: int) -> list[Any]:
 def block(  # noqa: PLR0913, PLR0917 - where both sides are
     source: Any, first: Any, line: int, lanes: int, store: Callable[[int, Any], Any], rows: int | None = None
 ) -> Any:
-    """Read a block and store it transposed.
+    """Read a block, at the offset `first` of a buffer of one dimension, and store it transposed.
 
-    Parameters
-    ----------
-    source : buffer
-        Buffer of one dimension.
-    first : expression
-        Offset of the block.
-    line : int
-        Elements from one of its rows to the next.
-    store : callable
-        Function from the number of a column and its vector to the statement that stores it.
-    rows : int, optional
-        Rows that exist; zeros stand for the others.
+    Its rows are `line` elements apart; zeros stand for those beyond `rows`. `store` makes the statement that stores a
+    vector, from the number of its column.
     """
     count = lanes if rows is None else rows
     loads = [tir.load(source, tir.ramp(first + row * line, lanes)) for row in range(count)]

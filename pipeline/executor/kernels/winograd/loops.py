@@ -18,15 +18,9 @@ from pipeline.tvm import statements as tir
 
 
 class WinogradLoops:
-    """Writes the loops of one convolution.
+    """Writes the loops of one convolution between two buffers, in `tasks` pieces of work for the cores.
 
-    Parameters
-    ----------
-    data, weights : buffer
-    store : callable
-        Function from a result and its indices n, h, w, c to the statement that stores it.
-    tasks : int
-        Pieces of work wanted for the cores.
+    `store` makes the statement that stores a result at its indices n, h, w, c.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
