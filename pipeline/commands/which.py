@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.commands.shared import console, models, values
+from pipeline.commands.shared import console, models, plan_options, values
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from boards.published import PublishedFigure
-    from pipeline.core.board.board import Board, Device
+    from pipeline.core.board.board import Device
     from pipeline.core.plan.plan import Plan
     from pipeline.prediction.uncertainty import RateRange
     from pipeline.split.graph import Graph
@@ -46,6 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--boards", metavar="NAME,NAME", type=values.names,
         help="boards to plan for, also files, such as my-board.json of 'profile --export' (default: all shipped)",
     )  # fmt: skip
+    plan_options.tool_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -80,25 +81,27 @@ def run(options: argparse.Namespace) -> int:
     graph = models.read(options)
     names = options.boards or [name for name in boards.names() if name != boards.HOST]
     # A wrong name is refused before the others are planned for.
-    named_boards = {name: boards.get(name) for name in names}
+    for name in names:
+        boards.get(name)
     verdicts = []
     with console.progress("planning") as step:
-        for number, (name, board) in enumerate(named_boards.items(), 1):
-            step(f"planning for {name}, board {number} of {len(named_boards)}")
-            verdicts.append(judge_board(graph, name, board, options.fps or 0.0, options.task))
+        for number, name in enumerate(dict.fromkeys(names), 1):
+            step(f"planning for {name}, board {number} of {len(names)}")
+            verdicts.append(judge_board(graph, name, options.fps or 0.0, options.task, dict(options.tool)))
     order = ("yes", "maybe", "no")
     verdicts.sort(key=lambda verdict: (order.index(verdict.keeps_up), -verdict.frames_per_s))
     console.print_json(verdicts) if options.json else _show(f"{graph.name} at {options.fps or 0:g} frames/s", verdicts)
     return 0
 
 
-def judge_board(graph: Graph, name: str, board: Board, fps: float, task: str | None) -> BoardVerdict:
+def judge_board(graph: Graph, name: str, fps: float, task: str | None, tools: Mapping[str, str]) -> BoardVerdict:
     """Return the verdict on a board of a name or file."""
     import boards
     from boards.published import figures
     from pipeline.prediction.predict import predict
     from pipeline.prediction.uncertainty import rate_range
 
+    board = boards.get(name)
     fastest_first = sorted(figures(name) if name in boards.names() else (), key=lambda figure: figure.seconds)
     network = graph.name.casefold().replace("-", "_")
     published = [figure for figure in fastest_first if figure.model == network]
@@ -106,7 +109,7 @@ def judge_board(graph: Graph, name: str, board: Board, fps: float, task: str | N
     best_figures = {figure.model: figure for figure in reversed(of_task)}
     networks = sorted(best_figures.values(), key=lambda figure: figure.seconds)
     try:
-        planner, plan = _plan(graph, name, fps)
+        planner, plan = _plan(graph, name, fps, tools)
     except PlanError as error:
         return BoardVerdict(board.name, published, networks, str(error))
     prediction, share = predict(plan), rate_range(plan)
@@ -133,11 +136,11 @@ def _task(network: str) -> str:
     return next((task for task, beginnings in TASKS.items() if network.startswith(beginnings)), "classify")
 
 
-def _plan(graph: Graph, board: str, fps: float) -> tuple[Planner, Plan]:
+def _plan(graph: Graph, board: str, fps: float, tools: Mapping[str, str]) -> tuple[Planner, Plan]:
     """Return the plan of least latency that keeps up, else the fastest one, behind its planner."""
-    from pipeline.workflow.plan import make_planner
+    from pipeline.workflow.plan import PlannerOptions, make_planner
 
-    planner = make_planner(graph, board)
+    planner = make_planner(graph, board, PlannerOptions(tools=tools))
     try:
         return planner, planner.plan(fps=fps or None)
     except PlanError:

@@ -35,6 +35,7 @@ class PlannerOptions:
 
     measure: bool = False
     runtimes: Sequence[str] = ()
+    tools: Mapping[str, str] | None = None
     queue_depth: int | str = "auto"
     cv: float = TIME_CV
     pin: Mapping[str, str] | None = None
@@ -55,6 +56,7 @@ class PlanKeywords(PlanChoices, total=False):
     cv: float
     measure: bool
     runtimes: Sequence[str]
+    tools: Mapping[str, str] | None
     precision: str
     weights: str
     progress: Callable[[str], None]
@@ -103,6 +105,9 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
         Runtimes for stages on CPU cores: ``"tvm"``, ``"onnxruntime"``, ``"openvino"``, ``"ncnn"`` or ``"litert"``,
         instead of the board's own choice.  Which one is the fastest for each stage is measured, with `measure`;
         without, it is the first one.
+    tools : mapping of str to str
+        Pythons of vendors' compilers, which count a device's cycles, such as ``{"rknn": "rknn/bin/python"}``.  They
+        come before those that environment variables name.
     objective : str, optional
         Aim of ``"auto"``: ``"throughput"`` (default), ``"latency"`` (default with `fps`) or ``"energy"``.
     fps : float, optional
@@ -123,7 +128,7 @@ def plan(graph: Graph, board: Board | str = "host", **options: Unpack[PlanKeywor
         If a cut is unknown or not legal, a pin unknown or impossible, there are more stages than legal cuts allow, or
         the board cannot run the model, or not as fast as `fps`.
     BoardError
-        If the board or a device is unknown.
+        If the board or a device is unknown, or a Python of `tools` has no such compiler.
     """
     from pipeline.measure.plausibility import choose_plausible
 
@@ -175,7 +180,9 @@ def make_planner(
     asks = partial(find_refusals, graph, board, runtimes=options.measure, fresh=fresh, progress=progress)
     refusals = {} if from_file else asks()
     # As answers are, these are in a profile's times.
-    quotes = Quotes() if from_file else find_quotes(graph, board, fresh=fresh, progress=progress)
+    quotes = Quotes() if from_file else find_quotes(
+        graph, board, tools=options.tools, fresh=fresh, progress=progress
+    )  # fmt: skip
     refusals |= quotes.refusals
     depth, cv, stage_options = options.queue_depth, options.cv, options.stage_options
     make = partial(

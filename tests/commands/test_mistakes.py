@@ -42,6 +42,19 @@ def test_a_model_that_is_not_there(refusal: Any, tmp_path: Path, name: str) -> N
     assert "no model at" in refusal(name, tmp_path / "missing.onnx")
 
 
+@pytest.mark.parametrize("name", ["plan", "bench", "which"])
+def test_tools_that_are_not_there(command: Any, digits_onnx: Path, name: str) -> None:
+    board = "--boards" if name == "which" else "--board"
+    result = command(name, digits_onnx, board, "rk3588", "--tool", "rknn=/none/python")
+    assert (result.status, result.out) == (2, "")
+    assert "no program '/none/python', which is to have rknn-toolkit2; run: make rknn; name its Python by --tool" in (
+        result.err
+    )
+    result = command(name, digits_onnx, "--tool", "hailo=/none/python")
+    assert result.status == 2
+    assert "--tool is 'hailo=/none/python'; it must be rknn or vela, '='" in result.err
+
+
 def test_text_that_is_called_onnx(refusal: Any, tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("hello\n")
     assert "is not a valid ONNX model" in refusal("inspect", tmp_path / "text.onnx")

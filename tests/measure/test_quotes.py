@@ -16,14 +16,15 @@ from pipeline.core.board.board import Board, Device
 from pipeline.errors import BoardError
 from pipeline.executor.devices.vendor import VendorRuntime
 from pipeline.measure.cost_cache import CostCache
-from pipeline.measure.quotes import Quotes, find_quotes, variable
+from pipeline.measure.quotes import Quotes, find_quotes
+from pipeline.measure.quotes.compilers import variable
 from pipeline.split.graph import Graph
 from pipeline.split.planning.planner import Planner
 from tests.support.onnx_models import node, save, weights
 from tests.support.rknn_compiler import install_rknn
 
 NPU = Device(
-    "npu", "vendor", launch_s=1e-6, bytes_per_s=1e9, flops=1e9,
+    "npu", "vendor", launch_s=1e-6, bytes_per_s=1e9, memory_bytes_per_s=2e9, flops=1e9,
     target={"kind": "vendor", "loader": "rknn", "quotes": {"compiler": "rknn", "chip": "rk3588", "clock_hz": 1e9}},
 )  # fmt: skip
 BOARD = Board("b", (Device("cpu", cores=(0,)), NPU))
@@ -58,8 +59,9 @@ def test_cycles_become_seconds_and_bytes_where_none_are_counted(compiles: Path, 
     graph = read(tmp_path, node("MaxPool", "b", "c", "pool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
     quotes = quote(graph, tmp_path)
     seconds = np.array(quotes.seconds["npu"])[groups(graph, "first", "pool", "last")]
-    # Reading 7 KiB and writing 288 bytes.
-    np.testing.assert_allclose(seconds, [1e-6 + 4000 / 1e9, 1e-6 + (7 * 1024 + 288) / 1e9, 1e-6 + 4000 / 1e9])
+    # Each reads 7 KiB and writes 288 bytes.
+    moves_s = (7 * 1024 + 288) / 2e9
+    np.testing.assert_allclose(seconds, [3000 / 1e9 + moves_s, moves_s, 3000 / 1e9 + moves_s])
     assert quotes.refusals["npu"] == {}
     assert "cycles of 2 of 3 layers are rknn-toolkit2 9.8's, in float16" in quotes.notes[0]
     planner = Planner(graph, BOARD, estimates=quotes.seconds)
@@ -94,7 +96,10 @@ def test_answers_are_kept_and_cores_asked_for_once(compiles: Path, tmp_path: Pat
 
 def test_without_a_compiler_nothing_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(variable("rknn"), raising=False)
-    assert quote(read(tmp_path, node("Softmax", "b", "c", "power", axis=1)), tmp_path) == Quotes()
+    graph = read(tmp_path, node("Softmax", "b", "c", "power", axis=1))
+    (note,) = quote(graph, tmp_path).notes
+    assert "estimates; --tool rknn=PYTHON or SOC_PIPELINE_RKNN_PYTHON lets" in note
+    assert quote(graph, tmp_path) == Quotes(notes=(note,))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_tables_that_are_none(quotes: Any, message: str) -> None:
 def test_unknown_compilers_are_named(tmp_path: Path) -> None:
     target = {"loader": "rknn", "quotes": {"compiler": "none", "chip": "a", "clock_hz": 1e9}}
     graph = read(tmp_path, node("Softmax", "b", "c", "power", axis=1))
-    with pytest.raises(BoardError, match="compiler 'none'; known are rknn"):
+    with pytest.raises(BoardError, match="'none' is no compiler that quotes; known are rknn"):
         quote(graph, tmp_path, Board("b", (replace(NPU, target=target),)))
 
 
@@ -129,7 +134,6 @@ def test_the_real_compiler_counts_cycles(chip: str, tmp_path: Path, monkeypatch:
     graph = read(tmp_path, node("MaxPool", "b", "c", "pool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
     quotes = quote(graph, tmp_path, boards.get(chip))
     for name, seconds in quotes.seconds.items():
-        # Each of three layers starts, and computes for a while.
-        assert 3 * boards.get(chip).device(name).launch_s < sum(seconds) < 1e-3
+        assert 0 < sum(seconds) < 1e-3
         assert quotes.refusals[name] == {}
     assert "cycles of 2 of 3 layers are rknn-toolkit2" in quotes.notes[0]

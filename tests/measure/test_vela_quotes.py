@@ -14,7 +14,8 @@ from tflite_writer import TfliteWriter
 import pipeline
 from pipeline.core.board.board import Board, Device
 from pipeline.measure.cost_cache import CostCache
-from pipeline.measure.quotes import find_quotes, variable
+from pipeline.measure.quotes import find_quotes
+from pipeline.measure.quotes.compilers import variable
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.measure.quotes import variable
+from pipeline.measure.quotes.compilers import variable
 from tests.support.distributions import write_distribution
 
 # RKNN's log of a convolution with the activation in it, of a pool without cycles, and of what the CPU is left; it does

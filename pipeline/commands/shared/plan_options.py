@@ -34,6 +34,7 @@ PLANNING = {
     "--time-variation": TIME_VARIATION,
     "--measure": None,
     "--runtimes": None,
+    "--tool": None,
     "--fresh": None,
 }
 """Options already settled by a plan's file, with their defaults; None where there is nothing unless it is asked for.
@@ -130,7 +131,21 @@ def _time_arguments(parser: argparse._ActionsContainer) -> None:
         default=(),
         help="what may run stages on CPU cores: tvm, onnxruntime, openvino, ncnn, litert; the fastest one by --measure",
     )
+    tool_argument(parser)
     parser.add_argument("--fresh", action="store_true", help="as --measure, and measure again what was measured before")
+
+
+def tool_argument(parser: argparse._ActionsContainer) -> None:
+    """Add the option of vendors' compilers."""
+    parser.add_argument(
+        "--tool",
+        metavar="NAME=PYTHON",
+        type=values.tool,
+        action="append",
+        default=[],
+        help="count a board's cycles by a vendor's compiler, rknn or vela, in this Python's environment, such as "
+        "rknn=.venv/rknn/bin/python; may be repeated",
+    )
 
 
 def add_time_variation(parser: argparse._ActionsContainer, default: float) -> None:
@@ -194,6 +209,7 @@ def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progr
     planner_options = PlannerOptions(
         measure=options.measure or options.fresh,
         runtimes=options.runtimes,
+        tools=dict(options.tool),
         queue_depth=options.queue_depth,
         cv=options.time_variation,
         pin=dict(options.pin),

@@ -183,6 +183,16 @@ def runtimes(text: str) -> tuple[str, ...]:
     return names
 
 
+def tool(text: str) -> tuple[str, str]:
+    """Read ``NAME=PYTHON``, with the name of a compiler that quotes."""
+    from pipeline.measure.quotes.compilers import COMPILERS
+
+    name, _, python = text.partition("=")
+    if name not in COMPILERS or not python:
+        raise _refusal(text, f"{' or '.join(COMPILERS)}, '=' and the path of a Python that has it")
+    return name, python
+
+
 def size(text: str) -> dict[str, Extent]:
     """Parse extents such as ``H=224,W=224``, or ranges such as ``N=1..32``."""
     parts = [part.partition("=") for part in text.split(",")]

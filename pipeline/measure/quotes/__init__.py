@@ -1,14 +1,13 @@
 """Quotes: what a vendor's compiler says of a model's layers, without the chip.
 
-A compiler is a program in this folder and one line in `PROGRAMS`. The program runs by the Python of an environment that
-has the compiler, takes the paths of a model and of its answer and the chip's name, and writes JSON of `Quote`.
+A compiler is a program in this folder and one line in `COMPILERS`. The program runs by a Python that has the compiler,
+takes the paths of a model and of its answer and the chip's name, and writes JSON of `Quote`.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.core.board.board import Board, Device
-from pipeline.errors import BoardError, BuildError
+from pipeline.errors import BuildError
 from pipeline.executor.devices.model_tool import LIMIT_S, ModelTool
+from pipeline.measure.quotes.compilers import COMPILERS, check_names, find_python, ways_to_name
 
 if TYPE_CHECKING:
     from pipeline.measure.cost_cache import CostCache
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from pipeline.split.offload import Refusals
 
 logger = logging.getLogger(__name__)
-
-PROGRAMS = {"rknn": "rknn_program.py", "vela": "vela_program.py"}
-"""Program of each compiler."""
-
-CPU_INSIDE = ("rknn",)
-"""Compilers whose runtime computes layers on the CPU itself. Others leave them to a runtime that refuses them."""
 
 
 class LayerQuote(msgspec.Struct, frozen=True):
@@ -43,7 +37,7 @@ class LayerQuote(msgspec.Struct, frozen=True):
     """Processor: ``"NPU"``, or another one such as ``"CPU"``."""
     precision: str
     cycles: int
-    """Cycles of the NPU; 0 where the compiler counts none."""
+    """Cycles of the NPU, those of memories if the compiler counts them; 0 where it counts none."""
     bytes: int
     """Bytes read and written."""
 
@@ -68,18 +62,14 @@ class Quotes:
     """Seconds of each fused group; infinite where it is refused."""
     refusals: Mapping[str, Refusals] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    """Sentence on each device: compiler, precision, share of groups without cycles."""
+    """Sentence on each device: compiler, precision, share of groups without cycles, or how to name a compiler."""
 
 
-def variable(compiler: str) -> str:
-    """Return the environment variable with the path of a compiler's Python."""
-    return f"SOC_PIPELINE_{compiler.upper()}_PYTHON"
-
-
-def find_quotes(
+def find_quotes(  # noqa: PLR0913 - all by keyword
     graph: Graph,
     board: Board,
     *,
+    tools: Mapping[str, str | Path] | None = None,
     cache: CostCache | None = None,
     fresh: bool = False,
     progress: Callable[[str], None] = lambda _: None,
@@ -88,21 +78,33 @@ def find_quotes(
 
     Parameters
     ----------
+    tools : mapping of str to path, optional
+        Pythons that have the compilers, by ``"rknn"`` and ``"vela"``; others are those of environment variables.
     cache : CostCache, optional
         Store of known and new answers; by default the user's.
     fresh : bool
         Ask again what is in the user's cache.
+
+    Raises
+    ------
+    BoardError
+        If a device or `tools` names an unknown compiler, or a Python has none.
     """
+    tools = tools or {}
+    check_names(tools)
     seconds: dict[str, Sequence[float]] = {}
     refusals: dict[str, Refusals] = {}
-    notes: tuple[str, ...] = ()
+    # Cores of one NPU have the same sentence where nothing names their compiler.
+    notes: dict[str, None] = {}
     answers: dict[str, _Answers] = {}
     for device in board.devices:
-        table: Mapping[str, Any] = (device.target or {}).get("quotes") or {}  # type: ignore[assignment]
-        if table and (compiler := table["compiler"]) not in PROGRAMS:
-            raise BoardError(f"quotes has the compiler {compiler!r}; known are {', '.join(PROGRAMS)}")
-        python = os.environ.get(variable(table["compiler"])) if table else None
-        if not python or device.address:
+        table: Any = (device.target or {}).get("quotes")
+        if not table or device.address:
+            continue
+        check_names({table["compiler"]: device})
+        way = ways_to_name(table["compiler"])
+        if not (python := find_python(table["compiler"], tools)):
+            notes[f"times of the NPU are estimates; {way} lets its compiler count cycles"] = None
             continue
         from pipeline.measure.cost_cache import CostCache
 
@@ -113,12 +115,13 @@ def find_quotes(
             try:
                 answers[key].ask(0, len(graph.group_ends))
             except BuildError as error:
-                logger.warning("%s: no quotes, so its times are estimates: %s", device.name, error)
+                logger.warning("%s: no quotes by %s, so its times are estimates: %s", device.name, way, error)
         if answers[key].layers or answers[key].refusals:
             seconds[device.name] = answers[key].seconds(device)
             refusals[device.name] = answers[key].refusals
-            notes += (answers[key].note(device),) if answers[key].layers else ()
-    return Quotes(seconds, refusals, notes)
+            if answers[key].layers:
+                notes[answers[key].note(device)] = None
+    return Quotes(seconds, refusals, tuple(notes))
 
 
 class _Answers:
@@ -131,10 +134,11 @@ class _Answers:
         self._graph, self._device, self._cache = graph, device, cache
         self._groups = dict(group_names(graph))
         quotes: Any = (device.target or {})["quotes"]
-        program = Path(__file__).parent / PROGRAMS[quotes["compiler"]]
+        self._compiler = COMPILERS[quotes["compiler"]]
+        program = Path(__file__).parent / self._compiler.program
         runtime: Any = compiler(device)
         self._runtime, model_format = runtime, runtime.model_format(device)
-        self._is_off = all if quotes["compiler"] in CPU_INSIDE else any
+        self._is_off = all if self._compiler.computes_on_cpu else any
         words = (python, str(program), f"{{stage}}.{model_format}", "{artifact}", str(quotes["chip"]))
         self._tool = ModelTool(words, (), f"stage.{model_format}", "stage.json", LIMIT_S)
         self._clock_hz = float(quotes["clock_hz"])
@@ -196,8 +200,11 @@ class _Answers:
         ]
 
     def _layer_s(self, layer: LayerQuote, device: Device) -> float:
-        busy_s = layer.cycles / self._clock_hz if layer.cycles else layer.bytes / device.bytes_per_s
-        return device.launch_s + busy_s
+        # Layers of one model start each other: a start is that of a stage, which its link has.
+        busy_s = layer.cycles / self._clock_hz
+        if layer.cycles and self._compiler.counts_memory:
+            return busy_s
+        return busy_s + layer.bytes / (device.memory_bytes_per_s or device.bytes_per_s)
 
     def note(self, device: Device) -> str:
         """Return what of a device's times is quoted."""
@@ -207,5 +214,5 @@ class _Answers:
         memory = f", with {math.ceil(self._memory_bytes / 1024)} KiB on the chip" if self._memory_bytes else ""
         return (
             f"{device.name}: cycles of {counted} of {len(layers)} layers are {self._title}'s, in {precisions}{memory}; "
-            "the others and starts are estimates."
+            "the others are estimates by their bytes."
         )

@@ -11,6 +11,8 @@ from onnx import TensorProto, helper
 
 import pipeline
 from pipeline.errors import ModelError
+from pipeline.export.stage_export import StageExport
+from pipeline.split import extract
 from tests.support.onnx_models import check_outputs, kinds, node, save, weights
 
 
@@ -90,6 +92,19 @@ def test_functions_are_written_out(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=8)
     onnx.save(model, tmp_path / "m.onnx")
     assert kinds(check_outputs(tmp_path / "m.onnx")) == ["relu", "add"]
+
+
+def test_weights_stay_quantised_in_parts(tmp_path: Path) -> None:
+    """Vendors' compilers know layers of 8 bits by them."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"),
+        node("DequantizeLinear", "k s z", "w"), node("Conv", "d w", "c"), node("QuantizeLinear", "c s z", "e"),
+        node("DequantizeLinear", "e s z", "y"),
+    ]  # fmt: skip
+    constants = {"s": np.float32(0.1), "z": np.int8(0), "k": np.ones((2, 3, 1, 1), np.int8)}
+    graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (1, 3, 4, 4)}, ["y"], constants))
+    part = StageExport(graph, extract.groups_part(graph, 0, len(graph.group_ends)))
+    assert [n.op_type for n in part.onnx().graph.node].count("DequantizeLinear") == 3
 
 
 def test_what_nothing_reads_is_left_out(tmp_path: Path) -> None:

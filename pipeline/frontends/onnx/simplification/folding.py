@@ -127,6 +127,9 @@ class _Folding:
         """Check for constant operands and no known large result."""
         if not all(not name or name in self._constants for name in node.input):
             return False
+        # Compilers know a quantised layer by its weights in bytes and their DequantizeLinear.
+        if node.op_type == "DequantizeLinear" and self._constants[node.input[0]].ndim:
+            return False
         shapes = [static_shape(self._types.get(name)) for name in node.output if name]
         # Of an unknown size may be all that a damaged file asks for.
         is_bounded = node.op_type in _NO_LARGER
