@@ -49,7 +49,8 @@ def package_version(name: str) -> str:
         return ""
 
 
-@dataclass(frozen=True)
+# Compared by identity, so that what was read of one is kept.
+@dataclass(frozen=True, eq=False)
 class Machine:
     """The machine at hand, or a recorded one."""
 

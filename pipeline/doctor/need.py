@@ -12,7 +12,6 @@ import msgspec
 
 import boards as boards_package
 from pipeline.core.board import board_file
-from pipeline.core.compiled_file import device_chips
 from pipeline.doctor.check import MISSING, OK, UNKNOWN, WRONG, Check, access_check
 from pipeline.doctor.machine import Machine
 from pipeline.doctor.request import Request
@@ -103,7 +102,8 @@ class Need(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.most and number > version_numbers(self.most):
             return f"{text}, more than {self.show(self.most)}"
         for other in filter(known.get, (self.same_as, self.at_most)):
-            limit = version_numbers(known[other])[: self.numbers]
+            # A library may be named by its first number alone.
+            limit = version_numbers(known[other])[: min(self.numbers, len(number))]
             if number > limit or (number < limit and other == self.same_as):
                 return f"{text}, while {other} is {known[other]}"
         if chips and self.chip:
@@ -149,9 +149,8 @@ def examine(machine: Machine, request: Request) -> Iterator[Check]:
     for file in need_files():
         if not file.applies(machine, request):
             continue
-        # The first is the device's own; files for the others run there, too.
-        chips = [chip for device in request.drivers(*file.drivers) for chip in device_chips(device)[:1]]
-        known: dict[str, str] = {}
+        chips = [chip for device in request.drivers(*file.drivers) for chip in request.chips(device)]
+        known = request.versions
         checks: dict[str, Check] = {}
         for need in file.checks:
             if not _is_needed(need, machine, request) or (need.chip and not chips):
@@ -196,4 +195,6 @@ def _judge(
         finding = next(filter(None, faults))
         return Check(need.name, WRONG, ", ".join(filter(None, (finding, need.finding))), need.remedy)
     largest = sorted(values, key=version_numbers)[-1:] if need.most else dict.fromkeys(values)
-    return Check(need.name, OK, ", ".join(map(need.show, largest)))
+    finding = ", ".join(map(need.show, largest))
+    foreign = [chip for chip in chips if need.chip and chip not in finding.lower()]
+    return Check(need.name, OK, f"{finding}, which runs files for {foreign[0]}" if foreign else finding)

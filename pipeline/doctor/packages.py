@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,7 @@ def examine(machine: Machine, _: Request) -> Iterator[Check]:
         yield Check("packages", OK, f"{DISTRIBUTION} {VERSION}, and what it requires")
 
 
+@lru_cache(1)
 def list_packages(machine: Machine) -> list[Package]:
     """Return required packages and those of extras, without loading any."""
     # A board that only runs bundles may lack what reads requirements.

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import boards
+from pipeline.core import compiled_headers
 from pipeline.core.board.board import Device
+from pipeline.core.compiled_file import device_chips
+from pipeline.core.compiled_headers.header import Header
+from pipeline.errors import BundleError
 from pipeline.executor import manifest
+from pipeline.executor.bundle_folder import REPLACING
+from pipeline.executor.devices.vendor import ARTIFACT
 from pipeline.executor.manifest import Manifest
 
 
@@ -21,11 +27,25 @@ class Request:
     devices: tuple[Device, ...] = ()
     sources: tuple[str, ...] = ()
     bundle: Manifest | None = None
+    compiled: Mapping[str, Sequence[Header]] = field(default_factory=dict)
+    """Compiled files of the bundle by their devices."""
 
     @property
     def is_open(self) -> bool:
         """True if no board is named."""
         return not self.devices
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions that compiled files need, by the names for them in files of needs."""
+        headers = (header for headers in self.compiled.values() for header in headers)
+        return {f"the {header.format}'s version": header.version for header in headers}
+
+    def chips(self, device: Device) -> Sequence[str]:
+        """Return the chips that a device's files are for: by the bundle's files, else its own."""
+        chips = [header.chip.casefold() for header in self.compiled.get(device.name, ()) if header.chip]
+        # The first is the device's own; files for the others run there, too.
+        return chips or device_chips(device)[:1]
 
     def drivers(self, *names: str) -> list[Device]:
         """Return the devices whose kind, loader, delegate or provider begins so."""
@@ -43,7 +63,23 @@ def make_request(name: str | None, sources: Sequence[str] = ()) -> Request:
     board = boards.get(name) if bundle is None else bundle.plan.board
     # Those of other machines are checked there, and simulated ones are none.
     devices = [device for device in board.devices if not device.address and not (device.target or {}).get("simulated")]
-    return Request(board.name, tuple(devices), tuple(sources), bundle)
+    compiled = {} if bundle is None else _read_compiled(Path(name), bundle)
+    return Request(board.name, tuple(devices), tuple(sources), bundle, compiled)
+
+
+def _read_compiled(folder: Path, bundle: Manifest) -> dict[str, list[Header]]:
+    headers: dict[str, list[Header]] = {}
+    for stage, files in bundle.pairs:
+        if files is None or not files.library.file.endswith(ARTIFACT):
+            continue
+        content = (folder / files.library.file).read_bytes()
+        try:
+            header = compiled_headers.read_header(content) if compiled_headers.find_kind(content) else Header("")
+        except ValueError as error:
+            problem = f"stage {stage.name!r} is damaged: {error}; copy or build it again ({REPLACING})"
+            raise BundleError(f"{str(folder)!r}: {problem}") from None
+        headers.setdefault(stage.device.partition("/")[0], []).append(header)
+    return headers
 
 
 def _driver_names(device: Device) -> Iterator[str]:

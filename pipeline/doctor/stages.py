@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from pipeline.doctor.check import MISSING, OK, WRONG, Check, problem_check
@@ -9,6 +10,8 @@ from pipeline.doctor.machine import Machine
 from pipeline.doctor.request import Request
 from pipeline.executor import host_target, source_runtimes
 from pipeline.executor.manifest import Manifest
+
+SMALLER = "end other programs; or build it quantised (soc-pipeline quantize), or with --queue-depth 1"
 
 
 def examine(machine: Machine, request: Request) -> Iterator[Check]:
@@ -21,7 +24,9 @@ def examine(machine: Machine, request: Request) -> Iterator[Check]:
         else:
             yield Check(f"device {device.name}", OK, f"its runtime of kind {device.kind} is here")
     if request.bundle is not None:
-        yield from _bundle(machine, request.bundle, [device.name for device in request.devices])
+        local = [device.name for device in request.devices]
+        yield from _bundle(machine, request.bundle, local)
+        yield from _memory(machine, request.bundle, local)
 
 
 def _bundle(machine: Machine, bundle: Manifest, local: Sequence[str]) -> Iterator[Check]:
@@ -38,3 +43,21 @@ def _bundle(machine: Machine, bundle: Manifest, local: Sequence[str]) -> Iterato
             yield problem_check(name, MISSING, problem)
         else:
             yield Check(name, OK, " ".join(("for", files.machine or "any machine", *files.features)))
+
+
+def _memory(machine: Machine, bundle: Manifest, local: Sequence[str]) -> Iterator[Check]:
+    """Compare the least that a bundle takes with the free memory: code, parameters, and tensors of frames."""
+    plan = bundle.plan
+    pairs = [(stage, files) for stage, files in bundle.pairs if files and stage.device.partition("/")[0] in local]
+    parts = {part.file: part.nbytes for _, files in pairs for part in (files.library, files.parameters)}
+    tensors = sum(spec.nbytes for specs in (plan.inputs, *(stage.outputs for stage in plan.stages)) for spec in specs)
+    needed = -(-(sum(parts.values()) + plan.frames_in_flight * tensors) >> 20)
+    for kilobytes in re.findall(r"MemAvailable:\s+(\d+)", machine.text("/proc/meminfo")):
+        free = int(kilobytes) >> 10
+        finding = f"{needed} MiB at least, of {free} MiB that are free"
+        # https://github.com/ggml-org/whisper.cpp/issues/395
+        yield (
+            Check("bundle's memory", OK, finding)
+            if free >= needed
+            else Check("bundle's memory", WRONG, finding, SMALLER)
+        )

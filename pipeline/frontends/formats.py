@@ -14,12 +14,13 @@ from __future__ import annotations
 import importlib
 import mmap
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.core import packed_model
+from pipeline.core.compiled_headers import find_kind
 from pipeline.core.packed_model import RUNTIMES, SourceRuntime
 from pipeline.errors import ModelError
 from pipeline.frontends import archives
@@ -162,25 +163,11 @@ def _begins(*signatures: bytes) -> Callable[[bytes], bool]:
     return lambda head: head.startswith(signatures)
 
 
-def _is_engine(head: bytes) -> bool:
-    # Ultralytics writes a description in JSON in front, and its length in front of that.
-    begin = 4 + int.from_bytes(head[:4], "little") if head[4:5] == b"{" else 0
-    return head[begin : begin + 4] == b"ftrt"
-
-
-_COMPILED: Mapping[str, Callable[[bytes], bool]] = {
-    "rknn": _begins(b"RKNN"),
-    "hef": _begins(b"\x01HEF"),
-    "engine": _is_engine,
-    "epcontext": lambda head: _is_onnx(head) and EP_CONTEXT in head,
-}
-
-
 def compiled_kind(path: Path) -> str:
     """Return the kind of a file that a vendor's compiler has made, or ""."""
     with path.open("rb") as stream:
         head = stream.read(_HEAD)
-        kind = next((kind for kind, matches in _COMPILED.items() if matches(head)), "")
+        kind = find_kind(head) or ("epcontext" if _is_onnx(head) and EP_CONTEXT in head else "")
         # Somewhere in the tables, behind the weights of other operators.
         if not kind and _is_tflite(head):
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:

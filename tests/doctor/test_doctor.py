@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pipeline
+from pipeline.core.board.board import Board, Device
 from pipeline.doctor.check import Check
 from pipeline.doctor.request import make_request
 from pipeline.doctor.subjects import examine
+from pipeline.errors import BundleError
+from tests.support import compiled_files
 from tests.support import recorded_machine as recorded
 from tests.support.recorded_machine import Recorded
 
@@ -192,6 +197,9 @@ FAULTS = [
           "7W_AI", "nvpmodel -m 0"),
     # https://github.com/ARK-Electronics/ark_jetson_kernel/pull/20
     Fault(JETSON, "jetson-orin-nano-super", "power mode", "wrong", "15W", "nvpmodel -m 2"),
+    # https://github.com/NVIDIA/TensorRT/issues/2773; the package: https://github.com/NVIDIA/TensorRT/issues/1741
+    Fault(JETSON.change(commands={"dpkg-query -W libnvinfer[0-9]*": "libnvinfer10\t10.3.0.30-1+cuda11.8\n"}),
+          JETSON_BOARD, "tensorrt's cuda", "wrong", "11, while cuda is 12.6.68", "+cuda"),
     # https://github.com/roboflow/inference/pull/2306
     Fault(JETSON.change({"/usr/lib/aarch64-linux-gnu/nvidia/libnvdla_compiler.so": None}), JETSON_BOARD, "tensorrt dla",
           "missing", "libnvdla_compiler.so", "nvidia-l4t-dla-compiler"),
@@ -252,3 +260,73 @@ def test_what_only_root_may_read_is_unknown_and_no_fault(tmp_path: Path) -> None
     check = next(check for check in diagnose(machine, tmp_path, "rk3588") if check.name == "rknpu driver")
     assert (check.state, check.is_fault) == ("unknown", False)
     assert "sudo cat /sys/kernel/debug/rknpu/version" in check.remedy
+
+
+def compiled_bundle(model: tuple[Callable[[Path], Path], str], folder: Path) -> str:
+    """Return a bundle of a compiled file, for a board that does not say its chip."""
+    write, loader = model
+    npu = Device("npu", "vendor", target={"kind": "vendor", "loader": loader})
+    graph = pipeline.read(write(folder / "model.bin"))
+    plan = pipeline.plan(graph, Board("b", (Device("cpu", cores=(0,)), npu)))
+    pipeline.build(graph, plan).save(folder / "model.bundle")
+    return str(folder / "model.bundle")
+
+
+# https://github.com/rockchip-linux/rknpu2/issues/25
+RK3566 = (lambda path: compiled_files.rknn(path, "rk3566"), "rknn")
+# https://github.com/kyrikakis/hailo_tappas_ros2/issues/25, https://github.com/raspberrypi/rpicam-apps/pull/754
+HAILO8 = (lambda path: compiled_files.hef(path, 0), "hailo")
+HAILO8L = (lambda path: compiled_files.hef(path, 3), "hailo")
+# https://github.com/RootKit-Org/AI-Aimbot/issues/109
+ENGINE = (lambda path: compiled_files.engine(path, (8, 5, 1, 7)), "tensorrt")
+SMALL_HAILO = HAILO.change(commands={"hailortcli fw-control identify": recorded.IDENTITY.replace("HAILO8", "HAILO8L")})
+
+
+@pytest.mark.parametrize(
+    ("model", "fault"),
+    [
+        (RK3566, Fault(RKNN, None, "compiled for", "wrong", "rk3566, this is rk3588", "compile")),
+        (HAILO8, Fault(SMALL_HAILO, None, "compiled for", "wrong", "hailo8, this is hailo8l", "compile")),
+        (ENGINE, Fault(JETSON, None, "tensorrt", "wrong", "10.3.0, while the engine's version is 8.5.1.7", "trtexec")),
+        # https://github.com/ggml-org/whisper.cpp/issues/395
+        (
+            RK3566,
+            Fault(
+                RKNN.change({"/proc/meminfo": "MemAvailable: 512 kB\n"}), None, "bundle's memory", "wrong",
+                "1 MiB at least, of 0 MiB", "quantise",
+            ),
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Fault) else "",
+)  # fmt: skip
+def test_a_bundle_s_files_are_compared_with_the_machine(model: Any, fault: Fault, tmp_path: Path) -> None:
+    name = compiled_bundle(model, tmp_path)
+    check = {check.name: check for check in diagnose(fault.machine, tmp_path / "root", name)}[fault.name]
+    assert (check.state, fault.finding in check.finding, fault.remedy in check.remedy) == (fault.state, True, True)
+
+
+@pytest.mark.parametrize(
+    ("model", "machine"),
+    [
+        ((lambda path: compiled_files.rknn(path, "rk3588"), "rknn"), RKNN),
+        (HAILO8, HAILO),
+        (HAILO8L, HAILO),
+        (HAILO8L, SMALL_HAILO),
+        ((compiled_files.engine, "tensorrt"), JETSON),
+    ],
+)
+def test_files_for_the_machine_s_chip_are_no_fault(model: Any, machine: Recorded, tmp_path: Path) -> None:
+    checks = diagnose(machine, tmp_path / "root", compiled_bundle(model, tmp_path))
+    # The stages around it were built for this processor.
+    faults = [check for check in checks if check.is_fault and check.name != "processor"]
+    assert faults == []
+    if (model, machine) == (HAILO8L, HAILO):
+        assert "HAILO8, which runs files for hailo8l" in {check.finding for check in checks}
+
+
+def test_a_damaged_file_of_a_bundle_is_named(tmp_path: Path) -> None:
+    folder = Path(compiled_bundle(RK3566, tmp_path))
+    (file,) = folder.glob("*.artifact")
+    file.write_bytes(file.read_bytes()[:80])
+    with pytest.raises(BundleError, match=r"is damaged: .* copy or build it again"):
+        make_request(str(folder))

@@ -208,7 +208,10 @@ ORIN_NANO = _system("aarch64", (A78AE,) * 6, "schedutil", "tegra194-cpufreq", "5
         "/usr/lib/aarch64-linux-gnu/libnvinfer.so.10.3.0": "",
         "/usr/lib/aarch64-linux-gnu/nvidia/libnvdla_compiler.so": "",
     },
-    commands={"nvpmodel -q": "NV Power Mode: 15W\n0\n"},
+    commands={
+        "nvpmodel -q": "NV Power Mode: 15W\n0\n",
+        "dpkg-query -W libnvinfer[0-9]*": "libnvinfer10\t10.3.0.30-1+cuda12.5\n",
+    },
     packages={"onnxruntime-gpu": "1.23.0"},
 )
 

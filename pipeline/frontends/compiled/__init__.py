@@ -11,11 +11,12 @@ from tvm import relax
 
 from pipeline.core.card_file import CompiledTable, read_compiled_table
 from pipeline.core.compiled_file import COMPILED_FORMATS, LOADERS, CompiledFile
+from pipeline.core.compiled_headers import read_header
+from pipeline.core.compiled_headers.header import Header
 from pipeline.core.plan.stage_plan import TensorSpec
 from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError, reason
-from pipeline.frontends.compiled import hef, model_files, rknn
-from pipeline.frontends.compiled.header import Header
+from pipeline.frontends.compiled import model_files
 from pipeline.frontends.formats import compiled_kind
 from pipeline.model.imported_model import ImportedModel
 from pipeline.model.passes.bindings import call_packed
@@ -23,14 +24,11 @@ from pipeline.system.entry_points import load_entry
 
 Specs = tuple[TensorSpec, ...]
 
-_READERS: Mapping[str, Callable[[Path], Header]] = {
-    "rknn": lambda path: rknn.read_header(path.read_bytes()),
-    "hef": lambda path: hef.read_header(path.read_bytes()),
-    # Of these, only TensorRT itself can tell.
-    "engine": lambda _: Header("engine"),
+_MODEL_READERS: Mapping[str, Callable[[Path], Header]] = {
     "edgetpu": model_files.read_edge_tpu,
     "epcontext": model_files.read_context,
 }
+"""Readers of those that are files of a model format."""
 
 
 def load(path: Path, shapes: Shapes) -> ImportedModel:
@@ -44,7 +42,7 @@ def load(path: Path, shapes: Shapes) -> ImportedModel:
     card_path = path.with_suffix(".toml")
     card = read_compiled_table(card_path) if card_path.is_file() else CompiledTable()
     try:
-        header = _READERS[kind](path)
+        header = _MODEL_READERS[kind](path) if kind in _MODEL_READERS else read_header(path.read_bytes())
     except Exception as error:
         raise ModelError(f"{str(path)!r} is damaged: {reason(error)}; copy it again, or compile it again") from error
     header = _complete(path, header, card)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.compiled_headers.header import Header
 from pipeline.core.plan.stage_plan import TensorSpec
-from pipeline.frontends.compiled.header import Header
+from pipeline.frontends.formats import compiled_kind
 
 
 def read_edge_tpu(path: Path) -> Header:
@@ -43,6 +44,16 @@ def read_context(path: Path) -> Header:
     inputs, outputs = (tuple(map(_spec, values)) for values in (model.graph.input, model.graph.output))
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     return Header("epcontext", max(chips), inputs, outputs, model.SerializeToString(), metadata=metadata)
+
+
+def context_files(path: Path) -> list[Path]:
+    """Return the files beside an ONNX file with contexts of it."""
+    import onnx
+
+    nodes = onnx.load(path, load_external_data=False).graph.node if compiled_kind(path) == "epcontext" else ()
+    values = [value.s for node in nodes for value in node.attribute if value.name == "ep_cache_context"]
+    # Others are the contexts themselves.
+    return [path.parent / value.decode() for value in values if len(value) < 256 and value.isascii()]
 
 
 def _embed(attributes: dict[str, Any], folder: Path) -> None:

@@ -6,8 +6,8 @@ import json
 import struct
 from typing import Any
 
+from pipeline.core.compiled_headers.header import Header
 from pipeline.core.plan.stage_plan import TensorSpec
-from pipeline.frontends.compiled.header import Header
 
 # Signature, version, and bytes of the chip's part; from version 2 on a digest stands in front of that.
 _HEAD = struct.Struct("<8sQQ")

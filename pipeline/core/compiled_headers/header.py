@@ -26,6 +26,8 @@ class Header:
     quantizations: tuple[Quantization, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Properties in which the model's card is looked for."""
+    version: str = ""
+    """Version of the runtime that opens it."""
 
 
 class Message:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from pipeline.core.compiled_headers.header import Header, Message
 from pipeline.core.plan.stage_plan import TensorSpec
-from pipeline.frontends.compiled.header import Header, Message
 
 # Magic, version and bytes of the message, in network order; then what belongs to the version (hef_internal.hpp).
 _HEAD = struct.Struct(">4sII")
