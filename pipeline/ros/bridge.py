@@ -75,13 +75,15 @@ class BridgeAnswer:
 class Counts:
     """Messages by outcome, besides the pipeline's own statistics.
 
-    ``received == refused + submitted`` of the statistics, and once it is closed ``delivered == published +
+    ``received == refused + dropped + submitted`` of the statistics, and once it is closed ``delivered == published +
     unpublished``.
     """
 
     # Messages that came, and those that could not be read or do not fit the model.
     received: int = 0
     refused: int = 0
+    # Messages given up before they were read, since the node was too far behind.
+    dropped: int = 0
     # Answers that were sent, and those whose sending failed.
     published: int = 0
     unpublished: int = 0

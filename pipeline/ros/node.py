@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 LIVE = ("bundle", "labels", "publish")
 """Keys that may change while a node is configured; a bundle is used from its swap on."""
+
+REMEDY = "let it come more slowly, raise depth of its qos for bursts, or choose the policy latest"
 
 CLOCK = "rosgraph_msgs/msg/Clock"
 
@@ -80,7 +82,7 @@ class RosNode(Closable):
         self._running: Pipeline | None = None
         self._pixels: Any = None
         self._early_counts, self.error = Counts(), None  # type: tuple[Counts, PipelineError | None]
-        self.is_paused = False
+        self.is_paused, self._given_up = False, 0
         self._sim_time, self._camera_info = 0, None  # type: tuple[int, Any]
         self._subscriptions: list[Endpoint] = []
         # Announced before the first message, so that receivers are found by the time of the first answer.
@@ -100,7 +102,9 @@ class RosNode(Closable):
             topics["/clock"] = (CLOCK, self._keep_time)
         main = configuration.subscribe
         # First, as its silence is told of.
-        self._subscriptions = [self._transport.subscribe(main.topic, main.type, quality(main.qos), self.receive)]
+        self._subscriptions = [
+            self._transport.subscribe(main.topic, main.type, quality(main.qos), self.receive, self.lose)
+        ]
         self._subscriptions += [
             self._transport.subscribe(topic, kind, Quality(reliable=False), receive)
             for topic, (kind, receive) in topics.items()
@@ -122,6 +126,17 @@ class RosNode(Closable):
         if self._node is not None:
             self._node.take(payload)
 
+    def lose(self, payload: bytes) -> None:
+        """Count a message that found no place, and tell its sender."""
+        if not self._given_up:
+            topic = self._configuration.subscribe
+            behind = f"the node is more than {quality(topic.qos).depth} messages behind"
+            self._report(InputError(f"{topic.topic} is dropped in part, since {behind}; {REMEDY}"))
+        self._given_up += 1
+        # Of one that cannot be read, nobody can be told.
+        with suppress(InputError):
+            self._tell_dropped(self._reader.read(payload)[0])
+
     def watch(self) -> None:
         """Publish diagnostics and statistics, and report a topic without a publisher: once per `INTERVAL_S`."""
         self._monitor.diagnose(self.condition())
@@ -135,7 +150,10 @@ class RosNode(Closable):
         counts = self._node.counts() if self._node else Counts()
         early_counts = self._early_counts
         counts = replace(
-            counts, received=counts.received + early_counts.received, refused=counts.refused + early_counts.refused
+            counts,
+            received=counts.received + early_counts.received + self._given_up,
+            refused=counts.refused + early_counts.refused,
+            dropped=self._given_up,
         )
         return Condition(counts, self._running.statistics() if self._running else None, self._trouble)
 

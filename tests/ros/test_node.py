@@ -25,6 +25,7 @@ from pipeline.ros.messages.message_reader import message_header
 from pipeline.ros.messages.types import create_message
 from pipeline.ros.node import RosNode
 from pipeline.ros.ros_arguments import RosArguments
+from pipeline.ros.transports.base import MessageLine
 from pipeline.scheduler import Trace
 from tests.support.ros.functions import Local, bundle
 from tests.support.ros.samples import picture
@@ -417,6 +418,48 @@ def test_headers_of_dropped_messages_are_told_on_request() -> None:
     dropped = [cdr.decode(payload, header).frame_id for payload, _ in transport.published["/dropped"]]
     assert dropped
     assert sorted(answers + dropped) == sorted(f"frame {number}" for number in range(12))
+
+
+def test_messages_that_find_no_place_are_told_and_counted() -> None:
+    transport, header, errors = Local(), "std_msgs/msg/Header", list[Exception]()
+    model = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    to = configure(Publication("/out", IMAGE, "image"), admission="block", dropped="/dropped")
+    with RosNode(to, model, transport, errors.append) as node:
+        for number, array in enumerate(pictures(5)):
+            message = bytes(cdr.encode(picture(array, number + 1, f"frame {number}"), IMAGE))
+            transport.losers["/camera"](message) if number in (1, 3) else transport.send("/camera", message)
+        transport.losers["/camera"](b"damaged")
+        condition = node.condition()
+    assert [cdr.decode(payload, header).frame_id for payload, _ in transport.published["/dropped"]] == [
+        "frame 1",
+        "frame 3",
+    ]
+    assert (condition.counts.received, condition.counts.dropped, condition.dropped, condition.lost) == (6, 3, 3, 0)
+    assert condition.judge(None) == (1, "messages come too fast: 3 dropped")
+    (error,) = errors
+    assert "more than 5 messages behind" in str(error)
+
+
+def test_a_line_gives_up_its_oldest_messages_and_in_the_end_all() -> None:
+    gate, begun, received, lost = threading.Event(), threading.Event(), list[bytes](), list[bytes]()
+
+    def receive(payload: bytes) -> None:
+        received.append(payload)
+        begun.set()
+        assert gate.wait(60)
+
+    line = MessageLine("/camera", 3, receive, lost.append)
+    line.put(b"0")
+    assert begun.wait(60)
+    for number in range(1, 8):
+        line.put(str(number).encode())
+    assert lost == [b"1", b"2", b"3", b"4"]
+    closing = threading.Thread(target=line.close)
+    closing.start()
+    gate.set()
+    closing.join()
+    line.put_patiently(b"8")
+    assert sorted(received + lost) == [str(number).encode() for number in range(9)]
 
 
 def test_the_cameras_facts_are_passed_on_with_the_headers_of_answers() -> None:

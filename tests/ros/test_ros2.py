@@ -192,7 +192,7 @@ def check_counts(running: Running, before: dict[str, int], count: int) -> None:
     received, published = (before[name] + count for name in ("received", "published"))
     assert before["received"] == before["published"]
     counts = running.end()["counts"]
-    assert counts == {"received": received, "refused": 0, "published": published, "unpublished": 0}
+    assert counts == {"received": received, "refused": 0, "dropped": 0, "published": published, "unpublished": 0}
 
 
 def test_300_images_are_answered_in_order_with_stamp_and_frame(

@@ -35,8 +35,8 @@ class Condition:
 
     @property
     def dropped(self) -> int:
-        """Messages dropped by admission, as configured."""
-        return sum(self.statistics.dropped.values()) if self.statistics else 0
+        """Messages dropped by admission, as configured, or in front of it."""
+        return self.counts.dropped + (sum(self.statistics.dropped.values()) if self.statistics else 0)
 
     def judge(self, previous: Condition | None) -> tuple[int, str]:
         """Return level and message, by changes since `previous`."""

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
-from pipeline.system.closable import Closable
+from pipeline.system.closable import Closable, call_all
 
 if TYPE_CHECKING:
     from pipeline.ros.configuration import Quality
+
+INTERVAL_S = 0.1
+"""Seconds between two looks if a line has ended."""
+
+TRANSIT = 32
+"""Messages that a middleware keeps at least, so that a burst does not overtake the thread that takes them."""
 
 Receive = Callable[[bytes], None]
 Payload = bytes | bytearray
@@ -46,9 +54,22 @@ class Sender(Endpoint):
 class Transport(Closable, ABC):
     """Messages by topic and type, as encapsulated CDR bytes."""
 
+    def subscribe(
+        self, topic: str, kind: str, quality: Quality, receive: Receive, lose: Receive = lambda _: None
+    ) -> Endpoint:
+        """Call `receive` with messages one at a time, queued by quality, and `lose` with those that find no place."""
+        line = MessageLine(topic, quality.depth, receive, lose)
+        self._lines.append(line)
+        endpoint = self.read(topic, kind, quality, line)
+        return replace(endpoint, close=lambda: call_all([endpoint.close, line.close]))
+
+    @cached_property
+    def _lines(self) -> list[MessageLine]:
+        return []
+
     @abstractmethod
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
-        """Call `receive` with messages one at a time, queued by quality."""
+    def read(self, topic: str, kind: str, quality: Quality, line: MessageLine) -> Endpoint:
+        """Put messages into a line."""
 
     @abstractmethod
     def publisher(self, topic: str, kind: str, quality: Quality) -> Sender:
@@ -66,9 +87,13 @@ class Transport(Closable, ABC):
         """Describe where messages of a type are published instead."""
         return ""
 
-    @abstractmethod
     def stop(self) -> None:
         """Call no `receive` any more; publishers go on."""
+        call_all([self.stop_reading, *(line.close for line in self._lines)])
+
+    @abstractmethod
+    def stop_reading(self) -> None:
+        """Put no messages into lines any more."""
 
     @abstractmethod
     def close(self) -> None:
@@ -79,15 +104,63 @@ class Transport(Closable, ABC):
         self.close()
 
 
-def keep_newest(line: Queue[bytes], payload: bytes) -> None:
-    """Make a place by forgetting the oldest."""
+class MessageLine(Closable):
+    """Line of messages in front of `receive`, which a thread of its own calls one after the other.
+
+    Middlewares forget messages of a reader that is behind, and say nothing: so they are taken from them at once.
+
+    Parameters
+    ----------
+    topic : str
+    depth : int
+        Places.
+    receive, lose : callable
+        Functions to call with each message in its turn, and with those that are given up.
+    """
+
+    def __init__(self, topic: str, depth: int, receive: Receive, lose: Receive) -> None:
+        self._receive, self._lose, self._queue = receive, lose, Queue[bytes](depth)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"read {topic}", daemon=True)
+        self._thread.start()
+
+    def put(self, payload: bytes) -> None:
+        """Add a message; a full line gives up its oldest."""
+        keep_newest(self._queue, payload, self._lose)
+
+    def put_patiently(self, payload: bytes) -> None:
+        """Add a message, waiting for a place."""
+        while not self._ending.is_set():
+            with contextlib.suppress(Full):
+                self._queue.put(payload, timeout=INTERVAL_S)
+                return
+        self._lose(payload)
+
+    def close(self) -> None:
+        """Call `receive` no more, and give up what waits."""
+        self._ending.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        with contextlib.suppress(Empty):
+            while True:
+                self._lose(self._queue.get_nowait())
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            with contextlib.suppress(Empty):
+                payload = self._queue.get(timeout=INTERVAL_S)
+                self._receive(payload)
+
+
+def keep_newest(line: Queue[bytes], payload: bytes, lose: Receive = lambda _: None) -> None:
+    """Make a place by giving up the oldest."""
     while True:
         try:
             line.put_nowait(payload)
         except Full:  # noqa: PERF203 - once, unless it is full
             # The reader may have taken the last one meanwhile.
             with contextlib.suppress(Empty):
-                line.get_nowait()
+                lose(line.get_nowait())
         else:
             return
 

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from pipeline.errors import InputError
-from pipeline.ros.transports.base import Endpoint, Receive, Sender, Transport
+from pipeline.ros.transports.base import TRANSIT, Endpoint, MessageLine, Receive, Sender, Transport
 from pipeline.ros.transports.dds_domain import open_domain
 from pipeline.ros.transports.dds_types import describe_type, library
 from pipeline.ros.transports.peer_watch import PeerTopic, PeerWatch
@@ -53,19 +55,19 @@ class Dds(Transport):
         self._peers = PeerWatch()
         self._start(self._watch, "DDS peers")
 
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
+    def read(self, topic: str, kind: str, quality: Quality, line: MessageLine) -> Endpoint:
         """Read in a thread of its own."""
         sub, topic_of_dds = library("sub"), self._topic(topic, kind, quality, publishes=False)
-        reader = sub.DataReader(self._participant, topic_of_dds, qos=quality_policies(quality))
+        policies = quality_policies(replace(quality, depth=max(TRANSIT, quality.depth)))
+        reader = sub.DataReader(self._participant, topic_of_dds, qos=policies)
         if quality.reliable:
             self._reliable_topics[topic_of_dds.name] = topic_of_dds
         ending = library("core").GuardCondition(self._participant)
-        thread = self._start(self._read, f"read {topic}", reader, ending, receive)
+        thread = self._start(self._read, f"take {topic}", reader, ending, line.put)
 
         def end() -> None:
             ending.set(True)
-            if thread is not threading.current_thread():
-                thread.join()
+            thread.join()
 
         return Endpoint(lambda: len(reader.get_matched_publications()), end)
 
@@ -86,7 +88,7 @@ class Dds(Transport):
         """Describe topics of that type, and other domains."""
         return f" in domain {self._number}{self._peers.find_similar(kind, self._number)}"
 
-    def stop(self) -> None:
+    def stop_reading(self) -> None:
         """End the readers."""
         self._stopping.set(True)
         for thread in self._threads:
@@ -124,7 +126,6 @@ class Dds(Transport):
         invalid = library("internal").InvalidSample
         while not (self._stopping.read() or ending.read()):
             wait_set.wait(library("util").duration(seconds=1))
-            # One by one: what is behind stays in the middleware, whose history has the depth that was asked for.
             while not (self._stopping.read() or ending.read()) and (samples := reader.take(1)):
                 # Publishers that leave send samples without data.
                 if not isinstance(samples[0], invalid):

@@ -11,8 +11,10 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from pipeline.errors import InputError, MissingExtra, PipelineError
-from pipeline.ros.transports.base import Endpoint, Lifecycle, Receive, Sender, Transport
+from pipeline.ros.transports.base import TRANSIT, Endpoint, Lifecycle, MessageLine, Sender, Transport
 from pipeline.ros.transports.peer_watch import PeerTopic, PeerWatch
 
 if TYPE_CHECKING:
@@ -51,7 +53,6 @@ class Rclpy(Transport):
         self._executor = executors.SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
         self._peers, self._topics, self._stopping = PeerWatch(), set[str](), threading.Event()
-        # One thread for all callbacks: each `receive` is called with one message at a time.
         self._threads = [
             threading.Thread(target=self._executor.spin, name="rclpy", daemon=True),
             threading.Thread(target=self._watch, name="ROS peers", daemon=True),
@@ -59,10 +60,11 @@ class Rclpy(Transport):
         for thread in self._threads:
             thread.start()
 
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
-        """Let rclpy's executor call `receive`."""
+    def read(self, topic: str, kind: str, quality: Quality, line: MessageLine) -> Endpoint:
+        """Let rclpy's executor fill a line, so that it goes on with services."""
         self._add(topic, kind, quality, publishes=False)
-        subscription = self._node.create_subscription(_message(kind), topic, receive, self._qos(quality), raw=True)
+        qos = self._qos(replace(quality, depth=max(TRANSIT, quality.depth)))
+        subscription = self._node.create_subscription(_message(kind), topic, line.put, qos, raw=True)
         return Endpoint(subscription.get_publisher_count, lambda: self._node.destroy_subscription(subscription))
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Sender:
@@ -98,7 +100,7 @@ class Rclpy(Transport):
                 self._peers.note(PeerTopic(name, kind, publishes=True))
         return f" in domain {self._domain}{self._peers.find_similar(kind, self._domain)}"
 
-    def stop(self) -> None:
+    def stop_reading(self) -> None:
         """End the executor."""
         self._stopping.set()
         self._executor.shutdown()

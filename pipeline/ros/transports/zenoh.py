@@ -6,19 +6,16 @@ configuration file in ``ZENOH_SESSION_CONFIG_URI`` says.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import struct
-import threading
 import time
 from itertools import count
-from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import message_store
-from pipeline.ros.transports.base import Endpoint, Payload, Receive, Sender, Transport, keep_newest
+from pipeline.ros.transports.base import Endpoint, MessageLine, Payload, Sender, Transport
 from pipeline.ros.transports.peer_watch import PeerTopic, PeerWatch
 from pipeline.system.optional import require
 
@@ -73,7 +70,7 @@ class Zenoh(Transport):
         namespace: str = "",
     ) -> None:
         zenoh = library()
-        self._domain, self._stopping = domain, threading.Event()
+        self._domain = domain
         try:
             self._session = zenoh.open(_settings(zenoh, endpoints, localhost=localhost))
         except zenoh.ZError as error:
@@ -81,7 +78,6 @@ class Zenoh(Transport):
                 f"no Zenoh router at {' '.join(endpoints)}: {error}; start one (ros2 run rmw_zenoh_cpp rmw_zenohd)"
             ) from None
         self._subscribers: list[Any] = []
-        self._threads: list[threading.Thread] = []
         self._peers, self._tokens = PeerWatch(), set[str]()
         session = str(self._session.info.zid())
         self._name = f"{_mangle('')}/{_mangle(namespace)}/{_mangle(name)}"
@@ -92,29 +88,21 @@ class Zenoh(Transport):
         # Of all domains, so that a publisher in another one can be told of.
         self._watcher = liveliness.declare_subscriber(f"{TOKENS}/**", self._note, history=True)
 
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
-        """Queue messages by `quality`, delivered in a separate thread."""
-        # The history that `quality` asks for is kept here, in front of the thread that calls `receive`.
-        line: Queue[bytes] = Queue(quality.depth)
-
-        keep = self._wait_for_place if quality.reliable else keep_newest
-        ending = threading.Event()
-        thread = self._reading(line, receive, topic, ending)
+    def read(self, topic: str, kind: str, quality: Quality, line: MessageLine) -> Endpoint:
+        """Put messages into a line; one that is full slows a reliable publisher."""
+        put = line.put_patiently if quality.reliable else line.put
         subscriber = self._session.declare_subscriber(
             # Any hash: distributions before Iron know none.
             key(self._domain, topic, kind, "*"),
-            lambda sample: keep(line, sample.payload.to_bytes()),
+            lambda sample: put(sample.payload.to_bytes()),
         )
         self._subscribers.append(subscriber)
         token = self._add(topic, kind, quality, publishes=False)
 
         def end() -> None:
-            ending.set()
             for part in (subscriber, token):
                 part.undeclare()
             self._subscribers.remove(subscriber)
-            if thread is not threading.current_thread():
-                thread.join()
 
         return Endpoint(lambda: self._count(topic, kind, "MP"), end)
 
@@ -149,26 +137,15 @@ class Zenoh(Transport):
         elsewhere = f"; there are publishers in domain {others} (ROS_DOMAIN_ID)" if others and not similar else ""
         return f" in domain {self._domain}{similar}{elsewhere}"
 
-    def stop(self) -> None:
+    def stop_reading(self) -> None:
         """End the subscriptions."""
-        self._stopping.set()
         for subscriber in self._subscribers:
-            # Before the threads are joined: no callback waits for a place in a queue that nobody reads.
             subscriber.undeclare()
         self._subscribers = []
-        for thread in self._threads:
-            thread.join()
 
     def close(self) -> None:
         """Close the session, sending the remaining messages."""
         self._session.close()
-
-    def _wait_for_place(self, line: Queue[bytes], payload: bytes) -> None:
-        """Wait for a place in Zenoh's thread, slowing the publisher."""
-        while not self._stopping.is_set():
-            with contextlib.suppress(Full):
-                line.put(payload, timeout=INTERVAL_S)
-                return
 
     def _declare(self, kind: str, *facts: str) -> Any:
         """Tell the graph of ROS of the node, or of a topic of it."""
@@ -201,20 +178,6 @@ class Zenoh(Transport):
         return sum(
             token.startswith(start) and f"/{entity}/" in token and facts in token for token in tuple(self._tokens)
         )
-
-    def _reading(self, line: Queue[bytes], receive: Receive, topic: str, ending: threading.Event) -> threading.Thread:
-        thread = threading.Thread(target=self._read, args=(line, receive, ending), name=f"read {topic}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-        return thread
-
-    def _read(self, line: Queue[bytes], receive: Receive, ending: threading.Event) -> None:
-        while not (self._stopping.is_set() or ending.is_set()):
-            try:
-                payload = line.get(timeout=INTERVAL_S)
-            except Empty:
-                continue
-            receive(payload)
 
 
 def _mangle(name: str) -> str:

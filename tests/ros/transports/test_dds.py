@@ -98,6 +98,29 @@ def test_messages_come_as_they_were_sent(domain: int) -> None:
     assert all(len(array) - len(payload) < 4 for array, payload in zip(payloads, messages, strict=True))
 
 
+def test_messages_that_find_no_place_are_told(domain: int) -> None:
+    gate, last, received, lost = threading.Event(), threading.Event(), list[bytes](), list[bytes]()
+
+    def receive(data: bytes) -> None:
+        received.append(data)
+        assert gate.wait(PATIENCE_S)
+        if data == messages[-1]:
+            last.set()
+
+    messages = [payload_of(4 * length) for length in range(1, 21)]
+    with Dds(domain, localhost=True) as transport:
+        transport.subscribe("/there", IMAGE, Quality(depth=3), receive, lost.append)
+        send = transport.publisher("/there", IMAGE, Quality(depth=100))
+        for payload in messages:
+            send(payload, 5)
+        while len(received) + len(lost) < len(messages) - 3:
+            time.sleep(0.01)
+        gate.set()
+        assert last.wait(PATIENCE_S)
+    assert lost == [payload for payload in messages if payload not in received]
+    assert len(received) + len(lost) == len(messages)
+
+
 def test_samples_without_data_are_skipped(domain: int) -> None:
     with Dds(domain, localhost=True) as transport:
         payloads, arrival = subscribe(transport, "/there", 2)
@@ -212,7 +235,8 @@ def test_every_frame_is_answered_in_order_with_its_own_stamp(
     out, err = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, err) == (0, "")
     report = json.loads(out)
-    assert report["counts"] == {"received": count, "refused": 0, "published": count, "unpublished": 0}
+    counts = {"received": count, "refused": 0, "dropped": 0, "published": count, "unpublished": 0}
+    assert report["counts"] == counts
     assert report["statistics"]["delivered"] == count
 
 

@@ -31,9 +31,13 @@ class Local(Transport):
     def __init__(self) -> None:
         self.published: dict[str, list[tuple[Payload, int]]] = {}
         self.receivers: dict[str, tuple[str, Quality, Receive]] = {}
+        self.losers: dict[str, Receive] = {}
         self.is_stopped, self.subscribers = False, 1
 
-    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> Endpoint:
+    def subscribe(
+        self, topic: str, kind: str, quality: Quality, receive: Receive, lose: Receive = lambda _: None
+    ) -> Endpoint:
+        self.losers[topic] = lose
         self.receivers[topic] = (kind, quality, receive)
         return Endpoint(lambda: 1, lambda: self.receivers.pop(topic, None))
 
@@ -45,6 +49,11 @@ class Local(Transport):
         """Let the subscriber of a topic receive a message."""
         if not self.is_stopped:
             self.receivers[topic][2](bytes(payload))
+
+    def read(self, *_: object) -> Endpoint:
+        raise AssertionError("messages come without a line")
+
+    def stop_reading(self) -> None: ...
 
     def stop(self) -> None:
         self.is_stopped = True
