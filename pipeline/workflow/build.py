@@ -126,7 +126,6 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     from pipeline.split.graph import Graph
     from pipeline.workflow import bundle_builder
     from pipeline.workflow.chain import chain
-    from pipeline.workflow.plan import plan as make_plan
 
     # 1. Several models become one graph, which remembers where each of them ends.
     if isinstance(graph, Sequence | Mapping):
@@ -140,18 +139,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     if plan is not None and (devices is not None or board != "host"):
         raise PlanError("the plan says what to run on; leave out board and devices")
     if plan is None:
-        if not isinstance(graph, Graph):
-            raise PlanError(f"{graph.name!r} has shapes that vary; plan it at a size: pipeline.plan(model.at(...))")
-        # The division that the user made is kept; of one model the planner chooses.
-        stages = "models" if graph.model_ends else "auto"
-        plan = make_plan(
-            graph,
-            board,
-            stages=stages,
-            devices=devices,
-            precision=options.get("precision", DEFAULT_PRECISION),
-            weights=options.get("weights", "float32"),
-        )
+        plan = _make_plan(graph, board, devices, options)
     # 3. Its stages.
     build_options = _pack(plan, options)
     if isinstance(graph, Graph):
@@ -161,6 +149,20 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     if card is not None:
         bundle.card = card
     return bundle
+
+
+def _make_plan(
+    graph: Graph | OpenModel, board: Board | str, devices: Sequence[str] | None, options: BuildKeywords
+) -> Plan:
+    from pipeline.split.graph import Graph
+    from pipeline.workflow.plan import plan
+
+    if not isinstance(graph, Graph):
+        raise PlanError(f"{graph.name!r} has shapes that vary; plan it at a size: pipeline.plan(model.at(...))")
+    # The division that the user made is kept; of one model the planner chooses.
+    stages = "models" if graph.model_ends else "auto"
+    precision, weights = options.get("precision", DEFAULT_PRECISION), options.get("weights", "float32")
+    return plan(graph, board, stages=stages, devices=devices, precision=precision, weights=weights)
 
 
 def _pack(plan: Plan, keywords: BuildKeywords) -> BuildOptions:
