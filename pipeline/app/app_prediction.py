@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.app.application import App
-from pipeline.app.model_program import plan_choices
+from pipeline.app.model_program import describe_model
 from pipeline.app.nodes import Model
 from pipeline.core.plan.plan import Plan
 from pipeline.errors import AppError, near
@@ -65,19 +65,7 @@ class AppPrediction:
 
 def read_plans(app: App, folder: Path = Path()) -> dict[str, Plan]:
     """Return the plans of an application's models; a model that is no bundle is planned, and not built."""
-    return {name: _read_plan(folder / node.file, node) for name, node in app.kinds(Model)}
-
-
-def _read_plan(path: Path, node: Model) -> Plan:
-    from pipeline.executor.bundle_description import describe_bundle
-    from pipeline.workflow import model_cache
-
-    if not model_cache.is_model(path):
-        return describe_bundle(path).plan
-    # What plans is not part of the runtime's distribution.
-    from pipeline.workflow import plan, read
-
-    return plan.plan(read.read(path), **plan_choices(node))
+    return {name: describe_model(name, node, folder) for name, node in app.kinds(Model)}
 
 
 def predict_app(

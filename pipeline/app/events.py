@@ -84,22 +84,32 @@ class EventPublisher:
 
 
 def open_publisher(text: str, permissions: Permissions) -> EventPublisher:
-    """Return the publisher of a text, or raise `AppError` where that is not allowed.
+    """Return the publisher of a text; raises as `check_publisher`, and if it cannot be opened.
 
     A text is ``FILE.jsonl``, ``-`` for standard output, ``http://...``, ``mqtt://HOST:PORT/TOPIC``, ``ros:/TOPIC`` or
     ``exec:COMMAND``, which gets the event on its standard input.
     """
+    check_publisher(text, permissions)
     kind = text.partition(":")[0]
-    if kind in ("http", "https", "mqtt", "ros") and not permissions.network:
-        raise AppError(f"{text!r} sends events away; allow that by --allow-network (allow_network=True)")
-    if kind == "exec" and not permissions.commands:
-        raise AppError(f"{text!r} starts commands; allow that by --allow-commands (allow_commands=True)")
     if text == "-":
         return EventPublisher(text, _write_line, permissions.notice)
     if kind in _OPENERS or kind in MODULES:
         opener = _OPENERS.get(kind) or importlib.import_module(MODULES[kind]).open_events
         publish, disconnect = opener(text)
         return EventPublisher(text, publish, permissions.notice, disconnect)
+    path = Path(text)
+    return EventPublisher(text, lambda line: _append(path, line), permissions.notice)
+
+
+def check_publisher(text: str, permissions: Permissions) -> None:
+    """Raise `AppError` for events that are not allowed to go there, or for an address that is none."""
+    kind = text.partition(":")[0]
+    if kind in ("http", "https", "mqtt", "ros") and not permissions.network:
+        raise AppError(f"{text!r} sends events away; allow that by --allow-network (allow_network=True)")
+    if kind == "exec" and not permissions.commands:
+        raise AppError(f"{text!r} starts commands; allow that by --allow-commands (allow_commands=True)")
+    if text == "-" or kind in _OPENERS or kind in MODULES:
+        return
     if not text.endswith((".jsonl", ".ndjson")):
         raise AppError(
             f"events cannot go to {text!r}; give FILE.jsonl, -, http://..., mqtt://HOST/TOPIC, ros:/TOPIC or "
@@ -108,7 +118,6 @@ def open_publisher(text: str, permissions: Permissions) -> EventPublisher:
     path = Path(text)
     if not path.absolute().parent.is_dir():
         raise AppError(f"cannot write {text!r}: there is no folder {str(path.parent)!r}")
-    return EventPublisher(text, lambda line: _append(path, line), permissions.notice)
 
 
 def _write_line(line: bytes) -> None:

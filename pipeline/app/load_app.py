@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from pipeline.app.step_makers import StepMaker
 from pipeline.core import arguments
 from pipeline.errors import AppError, near
 from pipeline.io.sources.base import FrameSource, SourceOptions
-from pipeline.io.sources.registry import open_source
+from pipeline.io.sources.registry import check_source, open_source
 
 if TYPE_CHECKING:
     from pipeline.app.app_frame import AppFrame
@@ -81,34 +81,36 @@ def load_app(  # noqa: PLR0913 - all but the first by keyword
         for name in given or ():
             if name not in known:
                 raise AppError(f"the application has no {name!r}{near(name, tuple(known))}")
-    maker = StepMaker(
-        app,
-        folder=folder,
-        bundles=bundles,
-        functions=functions,
-        sinks=sinks,
-        permissions=Permissions(allow_commands, allow_network, notice),
-    )
-    opened: dict[str, FrameSource | None] = {}
-    try:
-        for name, stream in app.streams.items():
-            is_given = sources is not None and name in sources
-            opened[name] = sources[name] if is_given and sources else _open(stream, allow_commands, notice)
-        return RunningApp(app, maker, sources=opened, on_error=on_error, on_frame=on_frame, limit=limit)
-    except BaseException:
-        for source in opened.values():
-            if source is not None:
-                source.close()
-        raise
+    permissions = Permissions(allow_commands, allow_network, notice)
+    maker = StepMaker(app, folder=folder, bundles=bundles, functions=functions, sinks=sinks, permissions=permissions)
+
+    check_app(app, maker, permissions, sources or ())
+
+    def open_stream(name: str) -> FrameSource | None:
+        if sources is not None and name in sources:
+            return sources[name]
+        return open_source(app.streams[name].source, _source_options(app.streams[name], permissions))
+
+    return RunningApp(app, maker, open_stream, on_error=on_error, on_frame=on_frame, limit=limit)
 
 
-def _open(stream: Stream, allow_commands: bool, notice: Callable[[str], None]) -> FrameSource:
-    options = SourceOptions(
+def check_app(app: App, maker: StepMaker, permissions: Permissions, given: Container[str] = ()) -> None:
+    """Raise `PipelineError` for what cannot be opened, as far as that is known before models are built.
+
+    `given`: streams that need no source.
+    """
+    for name, stream in app.streams.items():
+        if name not in given:
+            check_source(stream.source, _source_options(stream, permissions))
+    maker.check()
+
+
+def _source_options(stream: Stream, permissions: Permissions) -> SourceOptions:
+    return SourceOptions(
         raw_pictures=True,
         fps=stream.fps,
         speed=stream.speed,
         reconnect=stream.reconnect,
-        notice=notice,
-        allow_commands=allow_commands,
+        notice=permissions.notice,
+        allow_commands=permissions.commands,
     )
-    return open_source(stream.source, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,19 @@ import numpy as np
 from pipeline.core.card_file import convert_card
 from pipeline.core.model_card import ModelCard, Preparation
 from pipeline.errors import AppError, BoardError, InputError, ModelError, PlanError
+from pipeline.executor.bundle import Bundle
+from pipeline.executor.bundle_description import describe_bundle
 from pipeline.io.result_reader import choose_card, make_reader
 from pipeline.io.result_stream import load_bundle
 from pipeline.picture.preparation import PictureInput, PreparationStage
+from pipeline.workflow import model_cache
 from pipeline.workflow.load import load
 
 if TYPE_CHECKING:
     from pipeline.app.app_frame import AppFrame
     from pipeline.app.nodes import Model
-    from pipeline.executor.bundle import Bundle
+    from pipeline.core.plan.plan import Plan
+    from pipeline.io.result_reader import ResultReader
     from pipeline.picture.geometry import Geometry
     from pipeline.picture.pixels import Pixels
     from pipeline.scheduler.frame import FrameFuture
@@ -35,13 +39,10 @@ class ModelProgram:
     def __init__(
         self, name: str, node: Model, bundle: Bundle | None = None, folder: Path = Path(), **options: Any
     ) -> None:
-        try:
-            bundle = bundle or load_bundle(folder / node.file, plan_choices(node))
-            written = convert_card(dict(node.card), "card", name, folder) if node.card else ModelCard()
-            self.card = choose_card(bundle.plan, written.merge(bundle.card or ModelCard()))
-            self._reader = make_reader(bundle.plan, self.card)
-        except (BoardError, InputError, ModelError, PlanError) as error:
-            raise AppError(f"model {name!r}: {error}") from None
+        choices = _plan_choices(node, folder)
+        bundle, self.card, self._reader = _read(
+            name, node, folder, lambda: bundle or load_bundle(folder / node.file, choices)
+        )
         self._plan, preparation = bundle.plan, self.card.preparation or Preparation()
         self._input: PictureInput | None = None
         self.picture_size = 0, 0
@@ -100,7 +101,38 @@ class ModelProgram:
         self.running.close()
 
 
-def plan_choices(node: Model) -> dict[str, Any]:
+def describe_model(name: str, node: Model, folder: Path = Path()) -> Plan:
+    """Return the plan of a node's file, not built; raise what `ModelProgram` raises for the file, plan and card."""
+
+    def describe() -> Bundle:
+        path = folder / node.file
+        if not model_cache.is_model(path):
+            return describe_bundle(path)
+        model_cache.check_model(path)
+        # What plans is not part of the runtime's distribution.
+        from pipeline.workflow import plan, read
+
+        graph = read.read(path)
+        return Bundle(plan.plan(graph, **_plan_choices(node, folder)), (), card=graph.card)
+
+    return _read(name, node, folder, describe)[0].plan
+
+
+def _read(
+    name: str, node: Model, folder: Path, load_model: Callable[[], Bundle]
+) -> tuple[Bundle, ModelCard, ResultReader | None]:
+    """Return a bundle, its card with the node's own fields in front, and the reader of results."""
+    try:
+        bundle = load_model()
+        written = convert_card(dict(node.card), "card", name, folder) if node.card else ModelCard()
+        card = choose_card(bundle.plan, written.merge(bundle.card or ModelCard()))
+        return bundle, card, make_reader(bundle.plan, card)
+    except (BoardError, InputError, ModelError, PlanError) as error:
+        raise AppError(f"model {name!r}: {error}") from None
+
+
+def _plan_choices(node: Model, folder: Path) -> dict[str, Any]:
     """Return the options of a model's plan."""
-    choices: dict[str, Any] = {"board": node.board, "stages": node.stages}
+    board = folder / node.board
+    choices: dict[str, Any] = {"board": str(board) if board.is_file() else node.board, "stages": node.stages}
     return choices | ({"precision": node.precision} if node.precision else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -38,8 +39,8 @@ class RunningApp(Closable):
     app : App
     maker : StepMaker
         Makes the steps of nodes.
-    sources : mapping of str to FrameSource
-        Sources in place of the streams' own.
+    open_stream : callable
+        Opens the source of a stream by its name, once all models run: a camera fills up while they are built.
     on_error : str
         ``"skip"``: a failed frame ends alone. ``"stop"``: the first one ends the application.
     on_frame : callable, optional
@@ -56,12 +57,12 @@ class RunningApp(Closable):
     closed : bool
     """
 
-    def __init__(  # noqa: PLR0913 - all but the first two by keyword
+    def __init__(  # noqa: PLR0913 - all but the first three by keyword
         self,
         app: App,
         maker: StepMaker,
+        open_stream: Callable[[str], FrameSource | None],
         *,
-        sources: Mapping[str, FrameSource | None] | None = None,
         on_error: str = "skip",
         on_frame: Callable[[AppFrame], object] = lambda _: None,
         limit: int | None = None,
@@ -72,9 +73,11 @@ class RunningApp(Closable):
         self._error: BaseException | None = None
         self.closed, self._feedback = False, Feedback(app)
         self.first_failure: BaseException | None = None
-        # 1. Nodes, whose steps may take long to make; those that were made are closed if one fails.
         self._workers: dict[str, NodeWorker] = {}
-        try:
+        self._streams: dict[str, StreamReader] = {}
+        with ExitStack() as opened:
+            # 1. Nodes, whose steps may take long to make; those that were made are closed if one fails.
+            opened.callback(self._close_workers)
             for name in app.order:
                 self._workers[name] = self._make_worker(name)
             # Behind all nodes, so that frames of a stream end in order.
@@ -83,13 +86,11 @@ class RunningApp(Closable):
             self._workers[END] = NodeWorker(END, ending, None, lambda _: True, self._finish, skips_failed=False)
             # 2. Streams.
             plans = {name: running.plan for name, running in self.pipelines.items()}
-            self._streams = {
-                name: StreamReader(name, self, (sources or {}).get(name), app.room(name, plans), limit)
-                for name in app.streams
-            }
-        except BaseException:
-            self._close_workers()
-            raise
+            for name in app.streams:
+                if (source := open_stream(name)) is not None:
+                    opened.callback(source.close)
+                self._streams[name] = StreamReader(name, self, source, app.room(name, plans), limit)
+            opened.pop_all()
         self._plans = {name: self._count_reads(name) for name in app.streams}
         for worker in self._workers.values():
             worker.start()
@@ -149,7 +150,7 @@ class RunningApp(Closable):
         with self._end_lock:
             self._error = self._error or error
         self._stopped.set()
-        for stream in getattr(self, "_streams", {}).values():
+        for stream in self._streams.values():
             stream.stop()
 
     def close(self) -> None:

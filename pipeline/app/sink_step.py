@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.app.steps import Step
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from pipeline.app.nodes import SinkNode
     from pipeline.app.permissions import Permissions
 
-STREAM = "{stream}"
+
+def sink_texts(node: SinkNode, streams: Iterable[str]) -> dict[str, str]:
+    """Return the texts of a node's sinks by stream."""
+    return {stream: node.to.replace("{stream}", stream) for stream in streams}
 
 
 class SinkStep(Step):
@@ -30,7 +33,7 @@ class SinkStep(Step):
         if sink is not None:
             self._sinks: dict[str, Sink] = dict.fromkeys(streams, sink)
             return
-        texts = {stream: node.to.replace(STREAM, stream) for stream in streams}
+        texts = sink_texts(node, streams)
         opened = {text: permissions.open_sink(text) for text in dict.fromkeys(texts.values())}
         self._sinks = {stream: opened[text] for stream, text in texts.items()}
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.app.application import App
 from pipeline.app.books import Books
+from pipeline.app.events import check_publisher
 from pipeline.app.model_program import ModelProgram
 from pipeline.app.model_step import ModelStep
 from pipeline.app.nodes import Function, Model, Node, SinkNode, Track, Trigger
 from pipeline.app.permissions import Permissions
-from pipeline.app.sink_step import SinkStep
+from pipeline.app.sink_step import SinkStep, sink_texts
 from pipeline.app.steps import Condition, FunctionStep, Step
 from pipeline.app.track_step import TrackStep
 from pipeline.app.trigger_step import TriggerStep
@@ -44,6 +45,21 @@ class StepMaker:
         self._permissions = permissions
         self.programs: dict[str, ModelProgram] = {}
         self.books = Books()
+
+    def check(self) -> None:
+        """Raise `PipelineError` for the first function, tracker, event or sink that cannot be."""
+        for name, node in self._app.nodes.items():
+            match node:
+                case Function():
+                    FunctionStep(node, self._functions, self._permissions)
+                case Track():
+                    TrackStep(name, node, None)
+                case Trigger():
+                    for text in node.to:
+                        check_publisher(text, self._permissions)
+                    self._permissions.check_sinks([node.clip.to] if node.clip else (), has_folder=False)
+                case SinkNode() if name not in self._sinks:
+                    self._permissions.check_sinks(sink_texts(node, self._app.stream_names[name]).values())
 
     def make(self, name: str, node: Node) -> Step:
         """Return the step of a node, with all that it opens."""

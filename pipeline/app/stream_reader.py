@@ -61,6 +61,8 @@ class StreamReader:
         """Wait until no frame of the stream is inside."""
         if self._thread.ident is not None:
             self._thread.join()
+        elif self._source is not None:
+            self._source.close()
         for _ in range(self._room):
             self._permits.take()
         # Whoever still waits with a frame of his own is told.

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import applications, console, values, view
-from pipeline.errors import AppError
 
 if TYPE_CHECKING:
     from pipeline.app.app_prediction import AppPrediction
@@ -17,7 +16,7 @@ HELP = "Run an application: streams, models on their crops, trackers, triggers a
 EXAMPLE = "soc-pipeline app run people.toml"
 
 _ACTIONS = {
-    "check": "Check an application's file: names, files of models, circles and conditions.",
+    "check": "Check an application's file: all that 'run' would refuse before it opens a source.",
     "draw": "Print what reads what.",
     "simulate": "Predict rates and latencies of streams and models from the models' plans.",
     "run": "Run the application until its streams end.",
@@ -37,6 +36,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         )
         action.add_argument("file", metavar="FILE", help="the application, as TOML")
         action.set_defaults(action=globals()[f"_{name}"])
+        if name in ("check", "run"):
+            _permission_arguments(action)
         if name == "run":
             _run_arguments(action)
         if name == "simulate":
@@ -64,15 +65,18 @@ def _simulate_arguments(action: argparse.ArgumentParser) -> None:
     action.add_argument("--json", action="store_true", help="print the prediction as JSON")
 
 
-def _run_arguments(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--frames", metavar="N", type=values.count, help="end after N frames of each stream")
-    action.add_argument("--on-error", choices=("skip", "stop"), default="skip", help="what a frame that fails ends")
+def _permission_arguments(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--allow-commands",
         action="store_true",
         help="let the file start commands: exec:, gst: and functions; a file of somebody else's could do anything",
     )
     action.add_argument("--allow-network", action="store_true", help="let the file send events to other machines")
+
+
+def _run_arguments(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--frames", metavar="N", type=values.count, help="end after N frames of each stream")
+    action.add_argument("--on-error", choices=("skip", "stop"), default="skip", help="what a frame that fails ends")
     action.add_argument("--json", action="store_true", help="print the books as JSON")
     view.argument(action)
 
@@ -85,15 +89,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     from pipeline.app.app_file import read_app
-    from pipeline.app.nodes import Model, Track
-    from pipeline.app.track_step import TrackStep
+    from pipeline.app.app_prediction import read_plans
+    from pipeline.app.load_app import check_app
+    from pipeline.app.permissions import Permissions
+    from pipeline.app.step_makers import StepMaker
 
-    app = read_app(options.file)
-    for name, node in app.kinds(Track):
-        TrackStep(name, node, None)
-    for name, node in app.kinds(Model):
-        if not (path := Path(options.file).parent / node.file).exists():
-            raise AppError(f"{options.file}: model.{name}: there is no file {str(path)!r}")
+    app, permissions = read_app(options.file), Permissions(options.allow_commands, options.allow_network)
+    check_app(app, StepMaker(app, permissions=permissions), permissions)
+    with console.progress("planning the models"):
+        read_plans(app, Path(options.file).parent)
     print(f"{options.file}: streams: {len(app.streams)}, nodes: {len(app.nodes)}; nothing is wrong")
 
 

@@ -244,6 +244,7 @@ def load_bundle(model: Bundle | str | Path, choices: Mapping[str, Any]) -> Bundl
         return build.build(graph, plan.plan(graph, **choices))
 
     # As the command line has them, so that both share their bundles.
-    changed = {name: value for name, value in choices.items() if value != {"board": "host", "stages": "auto"}[name]}
+    defaults = {"board": "host", "stages": "auto"}
+    changed = {name: value for name, value in choices.items() if value != defaults.get(name)}
     files = [Path(str(choices["board"]))] if Path(str(choices["board"])).is_file() else []
     return model_cache.load_or_build(Path(model), Bundle.load, build, changed, files)[0]

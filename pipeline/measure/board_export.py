@@ -74,7 +74,8 @@ def read_profile(path: str | Path, graph: Graph) -> Profile | None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         check_regular(path)
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        # Boards that people write have none.
+        return {"models": {}, **msgspec.json.decode(path.read_bytes(), type=dict[str, Any])}
     except (OSError, msgspec.DecodeError) as error:
         title = f"cannot read the board {str(path)!r}"
         raise BoardError(f"{title}: {reason(error)}; 'profile --export' writes one") from None

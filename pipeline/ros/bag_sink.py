@@ -115,7 +115,7 @@ def _create(array: np.ndarray, kind: str, frame: SourceFrame) -> Any:
 
 
 def _open(uri: Uri, options: SinkOptions) -> BagSink:
-    return BagSink(uri.path, options.outputs, **uri.check_options("storage"))
+    return BagSink(uri.path, options.outputs, **uri.options)
 
 
-KINDS = (SinkKind("bag", _open, "bag:PATH"),)
+KINDS = (SinkKind("bag", _open, "bag:PATH", options=("storage",)),)

@@ -124,7 +124,7 @@ def _stamp(message: Any, record_time: int) -> int:
 
 
 def _open(uri: Uri, options: SourceOptions) -> Bag:
-    return Bag(uri.path, options.specs, uri.check_options("topic").get("topic"))
+    return Bag(uri.path, options.specs, uri.options.get("topic"))
 
 
-KINDS = (SourceKind(("bag",), _open, "bag:PATH", is_bag),)
+KINDS = (SourceKind(("bag",), _open, "bag:PATH", is_bag, is_file=True, options=("topic",)),)

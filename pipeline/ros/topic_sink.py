@@ -21,7 +21,7 @@ from pipeline.ros.messages.detections import CLASSIFICATION, DETECTIONS, classif
 from pipeline.ros.messages.message_reader import message_header
 from pipeline.ros.messages.message_writer import image
 from pipeline.ros.messages.types import create_message
-from pipeline.ros.topic_source import connect_topic
+from pipeline.ros.topic_source import OPTIONS, connect_topic
 
 RESULTS: dict[str, tuple[type, ...]] = {
     DETECTIONS: (Detections,),
@@ -84,4 +84,4 @@ class TopicSink(Sink):
 _NOTHING = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 """A frame without a result is answered as well, so that receivers can tell it from one that was lost."""
 
-KINDS = (SinkKind("ros", TopicSink, "ros:TOPIC", is_file=False),)
+KINDS = (SinkKind("ros", TopicSink, "ros:TOPIC", is_file=False, options=OPTIONS),)

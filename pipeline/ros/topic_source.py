@@ -115,4 +115,4 @@ class TopicSource(FrameSource):
             return SourceFrame(name, array, header.stamp or time.time_ns(), pixels=pixels, frame_id=header.frame_id)
 
 
-KINDS = (SourceKind(("ros",), TopicSource, "ros:TOPIC", live=True),)
+KINDS = (SourceKind(("ros",), TopicSource, "ros:TOPIC", live=True, options=OPTIONS),)

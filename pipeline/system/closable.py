@@ -23,7 +23,7 @@ class Closable:
         self.close()
 
 
-def call_all(functions: Iterable[Callable[[], None]]) -> None:
+def call_all(functions: Iterable[Callable[[], object]]) -> None:
     """Call all functions, then raise the first error."""
     errors: list[BaseException] = []
     for function in functions:

@@ -24,7 +24,7 @@ from pipeline.tvm.library import tvm_version
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
 
-SUFFIXES = (".json", ".onnx", ".pt", ".pt2", ".pth", ".relay", ".rly", ".tflite", ".txt")
+SUFFIXES = (".json", ".onnx", ".pt", ".pt2", ".pth", ".relay", ".rly", ".tflite", ".txt", ".rknn", ".hef", ".engine")
 """Suffixes of files that are models; bundles are folders."""
 
 MOST_BUNDLES = 16
@@ -192,9 +192,10 @@ def _digests(model: Path) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
         paths.append(model.parent / msgspec.toml.decode(card.read_bytes()).get("labels", ""))
     if model.suffix.lower() == ".onnx":
+        from pipeline.frontends.compiled.model_files import context_files
         from pipeline.frontends.onnx.external_data import data_files
 
-        paths += data_files(model)
+        paths += [*data_files(model), *context_files(model)]
     return {os.path.relpath(path, model.parent): _digest(path) for path in paths}
 
 

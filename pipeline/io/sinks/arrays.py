@@ -91,12 +91,10 @@ class Folder(Sink):
 
 
 def _open_stacked(uri: Uri, options: SinkOptions) -> StackedArrays:
-    uri.check_options()
     return StackedArrays(uri.path, options.outputs)
 
 
 def _open_folder(uri: Uri, _: SinkOptions) -> Folder:
-    uri.check_options()
     if uri.path.exists() and not uri.path.is_dir():
         raise InputError(f"{uri.text!r} is a file; give a .npz file, or a folder for one .npz per frame")
     return Folder(uri.path)

@@ -123,7 +123,7 @@ class SinkKind:
     name: str
     """Kind in front of the colon."""
     open: Callable[[Uri, SinkOptions], Sink]
-    """Opens the sink at a `Uri`; refuses options in it that it does not know."""
+    """Opens the sink at a `Uri`."""
     example: str
     """Example for messages that say what is supported."""
     recognise: Callable[[Path], bool] = lambda _: False
@@ -132,3 +132,5 @@ class SinkKind:
     """True if the location is a path, whose folder has to be there."""
     is_command: bool = False
     """True if the text is run, and so needs `SinkOptions.allow_commands`."""
+    options: Sequence[str] | None = ()
+    """Names of the options that a text may have; None where `open` decides."""

@@ -103,4 +103,4 @@ def _open(uri: Uri, sink_options: SinkOptions) -> GstSink:
     return GstSink(uri.text.removeprefix("gst:"), make_annotator({}, sink_options))
 
 
-KINDS = (SinkKind("gst", _open, "gst:PIPELINE", is_file=False, is_command=True),)
+KINDS = (SinkKind("gst", _open, "gst:PIPELINE", is_file=False, is_command=True, options=None),)

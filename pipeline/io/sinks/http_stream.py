@@ -105,7 +105,7 @@ class _Pictures:
 
 
 def _open(uri: Uri, sink_options: SinkOptions) -> HttpStream:
-    annotator = make_annotator(uri.check_options(*OPTIONS), sink_options)
+    annotator = make_annotator(uri.options, sink_options)
     if not uri.location.isdecimal():
         raise InputError(
             f"{uri.text!r}: {uri.location!r} is no port; write mjpeg:8080, or mjpeg:0 for one that is free"
@@ -115,4 +115,4 @@ def _open(uri: Uri, sink_options: SinkOptions) -> HttpStream:
     return sink
 
 
-KINDS = (SinkKind("mjpeg", _open, "mjpeg:PORT for browsers", is_file=False),)
+KINDS = (SinkKind("mjpeg", _open, "mjpeg:PORT for browsers", is_file=False, options=OPTIONS),)

@@ -81,13 +81,13 @@ def _is_small(result: StreamFrame) -> bool:
 
 
 def _open(uri: Uri, _: SinkOptions) -> JsonLines:
-    outputs = uri.check_options("outputs").get("outputs")
+    outputs = uri.options.get("outputs")
     if outputs not in (None, "all"):
         raise InputError(f"outputs is {outputs!r}; it must be 'all', or left out")
     return JsonLines(None if uri.location == "-" else uri.path, all_outputs=outputs == "all")
 
 
-KINDS = (SinkKind("jsonl", _open, "a .jsonl file", has_suffix(".jsonl", ".ndjson")),)
+KINDS = (SinkKind("jsonl", _open, "a .jsonl file", has_suffix(".jsonl", ".ndjson"), options=("outputs",)),)
 
 
 class SummaryLines(Sink):

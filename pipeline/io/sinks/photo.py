@@ -68,13 +68,11 @@ class Photos(Sink):
 
 
 def _open(uri: Uri, sink_options: SinkOptions) -> Photos:
-    options = uri.check_options(*OPTIONS)
     suffix = uri.path.suffix.lower()
     if suffix not in FORMATS and (uri.path.is_file() or (suffix and not uri.path.is_dir())):
         raise InputError(f"cannot write {uri.text!r}; photos are {' '.join(FORMATS)} files, or photo:FOLDER")
-    return Photos(uri.path, make_annotator(options, sink_options))
+    return Photos(uri.path, make_annotator(uri.options, sink_options))
 
 
-KINDS = (
-    SinkKind("photo", _open, f"a photo ({' '.join(FORMATS)}), photo:FOLDER for one per frame", has_suffix(*FORMATS)),
-)
+EXAMPLE = f"a photo ({' '.join(FORMATS)}), photo:FOLDER for one per frame"
+KINDS = (SinkKind("photo", _open, EXAMPLE, has_suffix(*FORMATS), options=OPTIONS),)

@@ -45,19 +45,30 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
     ``FILE.mp4?show=label&labels=FILE&encoder=ffv1``. Raises `InputError` if there is no place for it, or an option is
     not for it.
     """
+    kind, uri = check_sink(text, allow_commands=facts.get("allow_commands", False))
+    return kind.open(uri, SinkOptions(outputs, geometry, **facts))
+
+
+def check_sink(text: str, *, allow_commands: bool, has_folder: bool = True) -> tuple[SinkKind, Uri]:
+    """Return the kind of a sink and its text taken apart; raise `InputError` for what is wrong before it is opened.
+
+    `has_folder`: False where whoever opens it makes the folder.
+    """
     names = {kind.name: kind for kind in load_kinds()}
     # Else a single dash would be a folder.
     full_text = "jsonl:-" if text in STANDARD_OUTPUT else text
     uri = parse_uri(full_text, names, [name for name, kind in names.items() if kind.is_command])
     kind = names.get(uri.kind)
     if kind and kind.is_command:
-        check_allowed(text, facts.get("allow_commands", False))
+        check_allowed(text, allow_commands)
     # Before the first frame, which may come after minutes of waiting for a camera.
     is_file = (kind is None or kind.is_file) and uri.location != "-"
-    if is_file and not uri.path.absolute().parent.is_dir():
+    if has_folder and is_file and not uri.path.absolute().parent.is_dir():
         raise InputError(f"cannot write {text!r}: there is no folder {str(uri.path.parent)!r}")
     kind = kind or _recognise(uri)
-    return kind.open(uri, SinkOptions(outputs, geometry, **facts))
+    if kind.options is not None:
+        uri.check_options(*kind.options)
+    return kind, uri
 
 
 @contextlib.contextmanager

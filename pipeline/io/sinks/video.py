@@ -169,9 +169,9 @@ class Video(Sink):
 
 
 def _open(uri: Uri, sink_options: SinkOptions) -> Video:
-    options = uri.check_options(*encoders.OPTIONS, *OPTIONS)
-    annotator = make_annotator(options, sink_options)
-    return Video(uri.path, encoders.parse_encoding(options), annotator, sink_options.notice)
+    annotator = make_annotator(uri.options, sink_options)
+    return Video(uri.path, encoders.parse_encoding(uri.options), annotator, sink_options.notice)
 
 
-KINDS = (SinkKind("video", _open, f"a video file ({' '.join(SUFFIXES)})", has_suffix(*SUFFIXES)),)
+EXAMPLE = f"a video file ({' '.join(SUFFIXES)})"
+KINDS = (SinkKind("video", _open, EXAMPLE, has_suffix(*SUFFIXES), options=(*encoders.OPTIONS, *OPTIONS)),)

@@ -100,8 +100,11 @@ def _samples(frames: Any) -> Iterator[np.ndarray]:
         yield planes[0] if len(planes) == 1 else planes.mean(0).astype(planes.dtype)
 
 
+OPTIONS = ("rate", "window", "hop", "dtype")
+
+
 def _open(uri: Uri, options: SourceOptions) -> Audio:
-    texts = dict(uri.check_options("rate", "window", "hop", "dtype"))
+    texts = dict(uri.options)
     dtype = texts.pop("dtype", "float32")
     try:
         numbers = {name: int(text) for name, text in texts.items()}
@@ -117,4 +120,4 @@ def _open(uri: Uri, options: SourceOptions) -> Audio:
     return Audio(uri.location, **numbers, dtype=dtype, shape=shape)
 
 
-KINDS = (SourceKind(("audio",), _open, "audio:FILE and audio:alsa:DEVICE", takes_fps=True),)
+KINDS = (SourceKind(("audio",), _open, "audio:FILE and audio:alsa:DEVICE", takes_fps=True, options=OPTIONS),)

@@ -79,7 +79,7 @@ class SourceKind:
     names: Sequence[str]
     """Kinds in front of the colon."""
     open: Callable[[Uri, SourceOptions], FrameSource]
-    """Opens the source at a `Uri`; refuses options in it that it does not know."""
+    """Opens the source at a `Uri`."""
     example: str
     """Example for messages that say what is supported."""
     recognise: Callable[[Path], bool] = lambda _: False
@@ -90,6 +90,10 @@ class SourceKind:
     """True if `open` heeds `SourceOptions.fps` itself; a recording is else played at that pace."""
     is_command: bool = False
     """True if the text is run, and so needs `SourceOptions.allow_commands`."""
+    is_file: bool = False
+    """True if the location is a file or folder, which has to be there."""
+    options: Sequence[str] | None = ()
+    """Names of the options that a text may have; None where `open` decides, as in an address."""
 
 
 class PacedSource(FrameSource):

@@ -141,7 +141,7 @@ def open_stream(url: str, options: Mapping[str, str] | None = None) -> Capture:
 
 
 def _open_camera(uri: Uri, options: SourceOptions) -> Capture:
-    return open_camera(uri.location, fps=options.fps, **uri.check_options("size", "encoding"))
+    return open_camera(uri.location, fps=options.fps, **uri.options)
 
 
 def _open_stream(uri: Uri, _: SourceOptions) -> Capture:
@@ -149,8 +149,10 @@ def _open_stream(uri: Uri, _: SourceOptions) -> Capture:
     return open_stream(uri.text)
 
 
+OPTIONS = ("size", "encoding")
+# Network protocols of FFmpeg.
+PROTOCOLS = ("http", "https", "rtmp", "rtsp", "rtsps", "srt", "udp")
 KINDS = (
-    SourceKind(("camera",), _open_camera, "camera:/dev/video0", live=True, takes_fps=True),
-    # Network protocols of FFmpeg.
-    SourceKind(("http", "https", "rtmp", "rtsp", "rtsps", "srt", "udp"), _open_stream, "rtsp://...", live=True),
+    SourceKind(("camera",), _open_camera, "camera:/dev/video0", live=True, takes_fps=True, options=OPTIONS),
+    SourceKind(PROTOCOLS, _open_stream, "rtsp://...", live=True, options=None),
 )

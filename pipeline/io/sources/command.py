@@ -110,8 +110,7 @@ class CommandOutput(FrameSource):
 
 
 def _open(uri: Uri, _: SourceOptions) -> CommandOutput:
-    options = uri.check_options("size", "format")
-    return CommandOutput(uri.location, options.get("size"), options.get("format"))
+    return CommandOutput(uri.location, uri.options.get("size"), uri.options.get("format"))
 
 
-KINDS = (SourceKind(("exec",), _open, "exec:COMMAND", live=True, is_command=True),)
+KINDS = (SourceKind(("exec",), _open, "exec:COMMAND", live=True, is_command=True, options=("size", "format")),)

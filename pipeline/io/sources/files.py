@@ -163,7 +163,6 @@ def _plain(path: Path) -> Iterator[None]:
 
 
 def _open(uri: Uri, options: SourceOptions) -> Files:
-    uri.check_options()
     return Files(
         [uri.path],
         options.specs,
@@ -178,4 +177,5 @@ def _recognise(path: Path) -> bool:
     return path.is_dir() or (path.exists() and path.suffix.lower() in ARRAYS + IMAGES)
 
 
-KINDS = (SourceKind(("files",), _open, f"files or folders of {' '.join(ARRAYS + IMAGES)}", _recognise),)
+EXAMPLE = f"files or folders of {' '.join(ARRAYS + IMAGES)}"
+KINDS = (SourceKind(("files",), _open, EXAMPLE, _recognise, is_file=True),)

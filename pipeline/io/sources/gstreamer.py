@@ -161,4 +161,4 @@ def _open(uri: Uri, _: SourceOptions) -> GstSource:
     return GstSource(uri.text.removeprefix("gst:"))
 
 
-KINDS = (SourceKind(("gst",), _open, "gst:PIPELINE", live=True, is_command=True),)
+KINDS = (SourceKind(("gst",), _open, "gst:PIPELINE", live=True, is_command=True, options=None),)

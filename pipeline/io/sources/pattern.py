@@ -71,7 +71,6 @@ def parse_pattern(text: str, fps: float | None) -> Pattern:
 
 
 def _open(uri: Uri, options: SourceOptions) -> Pattern:
-    uri.check_options()
     if options.speed is not None or (options.fps is not None and "@" in uri.location):
         raise InputError(f"{uri.text!r}: a pattern has one pace, as in 'pattern:640x480@30', and no other")
     return parse_pattern(uri.location, options.fps)

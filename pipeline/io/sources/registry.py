@@ -6,7 +6,7 @@ import functools
 import importlib
 from functools import cache
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, near
 from pipeline.io.sources.base import FrameSource, PacedSource, SourceKind, SourceOptions
 from pipeline.io.sources.reconnect import ReconnectingSource
 from pipeline.io.uri import Uri, check_allowed, parse_uri
@@ -42,17 +42,31 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
     ``exec:COMMAND?size=640x480``, ``ros:TOPIC?type=TYPE``, or a path. Raises `InputError` if there is no such source,
     or an option is not for it; `MissingExtra` if it needs a package that is not installed.
     """
+    kind, uri = check_source(text, options)
+    if kind.live:
+        open_again = functools.partial(kind.open, uri, options)
+        return ReconnectingSource(open_again, options.reconnect, options.notice) if options.reconnect else open_again()
+    source = kind.open(uri, options)
+    # What takes the pace itself, as a pattern does, must not be slowed twice.
+    has_pace = not kind.takes_fps and (options.fps is not None or options.speed is not None)
+    return PacedSource(source, options.fps, options.speed) if has_pace else source
+
+
+def check_source(text: str, options: SourceOptions) -> tuple[SourceKind, Uri]:
+    """Return what `find_source` does; raise `InputError` for what is wrong before it is opened."""
     kind, uri = find_source(text)
     if kind.is_command:
         check_allowed(text, options.allow_commands)
     if options.reconnect and not kind.live:
         raise InputError(f"{text!r} is not live, so that it cannot be lost; leave out reconnect")
-    if kind.live:
-        return _open_live(kind, uri, options)
-    source = kind.open(uri, options)
-    # What takes the pace itself, as a pattern does, must not be slowed twice.
-    has_pace = not kind.takes_fps and (options.fps is not None or options.speed is not None)
-    return PacedSource(source, options.fps, options.speed) if has_pace else source
+    if kind.live and (options.speed is not None or (options.fps is not None and not kind.takes_fps)):
+        raise InputError(f"{uri.text!r}: its pace is its own")
+    if kind.options is not None:
+        uri.check_options(*kind.options)
+    if kind.is_file and not uri.path.exists():
+        siblings = [path.name for path in uri.path.parent.iterdir()] if uri.path.parent.is_dir() else []
+        raise InputError(f"no source at {text!r}: there is no such file or folder{near(uri.path.name, siblings)}")
+    return kind, uri
 
 
 def find_source(text: str) -> tuple[SourceKind, Uri]:
@@ -64,13 +78,6 @@ def find_source(text: str) -> tuple[SourceKind, Uri]:
     if not uri.location and not kind.is_command:
         raise InputError(f"{text!r} names nothing to read; write such as {kind.example}")
     return kind, uri
-
-
-def _open_live(kind: SourceKind, uri: Uri, options: SourceOptions) -> FrameSource:
-    if options.speed is not None or (options.fps is not None and not kind.takes_fps):
-        raise InputError(f"{uri.text!r}: its pace is its own")
-    open_again = functools.partial(kind.open, uri, options)
-    return ReconnectingSource(open_again, options.reconnect, options.notice) if options.reconnect else open_again()
 
 
 def _recognise(uri: Uri) -> SourceKind:

@@ -93,8 +93,8 @@ class VideoFile(FrameSource):
 
 
 def _open(uri: Uri, _: SourceOptions) -> VideoFile:
-    options = uri.check_options("damaged", "threads")
-    return VideoFile(uri.path, options.get("damaged", DAMAGED[0]), parse_count(options, "threads"))
+    return VideoFile(uri.path, uri.options.get("damaged", DAMAGED[0]), parse_count(uri.options, "threads"))
 
 
-KINDS = (SourceKind(("video",), _open, "FILE.mp4 and other video files", has_suffix(*SUFFIXES)),)
+EXAMPLE = "FILE.mp4 and other video files"
+KINDS = (SourceKind(("video",), _open, EXAMPLE, has_suffix(*SUFFIXES), is_file=True, options=("damaged", "threads")),)

@@ -111,11 +111,11 @@ def _state(entry: os.DirEntry[str]) -> State:
 
 
 def _open(uri: Uri, options: SourceOptions) -> WatchedFolder:
-    policy = uri.check_options("damaged").get("damaged", "refuse")
+    policy = uri.options.get("damaged", "refuse")
     scales, pictures = options.quantizations, options.pictures
     return WatchedFolder(
         uri.path, options.specs, options.preparation, quantizations=scales, pictures=pictures, damaged=policy
     )
 
 
-KINDS = (SourceKind(("watch",), _open, "watch:FOLDER", live=True),)
+KINDS = (SourceKind(("watch",), _open, "watch:FOLDER", live=True, options=("damaged",)),)

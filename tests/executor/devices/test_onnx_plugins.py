@@ -13,15 +13,10 @@ import pipeline
 from pipeline.core.board.board import Board, Device
 from pipeline.errors import BoardError, BuildError, BundleError
 from pipeline.executor import devices, targets
-from pipeline.executor.devices import onnx_plugins
 from tests.support.model_stages import SHAPE, OnnxSource, check_streaming, compile_source, run
 from tests.support.onnx_models import node, save, weights
+from tests.support.openvino_plugin import DEVICE, NAME, TARGET, compile_file, require_device
 
-NAME = "OpenVINOExecutionProvider"
-# Its default on CPUs that have it is bfloat16.
-SETTINGS = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}}'}
-TARGET: dict[str, Any] = {"library": "onnxruntime-ep-openvino", "device": "CPU", "providers": [[NAME, SETTINGS]]}
-DEVICE = Device("device", "onnxruntime", target=TARGET)
 WEIGHTS = weights(4, 4, 3, 3) / 6
 # The determinant is an operator that only the CPU's provider has.
 DETERMINED = OnnxSource(
@@ -36,28 +31,13 @@ DETERMINED = OnnxSource(
 
 @pytest.fixture
 def device() -> Device:
-    pytest.importorskip("onnxruntime_ep_openvino")
-    if reason := devices.why_absent(DEVICE):
-        pytest.skip(f"this processor has no OpenVINO: {reason}")
-    return DEVICE
+    return require_device()
 
 
 @pytest.mark.parametrize("order", [("cpu", "device"), ("device", "cpu")])
 def test_its_stages_stream_beside_those_of_tvm(device: Device, order: tuple[str, str], tmp_path: Path) -> None:
     board = Board("b", (Device("cpu", cores=(0,)), device))
     check_streaming(board, order, tmp_path)
-
-
-def compiled_file(source: Path, path: Path, *, is_embedded: bool) -> Path:
-    """Compile a model by the plug-in into a file of its own, with what it made inside or beside."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.add_provider_for_devices(onnx_plugins.devices(DEVICE, NAME), SETTINGS)
-    options.add_session_config_entry("ep.context_enable", "1")
-    options.add_session_config_entry("ep.context_file_path", str(path))
-    options.add_session_config_entry("ep.context_embed_mode", str(int(is_embedded)))
-    onnxruntime.InferenceSession(str(source), options)
-    return path
 
 
 @pytest.mark.parametrize("is_embedded", [True, False])
@@ -68,7 +48,7 @@ def test_a_file_that_the_provider_has_compiled_streams_in_a_chain(
     nodes = [node("Conv", "f w", "c", pads=[1] * 4), node("Relu", "c", "g")]
     body = save(tmp_path / "body.onnx", nodes, {"f": SHAPE}, ["g"], {"w": WEIGHTS})
     last = save(tmp_path / "last.onnx", [node("Sigmoid", "g", "y")], {"g": SHAPE}, ["y"], {})
-    compiled = compiled_file(body, tmp_path / "compiled.onnx", is_embedded=is_embedded)
+    compiled = compile_file(body, tmp_path / "compiled.onnx", is_embedded=is_embedded)
     board = Board("b", (Device("cpu", cores=(0, 1)), device))
 
     def outputs(middle: Path) -> list[np.ndarray]:
