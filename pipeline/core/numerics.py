@@ -46,7 +46,8 @@ class Numerics:
     kept as bfloat16. - ``"float16"``: products of float16, on 64-bit Arm cores that have them. Numbers above 65,504
     become infinite. Up to 64 products are added up in float16, and sums of these in float32. - ``"auto"``: what the
     device multiplies fastest. Weights are stored as products need them. In the last three, the first and last products
-    stay float32, and as many others as the comparison with the unsplit model needs to stay within its tolerance."""
+    stay float32, and as many others as the comparison with the unsplit model needs to stay within its tolerance.
+    Where x86 processors multiply bfloat16 by AMX, each number of these is the sum of two bfloat16, of 16 bits."""
     weights: str = "float32"
     """Storage format of weights in float32 precisions: ``"float32"``, ``"float16"`` or ``"bfloat16"``. Weights of one
     kernel per channel, which are few, stay float32. Half as many bytes are read."""

@@ -100,7 +100,7 @@ def _loops(group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks:
     line = accumulators.line_values(str(group.target.dtype))
     epilogue = TileEpilogue(epilogue_store(group), group.prefetch, line, group.is_long)
     # What is fused in must not ask for height and width, which one column of pixels does not have.
-    if form.way == amx_loops.WAY:
+    if form.way in amx_loops.WAYS:
         return AmxLoops(form, cpu, data, weights, epilogue, tasks)
     if form.conv.pointwise and group.is_pixelwise():
         form = structs.replace(form, conv=form.conv.flatten())

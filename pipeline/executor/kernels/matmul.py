@@ -53,7 +53,7 @@ class Matmul(Kernel[PackedLayout]):
             return group.store(total, (*position, c))
 
         data, weights = group.operands
-        loops = AmxLoops if form.way == amx_loops.WAY else ConvLoops
+        loops = AmxLoops if form.way in amx_loops.WAYS else ConvLoops
         return loops(form, cpu, data, weights, TileEpilogue(store, is_long=group.is_long), tasks).statement()
 
     def operations(self, form: PackedLayout) -> int:

@@ -16,7 +16,6 @@ from pipeline.executor.kernels.depthwise import is_depthwise
 from pipeline.executor.kernels.layout.expressions import AXIS, constant, extents, is_image, name_of
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.matmul import Matmul, is_float_matmul, matmul_shape
-from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import amx_loops, byte_products, packing, pair_products
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
@@ -24,6 +23,8 @@ from pipeline.executor.kernels.tiles.pair_products import PAIR
 
 # Fewest products per pixel, group and line of the kernel in a matrix tile: in a nearly empty one, vectors are faster.
 _FEWEST = 128
+# Fewest terms in a step of three products, which take as long as vectors of float32 take for six.
+_SPLIT_TERMS = 12
 
 
 # What passes an image on to a product.
@@ -37,19 +38,20 @@ class PairOperators(Rewrite):
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Return the placeholder of sums of float32, or images joined as bfloat16."""
-        if rewriter.cpu.arithmetic != pair_products.ARITHMETIC:
-            return None
+        is_narrow = rewriter.cpu.arithmetic == pair_products.ARITHMETIC
         if name_of(call) == "concat":
-            return _concatenate(rewriter, call)
+            return _concatenate(rewriter, call) if is_narrow else None
+        if not (is_narrow or _splits(rewriter)):
+            return None
         return _convolve(rewriter, call) if name_of(call) == "nn.conv2d" else _multiply(rewriter, call)
 
 
 def _convolve(rewriter: Rewriter, call: Any) -> Any:
     conv = read_conv(call)
-    if conv is None or not _applies(conv.shape, rewriter.cpu) or not isinstance(call.args[0], relax.Var):
+    if conv is None or not _applies(conv.shape, rewriter) or not isinstance(call.args[0], relax.Var):
         return None
-    data = rewriter.narrow(call.args[0], is_last=conv.layout.first)
-    form, weights = _pack(conv.weights, conv.shape, rewriter.cpu)
+    data = _data(rewriter, call.args[0], is_last=conv.layout.first)
+    form, weights = _pack(conv.weights, conv.shape, rewriter)
     operands = [_pad_channels(rewriter, data, conv.shape.groups), constant(weights)]
     return conv.layout.result(DirectConvolution.placeholder(rewriter.builder, form, operands, conv.shape.result))
 
@@ -61,12 +63,18 @@ def _multiply(rewriter: Rewriter, call: Any) -> Any:
     *outer_shape, depth = extents(data.ty)
     columns = extents(weights.ty)[1]
     shape = matmul_shape(math.prod(outer_shape), depth, columns)
-    if not isinstance(data, relax.Var) or not _applies(shape, rewriter.cpu):
+    if not isinstance(data, relax.Var) or not _applies(shape, rewriter):
         return None
     matrix = np.asarray(weights.value.numpy()).T.reshape(columns, depth, 1, 1)
-    form, packed_weights = _pack(matrix, shape, rewriter.cpu)
-    operands = [_pad_channels(rewriter, rewriter.narrow(data, is_last=False), 1), constant(packed_weights)]
+    form, packed_weights = _pack(matrix, shape, rewriter)
+    operands = [_pad_channels(rewriter, _data(rewriter, data, is_last=False), 1), constant(packed_weights)]
     return ModelLayout(Matmul.placeholder(rewriter.builder, form, operands, (*outer_shape, columns)))
+
+
+def _data(rewriter: Rewriter, value: Any, *, is_last: bool) -> Any:
+    if _splits(rewriter):
+        return rewriter.last(value) if is_last else rewriter.plain(value)
+    return rewriter.narrow(value, is_last=is_last)
 
 
 def _concatenate(rewriter: Rewriter, call: Any) -> Any:
@@ -93,29 +101,51 @@ def _ends_in_products(rewriter: Rewriter, name: str) -> bool:
     return bool(readers) and all(ends(*reader) for reader in readers)
 
 
-def _applies(conv: ConvShape, cpu: Microarchitecture) -> bool:
+def _applies(conv: ConvShape, rewriter: Rewriter) -> bool:
     """Test if pairs are faster than float32."""
-    pixels = conv.out_height * conv.out_width * (conv.batch if conv.pointwise else 1)
+    cpu, pixels = rewriter.cpu, conv.out_height * conv.out_width * (conv.batch if conv.pointwise else 1)
     # One pixel reads all weights for one product each; memory sets the pace, whatever multiplies.
     if conv.depth == 1 or is_depthwise(conv, cpu) or pixels == 1:
         return False
+    if _splits(rewriter):
+        summed, step = amx_loops.summed_shape(replace(conv, channels=-(-conv.depth // PAIR) * conv.groups))
+        return conv.terms * step >= _SPLIT_TERMS * summed.terms
     return cpu.pairs != amx_loops.WAY or conv.depth * conv.kernel[1] * conv.group_outputs >= _FEWEST
 
 
-def _pack(weights: np.ndarray, conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout, np.ndarray]:
+def _splits(rewriter: Rewriter) -> bool:
+    """Test for a float32 layer among others of bfloat16, whose numbers are sums of two of these.
+
+    16 bits are as good as exact beside the others' 8, at three times their price.
+    """
+    cpu, others = rewriter.cpu, rewriter.numerics.arithmetic
+    return (cpu.arithmetic, others, cpu.pairs) == ("float32", pair_products.ARITHMETIC, amx_loops.WAY)
+
+
+def _pack(weights: np.ndarray, conv: ConvShape, rewriter: Rewriter) -> tuple[PackedLayout, np.ndarray]:
     """Return the layout of a float32 convolution as pairs, and its packed weights."""
+    cpu, halves = rewriter.cpu, packing.round_to_bfloat16(weights)
     zeros = -conv.depth % pair_products.multiple(cpu)
-    halves = np.pad(packing.round_to_bfloat16(weights), ((0, 0), (0, zeros), (0, 0), (0, 0)))
-    pairs = np.ascontiguousarray(halves.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
+    pairs = _pair_channels(halves, zeros)
     conv = replace(conv, channels=pairs.shape[1] * conv.groups)
     if cpu.pairs == amx_loops.WAY:
-        return amx_loops.pack(pairs, conv, cpu, PAIR)
+        rest = weights - (halves.astype(np.uint32) << 16).view(np.float32)
+        parts = [pairs, _pair_channels(packing.round_to_bfloat16(rest), zeros)] if _splits(rewriter) else [pairs]
+        way = amx_loops.SPLIT if _splits(rewriter) else amx_loops.WAY
+        layouts = [amx_loops.pack(part, conv, cpu, PAIR, way=way) for part in parts]
+        return layouts[0][0], np.concatenate([packed_weights for _, packed_weights in layouts])
     tiles_cpu = byte_products.for_tiles(cpu)
     form = packing.estimate_layout(conv.flatten() if conv.pointwise else conv, tiles_cpu)
     # Rows of matrices have two pairs.
     depth = conv.depth if form.depth * PAIR % pair_products.multiple(cpu) else form.depth
     form = structs.replace(form, conv=conv, depth=depth, element_channels=PAIR, way=cpu.pairs)
     return form, packing.pack(pairs, form, lambda block: byte_products.order_bytes(block, cpu.pairs))
+
+
+def _pair_channels(halves: np.ndarray, zeros: int) -> Any:
+    """Return weights of 16 bits, filled up with zeros, as units of two channels."""
+    filled = np.pad(halves, ((0, 0), (0, zeros), (0, 0), (0, 0)))
+    return np.ascontiguousarray(filled.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
 
 
 def _pad_channels(rewriter: Rewriter, data: Any, groups: int) -> Any:

@@ -12,18 +12,21 @@ from msgspec import structs
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import channel_blocks, packing, tiling
+from pipeline.executor.kernels.tiles import channel_blocks, packing, pair_products, tiling
 from pipeline.executor.kernels.tiles.accumulators import LINE
 from pipeline.executor.kernels.tiles.channel_blocks import TileOrigin
 from pipeline.executor.kernels.tiles.conv_loops import TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.padded_copy import copy_run
+from pipeline.executor.kernels.tiles.pair_products import PAIR
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
 from pipeline.tvm import statements as tir
 
-WAY = "amx"
-"""Their name in a layout."""
+WAY, SPLIT = "amx", "amx-split"
+"""Their names in a layout; `SPLIT` is of float32, as sums of two bfloat16."""
+
+WAYS = frozenset({WAY, SPLIT})
 
 ROWS = 16
 """Rows of a matrix tile: pixels, or units of channels; each row has 64 bytes."""
@@ -32,6 +35,10 @@ _ROW_BYTES, _UNIT_BYTES = 64, 4
 
 # By elements in a unit of 32 bits: the instruction, and the dtype of its sums.  Bytes are unsigned, weights signed.
 _PRODUCTS = {2: ("tdpbf16ps", "float32"), 4: ("tdpbusd", "int32")}
+
+# Of data and weights: the larger or the smaller part of each number.  The product of both smaller ones, up to 2**-16
+# of all, is left out.
+_PASSES = {WAY: ((0, 0),), SPLIT: ((1, 0), (0, 0), (0, 1))}
 
 # Pixels whose sums wait for their epilogue in the first-level cache.
 _BAND = 192
@@ -66,18 +73,22 @@ def summed_shape(conv: ConvShape) -> tuple[ConvShape, int]:
     return replace(conv, channels=-(-conv.depth // units) * units * conv.groups), units
 
 
-def pack(
-    units: np.ndarray, conv: ConvShape, cpu: Microarchitecture, elements: int, filler: int = 0
+def pack(  # noqa: PLR0913, PLR0917 - what a layout consists of
+    units: np.ndarray, conv: ConvShape, cpu: Microarchitecture, elements: int, filler: int = 0, way: str = WAY
 ) -> tuple[PackedLayout, np.ndarray]:
     """Return the layout of a convolution on units of channels, and its packed weights.
 
     The weights (out, in, height, width) are int32, each of so many `elements`; `filler` is the unit outside of the
     data.
     """
-    summed, step = summed_shape(conv)
+    form = layout(conv, cpu, elements, filler, way)
+    return form, packing.pack(_order_weights(units, conv), structs.replace(form, conv=summed_shape(conv)[0]))
+
+
+def layout(conv: ConvShape, cpu: Microarchitecture, elements: int, filler: int = 0, way: str = WAY) -> PackedLayout:
+    """Return the layout of a convolution on units of channels."""
     tile = RegisterTile(1, ROWS, min(2, -(-conv.group_outputs // cpu.lanes)))
-    form = PackedLayout(conv, tile, step, cpu.lanes, elements, filler, WAY)
-    return form, packing.pack(_order_weights(units, conv), structs.replace(form, conv=summed))
+    return PackedLayout(conv, tile, summed_shape(conv)[1], cpu.lanes, elements, filler, way)
 
 
 def _order_weights(units: np.ndarray, conv: ConvShape) -> np.ndarray:
@@ -93,8 +104,8 @@ class AmxLoops:
     """Writes the loops of one convolution, on units of 32 bits as channels.
 
     A copy of the data, if needed, has rows apart by their remainders of the stride. Steps between the data of results
-    are then the same beyond the ends of lines, where nobody stores the few sums. The packed weights begin at `first` in
-    their buffer.
+    are then the same beyond the ends of lines, where nobody stores the few sums. Float32 is split in the copy. The
+    packed weights begin at `first` in their buffer.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
@@ -114,12 +125,13 @@ class AmxLoops:
         conv = form.conv
         # Units of a pixel, of which a few zeros may be the last.
         self._depth = conv.depth if joins_columns(conv) else self._summed.conv.depth
-        self._copies = not (conv.pointwise and self._depth == conv.depth)
+        self._planes = 2 if form.way == SPLIT else 1
+        self._copies = self._planes > 1 or not (conv.pointwise and self._depth == conv.depth)
         self._reach = [(conv.kernel[axis] - 1) * conv.dilation[axis] // conv.strides[axis] for axis in range(2)]
         # Results in a line, with those beyond its end.
         self._line = conv.out_width + self._reach[1]
-        pixel_bytes = (conv.strides[0] * conv.strides[1] * self._depth if self._copies else conv.channels) * _UNIT_BYTES
-        row_bytes = self._line * pixel_bytes
+        pixel = self._planes * conv.strides[0] * conv.strides[1] * self._depth if self._copies else conv.channels
+        row_bytes = self._line * pixel * _UNIT_BYTES
         fit = max(
             1, min(cpu.l2_bytes // 4 // row_bytes, -(-conv.out_height // -(-tasks // (conv.batch * conv.groups))))
         )
@@ -128,9 +140,12 @@ class AmxLoops:
         self._chunks = -(-conv.out_height // self._rows)
         self._band_rows = min(range(1, self._rows + 1), key=self._row_cost)
         size = conv.batch * conv.height * conv.width * conv.channels
-        self._data, self._declare = tir.flat(data, "data", size, "int32")
+        elements = (size, "int32") if self._planes == 1 else (size * PAIR, "float32")
+        self._data, self._declare = tir.flat(data, "data", *elements)
         self._source, self._pixel = self._data, conv.channels
         self._stay = tiling.weights_stay(self._summed.conv, cpu)
+        # Units of the larger parts, which the smaller ones follow.
+        self._plane = conv.strides[0] * self._copied_rows * self._line * conv.strides[1] * self._depth
 
     @property
     def exact(self) -> bool:
@@ -139,6 +154,10 @@ class AmxLoops:
 
     def statement(self) -> Any:
         """Return the whole computation."""
+        return tir.sequence([permission(), self.loops()])
+
+    def loops(self) -> Any:
+        """Return the computation of a process that has permission."""
         tasks = channel_blocks.chunk_tasks(self._conv, self._rows, self._chunks, self._tasks, self._chunk)
         return tir.sequence([self._declare, tasks])
 
@@ -152,8 +171,7 @@ class AmxLoops:
 
     def _chunk(self, image: Any, group: Any, row: Any) -> list[Any]:
         conv = self._conv
-        permission = [tirx.IntImm("int64", number) for number in _PERMISSION]
-        statements = [tirx.Evaluate(tirx.call_extern("int64", "syscall", *permission)), *self._configure(ROWS)]
+        statements = self._configure(ROWS)
         base = ((image * conv.height + row) * conv.width) * conv.channels + group * conv.depth
         if self._copies:
             statements += self._copy(image, group, row)
@@ -260,15 +278,21 @@ class AmxLoops:
         def terms(step: Any, dy: Any, dx: Any) -> Any:
             data = start + self._tap(dy, dx) + step * depth
             block = weights + ((step * height + dy) * across + dx) * (depth * width)
-            return tir.sequence([
-                *(tir.fetch(self._weights, block + ahead + line * LINE, to_l1=False) for line in range(lines)),
-                *(_load(4 + index, self._source, data + first * self._pixel, self._pixel * _UNIT_BYTES)
-                  for index, first in enumerate(firsts)),
-                *(_load(6 + part, self._weights, block + part * self._form.lanes, width * _UNIT_BYTES)
-                  for part in range(vectors)),
-                *(_instruction(self._multiply, *map(_tile, (2 * index + part, 4 + index, 6 + part)))
-                  for index, part in tiles),
-            ])  # fmt: skip
+            statements = [tir.fetch(self._weights, block + ahead + line * LINE, to_l1=False) for line in range(lines)]
+            planes: dict[int, int] = {}
+            # Loads between products: one arrives while the processor multiplies another.
+            for (data_plane, weights_plane), (index, part) in product(_PASSES[self._form.way], tiles):
+                weights_start = block + (weights_plane * self._summed.size + part * self._form.lanes)
+                data_start = data + (firsts[index] * self._pixel + data_plane * self._plane)
+                for tile, plane, source, place, line in (
+                    (6 + part, weights_plane, self._weights, weights_start, width),
+                    (4 + index, data_plane, self._source, data_start, self._pixel),
+                ):
+                    if planes.get(tile) != plane:
+                        statements.append(_load(tile, source, place, line * _UNIT_BYTES))
+                        planes[tile] = plane
+                statements.append(_instruction(self._multiply, *map(_tile, (2 * index + part, 4 + index, 6 + part))))
+            return tir.sequence(statements)
 
         def step(index: Any) -> Any:
             return tir.loop("dy", height, lambda dy: tir.loop("dx", across, lambda dx: terms(index, dy, dx)))
@@ -298,7 +322,7 @@ class AmxLoops:
     def _copy(self, image: Any, group: Any, row: Any) -> list[Any]:
         """Copy a chunk's data, one part for each remainder of the rows by their stride."""
         conv, line = self._conv, self._line * self._conv.strides[1]
-        scratch = tir.buffer("padded", [conv.strides[0] * self._copied_rows * line * self._depth], "int32")
+        scratch = tir.buffer("padded", [self._planes * self._plane], "int32")
         self._source, self._pixel = scratch, conv.strides[1] * self._depth
         phases = sorted({tap * conv.dilation[0] % conv.strides[0] for tap in range(conv.kernel[0])})
         return [
@@ -319,7 +343,7 @@ class AmxLoops:
         def pixels(count: int, run: int) -> Any:
             def pixel(number: Any) -> Any:
                 place = target + (number + left) * depth
-                copy = copy_run(self._data, first + (number + left) * conv.channels, scratch, place, run, ROWS)
+                copy = self._copy_units(first + (number + left) * conv.channels, scratch, place, run)
                 return tir.sequence([copy, *self._fill(scratch, place + run, depth - run)] if depth > run else [copy])
 
             return tir.loop("pixel", count, pixel)
@@ -337,12 +361,41 @@ class AmxLoops:
 
     def _fill(self, scratch: Any, start: Any, count: int) -> list[Any]:
         """Store what is outside of the data."""
-        filler = tirx.IntImm("int32", self._form.filler)
+        starts = (start + plane * self._plane for plane in range(self._planes))
+        return [part for first in starts for part in fill(scratch, first, count, self._form.filler)]
 
-        def fill(offset: Any, size: int) -> Any:
-            return tir.store(scratch, tir.wide(filler, size), tir.span(start + offset, size))
+    def _copy_units(self, source: Any, scratch: Any, target: Any, count: int) -> Any:
+        """Copy adjacent units, or split float32 into them."""
+        if self._planes == 1:
+            return copy_run(self._data, source, scratch, target, count, ROWS)
 
-        return [tir.run(count, ROWS, fill)] if count else []
+        def step(offset: Any, size: int) -> Any:
+            lanes = size * PAIR
+            numbers = tir.load(self._data, tir.ramp((source + offset) * PAIR, lanes))
+            (number,), statements = tir.bind_values("numbers", [numbers], f"float32x{lanes}")
+            parts = (number, number - pair_products.round_number(number, lanes))
+            places = (tir.span(target + offset + plane * self._plane, size) for plane in range(2))
+            stores = (tir.store(scratch, pair_products.round_pairs(*pair), place) for pair, place in
+                      zip(((part, lanes) for part in parts), places, strict=True))  # fmt: skip
+            return tir.sequence([*statements, *stores])
+
+        return tir.run(count, ROWS, step)
+
+
+def fill(target: Any, start: Any, count: int, unit: int) -> list[Any]:
+    """Store a unit `count` times, if there are any."""
+    value = tirx.IntImm("int32", unit)
+
+    def step(offset: Any, size: int) -> Any:
+        return tir.store(target, tir.wide(value, size), tir.span(start + offset, size))
+
+    return [tir.run(count, ROWS, step)] if count else []
+
+
+def permission() -> Any:
+    """Return the statement that asks Linux for the registers, once for the process."""
+    numbers = (tirx.IntImm("int64", number) for number in _PERMISSION)
+    return tirx.Evaluate(tirx.call_extern("int64", "syscall", *numbers))
 
 
 def _tile(number: int) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import arithmetic, half_products, padded_copy, tiling
+from pipeline.executor.kernels.tiles import amx_loops, arithmetic, half_products, padded_copy, tiling
 from pipeline.executor.kernels.tiles.accumulators import PixelSource, TileAccumulators
 from pipeline.executor.kernels.tiles.column_packing import ColumnBlock, ColumnPacking
 from pipeline.executor.kernels.tiles.half_accumulators import HalfAccumulators
@@ -40,6 +40,8 @@ class BatchedMatmulForm:
     layout: PackedLayout
     lhs: MatrixOperand
     rhs: MatrixOperand
+    depth: int
+    """Terms of a sum, which the layout may count in units."""
 
 
 class BatchedMatmulLoops:
@@ -58,10 +60,11 @@ class BatchedMatmulLoops:
         tasks: int = 1,
     ) -> None:
         self._form, self._layout, self._store, self._tasks = form, form.layout, store, tasks
-        cpu = half_products.for_tiles(cpu) if form.layout.way == half_products.WAY else cpu
-        self._lanes, self._arithmetic = form.layout.lanes, arithmetic.of("float32", cpu, form.layout.way)
+        way = half_products.WAY if form.layout.way == half_products.WAY else ""
+        self._cpu = cpu = half_products.for_tiles(cpu) if way else cpu
+        self._lanes, self._arithmetic = form.layout.lanes, arithmetic.of("float32", cpu, way)
         self._lhs, declare_lhs = tir.flat(lhs, "left", form.lhs.size)
-        right, declare_rhs = tir.flat(rhs, "right", form.rhs.size)
+        self._right, declare_rhs = tir.flat(rhs, "right", form.rhs.size)
         self._declarations = [declare_lhs, declare_rhs]
         conv = form.layout.conv
         self._batch_size = math.prod(form.batch)
@@ -70,11 +73,12 @@ class BatchedMatmulLoops:
         self._rows = -(-conv.height // chunks)
         self._chunks = -(-conv.height // self._rows)
         # Packed as a whole where it stays in the cache: then the result is written row by row.
-        self._packs_all = tiling.weights_stay(conv, cpu)
+        self._packs_all = form.layout.way == amx_loops.WAY or tiling.weights_stay(conv, cpu)
         vectors = form.layout.vectors if self._packs_all else form.layout.tile.vectors
-        self._packed_buffer = tir.buffer("packed", [conv.depth * vectors * self._lanes], self._arithmetic.factor)
+        factor = "int32" if form.layout.way == amx_loops.WAY else self._arithmetic.factor
+        self._packed_buffer = tir.buffer("packed", [conv.depth * vectors * self._lanes], factor)
         strides = form.rhs.row, form.rhs.column
-        self._packing = ColumnPacking(right, strides, self._packed_buffer, conv.depth, self._lanes)
+        self._packing = ColumnPacking(self._right, strides, self._packed_buffer, conv.depth, self._lanes)
         self._source = PixelSource(self._lhs, form.lhs.row, 0)
 
     def statement(self) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import StringImm
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.tvm import statements as tir
 
 PAIR = 2
 """Numbers multiplied and added at once, counted as one of 32 bits."""
@@ -49,3 +52,32 @@ def define(way: str, statement: Any) -> Any:
     types = {"sums": f"<{lanes} x float>", "pairs": f"<{lanes} x i32>", "halves": f"<{PAIR * lanes} x bfloat>"}
     code = _FUNCTION.format(name=name, **types)
     return tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(code), statement)
+
+
+def _rounded_bits(number: Any, lanes: int) -> Any:
+    """Return float32 whose upper 16 bits are rounded to bfloat16; the lower ones mean nothing."""
+    sixteen, half, one = (tir.wide(tirx.const(value, "uint32"), lanes) for value in (16, 0x7FFF, 1))
+    bits = tirx.reinterpret(tir.lanewise("uint32", lanes), number)
+    # A tie goes to the even number.
+    return bits + half + tirx.bitwise_and(tirx.shift_right(bits, sixteen), one)
+
+
+def round_number(number: Any, lanes: int) -> Any:
+    """Return float32 rounded to bfloat16, as float32."""
+    mask = tir.wide(tirx.const(0xFFFF0000, "uint32"), lanes)
+    return tirx.reinterpret(f"float32x{lanes}", tirx.bitwise_and(_rounded_bits(number, lanes), mask))
+
+
+def round_pairs(numbers: Any, lanes: int) -> Any:
+    """Return adjacent numbers of float32 as pairs of bfloat16."""
+    upper = tirx.shift_right(_rounded_bits(numbers, lanes), tir.vector(tirx.const(16, "uint32"), lanes))
+    return tirx.reinterpret(tir.lanewise("int32", lanes // PAIR), upper.astype(f"uint16x{lanes}"))
+
+
+def join_rows(rows: Sequence[Any], lanes: int) -> Any:
+    """Return pairs of the elements of two vectors of float32; of one, with zeros."""
+    sixteen, mask = (tir.wide(tirx.const(value, "uint32"), lanes) for value in (16, 0xFFFF0000))
+    bits = [_rounded_bits(row, lanes) for row in rows]
+    upper = [tirx.bitwise_and(row, mask) for row in bits[1:]]
+    pairs = functools.reduce(tirx.bitwise_or, upper, tirx.shift_right(bits[0], sixteen))
+    return tirx.reinterpret(tir.lanewise("int32", lanes), pairs)

@@ -75,6 +75,52 @@ def test_products_of_bfloat16_are_exact(way: str, name: str, tmp_path: Path) -> 
     assert np.abs(result - by_onnxruntime(file, {"x": frame})["y"]).max() > 1e-4 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("name", ["square", "uneven", "odd", "wide", "many channels", "sequences"])
+@pytest.mark.parametrize("way", WAYS[:1])
+def test_float32_layers_are_sums_of_two_bfloat16(way: str, name: str, tmp_path: Path) -> None:
+    kind, data, shape, attributes = LAYERS[name]
+    factors = {"w": weights(*shape)}
+    file = save(tmp_path / "model.onnx", [node(kind, "x w", "y", **attributes)], {"x": data}, ["y"], factors)
+    frame = {"x": np.random.default_rng(0).standard_normal(data).astype(np.float32)}
+    part = extract.parts(pipeline.read(file), [])[0]
+    numerics = Numerics("bfloat16", float32_layers=("y",))
+    result = by_cores(part, frame, 2, eager_microarchitecture(pairs=way), numerics)
+    expected = by_onnxruntime(file, frame)["y"]
+    # Two of 8 bits have 16, and the 24 of float32 would be exact to 1e-7.
+    assert 3e-7 < np.abs(result - expected).max() / np.abs(expected).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "axes"),
+    [
+        ((2, 3, 37, 64), (2, 3, 64, 50), None),
+        ((3, 20, 49), (3, 49, 33), None),
+        ((5, 18, 49), (49, 16), None),
+        ((2, 3, 37, 64), (2, 3, 50, 64), (0, 1, 3, 2)),
+        ((1, 197, 2, 32), (1, 197, 2, 32), (0, 2, 3, 1)),
+    ],
+)
+@pytest.mark.parametrize("way", WAYS[:1])
+def test_products_of_two_activations_are_exact(
+    way: str, left: tuple[int, ...], right: tuple[int, ...], axes: tuple[int, ...] | None, tmp_path: Path
+) -> None:
+    nodes = [node("MatMul", "a b" if axes is None else "a t", "y")]
+    if axes is not None:
+        nodes.insert(0, node("Transpose", "b", "t", perm=axes))
+        # A head's rows need not be neighbours either.
+        is_apart = axes == (0, 2, 3, 1)
+        nodes = [*([node("Transpose", "x", "a", perm=(0, 2, 1, 3))] if is_apart else []), *nodes]
+    inputs = {"x" if len(nodes) == 3 else "a": left, "b": right}
+    file = save(tmp_path / "model.onnx", nodes, inputs, ["y"])
+    random = np.random.default_rng(0)
+    frame = {name: random.standard_normal(shape).astype(np.float32) for name, shape in inputs.items()}
+    part = extract.parts(pipeline.read(file), [])[0]
+    result = by_cores(part, frame, 2, eager_microarchitecture(pairs=way), BFLOAT16)
+    expected = by_onnxruntime(file, {name: round_to_bfloat16(values) for name, values in frame.items()})["y"]
+    assert np.abs(result - expected).max() < 2e-6 * np.abs(expected).max()
+    assert np.abs(result - by_onnxruntime(file, frame)["y"]).max() > 1e-4 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_values_between_layers_are_rounded_for_all_their_readers(way: str, tmp_path: Path) -> None:
     """A residual block reads its input twice; both times it is the same number."""
