@@ -23,7 +23,7 @@ import boards
 import pipeline
 from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
-from pipeline.demo import network
+from pipeline.demo.digits import FILE
 from pipeline.prediction.predict import predict
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
@@ -93,7 +93,7 @@ def plans() -> dict[str, Plan]:
 
 def rk3588(**goal: Any) -> Plan:
     """Return a plan for the cores of an RK3588, on simulated devices."""
-    graph, board = pipeline.read(network.FILE), boards.get("rk3588")
+    graph, board = pipeline.read(FILE), boards.get("rk3588")
     groups = len(graph.group_ends)
     cores = replace(board, devices=board.devices[:1], links=())
     plan = Planner(graph, cores, [25e-3 / groups] * groups).plan(**goal)

@@ -30,7 +30,7 @@ import boards
 import pipeline
 from pipeline.core.board.board import Board
 from pipeline.core.plan.plan import Plan
-from pipeline.demo import network
+from pipeline.demo.digits import FILE
 from pipeline.executor.devices.simulated import SimulatedRuntime
 from pipeline.prediction.predict import predict
 from pipeline.scheduler import Pipeline
@@ -78,7 +78,7 @@ def make_planners(folder: Path) -> dict[str, Planner]:
     """Return the planners of the models by name, with the times of a big core."""
     board = boards.get("rk3588")
     cores = replace(board, devices=board.devices[:1], links=())
-    digits, wide = pipeline.read(network.FILE), pipeline.read(mobilenet.write(folder))
+    digits, wide = pipeline.read(FILE), pipeline.read(mobilenet.write(folder))
     generator = np.random.default_rng(0)
     factors = generator.lognormal(0.0, 0.8, len(digits.group_ends))
     return {

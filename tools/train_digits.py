@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.demo import digits, network
+from pipeline.demo import digits
 from pipeline.errors import PipelineError
 from pipeline.system.optional import require
+from tools import digits_network as network
 
 BATCH = 32
 LEARNING_RATE = 3e-3

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.app.application import App
 from pipeline.app.nodes import SinkNode, Trigger
-from pipeline.app.stream_frames import combine
+from pipeline.app.sink_step import combine
 from pipeline.errors import PipelineError
 from pipeline.io.frame_view import QUALITY
 from pipeline.io.sinks.overlay import draw

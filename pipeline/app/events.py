@@ -28,7 +28,7 @@ Event = Mapping[str, Any]
 Connection = tuple[Callable[[bytes], object], Callable[[], object]]
 """Functions that publish an event's line, and that disconnect."""
 
-MODULES = {"ros": "pipeline.ros.app_events"}
+MODULES = {"ros": "pipeline.ros.topic_sink"}
 """Rooms above this one with an ``open_events``, by the kind of address; loaded when used."""
 
 MOST_WAITING = 100

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.app.clips import ClipRecorder
 from pipeline.app.events import EventPublisher, open_publisher
+from pipeline.app.sink_step import stream_frame
 from pipeline.app.steps import Condition, Step
-from pipeline.app.stream_frames import stream_frame
 
 if TYPE_CHECKING:
     from pipeline.app.app_frame import AppFrame

@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.ros.configuration_file import read_configuration
     from pipeline.ros.lifecycle import Lifecycle
     from pipeline.ros.ros_arguments import RosArguments
-    from pipeline.ros.transports.registry import connect
+    from pipeline.ros.transports.base import connect
 
     config = read_configuration(options.config or "", options.changes, RosArguments.parse(options.ros_args or ()))
 

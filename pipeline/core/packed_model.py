@@ -50,7 +50,7 @@ ONNX_RUNTIME = SourceRuntime(
 LITERT = SourceRuntime(
     "litert", "LiteRT", "ai_edge_litert", "litert", "pipeline.executor.litert_interpreters", shared=False
 )
-PYTORCH = SourceRuntime("pytorch", "PyTorch", "torch", "torch", "pipeline.executor.torch_runs")
+PYTORCH = SourceRuntime("pytorch", "PyTorch", "torch", "torch", "pipeline.executor.torch_program")
 
 RUNTIMES = {runtime.kind: runtime for runtime in (ONNX_RUNTIME, LITERT, PYTORCH)}
 """Libraries by kind. Bundles need them without the formats, so that they stand here; a format may bring another."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,9 @@ SIDE = 32
 
 HOLD_OUT_EVERY = 4
 """Images 0, 4, 8, ... are never trained on."""
+
+FILE = Path(__file__).with_name("digits.onnx")
+"""The trained network, as shipped; ``tools/digits_network.py`` describes it."""
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]

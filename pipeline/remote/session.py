@@ -14,11 +14,11 @@ import numpy as np
 
 from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import PipelineError, reason
-from pipeline.remote import frame_memory, messages, requests, server_target, tensors
+from pipeline.remote import frame_memory, messages, requests, tensors
 from pipeline.remote.device_threads import DeviceThread, ServedStage
 from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ClientMessage
-from pipeline.remote.offer import Offer, Refusal
+from pipeline.remote.offer import Offer, Refusal, ask_target
 from pipeline.remote.rate_limit import RefusalLog
 from pipeline.remote.served_bundle import BUNDLE, CHANGING, ServedBundle
 from pipeline.remote.wire import LARGEST_GREETING, MOST_DISCARDED, MalformedMessage, Wire, blocks, is_loopback
@@ -155,7 +155,7 @@ class ServerSession:
         elif isinstance(message, messages.UploadRequest):
             self._receive(message)
         elif isinstance(message, messages.TargetRequest):
-            self._wire.send(messages.TargetAnswer(self._await_result(server_target.ask_target())))
+            self._wire.send(messages.TargetAnswer(self._await_result(ask_target())))
         else:
             raise MalformedMessage(f"{type(message).__name__} may not come now")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,17 +12,19 @@ from pipeline.errors import InputError, near
 from pipeline.io.results import Classes, Detections, FrameResults, Mask
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.source_frame import StreamFrame
-from pipeline.io.uri import Uri
-from pipeline.ros.app_events import STRING
+from pipeline.io.uri import Uri, parse_uri
 from pipeline.ros.bag_source import IMAGE
 from pipeline.ros.bridge import Header
-from pipeline.ros.configuration import Publication, quality
+from pipeline.ros.configuration import PROFILES, Publication, quality
 from pipeline.ros.messages import cdr
 from pipeline.ros.messages.detections import CLASSIFICATION, DETECTIONS, classification, detection_array
 from pipeline.ros.messages.message_reader import message_header
 from pipeline.ros.messages.message_writer import image
 from pipeline.ros.messages.types import create_message
 from pipeline.ros.topic_source import OPTIONS, connect_topic
+
+STRING = "std_msgs/msg/String"
+"""Type of messages with JSON, also of an application's events."""
 
 RESULTS: dict[str, tuple[type, ...]] = {
     DETECTIONS: (Detections,),
@@ -85,3 +88,20 @@ _NOTHING = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.
 """A frame without a result is answered as well, so that receivers can tell it from one that was lost."""
 
 KINDS = (SinkKind("ros", TopicSink, "ros:TOPIC", is_file=False, options=OPTIONS),)
+
+
+def open_events(text: str) -> tuple[Callable[[bytes], object], Callable[[], object]]:
+    """Return functions that publish an event, and that leave ROS.
+
+    A text is ``ros:/TOPIC``, with the options ``transport``, ``domain`` and ``localhost`` of a node's configuration.
+    """
+    topic, transport = connect_topic(
+        parse_uri(text, ["ros"]), STRING, ("transport", "domain", "localhost"), "soc_pipeline_events"
+    )
+    send = transport.publisher(topic.topic, STRING, PROFILES["reliable"])
+
+    def close() -> None:
+        transport.stop()
+        transport.close()
+
+    return lambda line: send(cdr.encode(create_message(STRING, line.decode()), STRING), 0), close

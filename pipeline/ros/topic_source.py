@@ -13,8 +13,7 @@ from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.uri import Uri
 from pipeline.ros.configuration import PROFILES, Configuration, Topic, quality
 from pipeline.ros.messages.message_reader import MessageReader
-from pipeline.ros.transports.base import Transport, keep_newest
-from pipeline.ros.transports.registry import MODULES, connect
+from pipeline.ros.transports.base import MODULES, Transport, connect, keep_newest
 
 OPTIONS = ("domain", "localhost", "qos", "transport", "type")
 """Options of a topic's text, as in the node's configuration."""

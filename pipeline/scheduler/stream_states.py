@@ -36,7 +36,6 @@ class StreamTurn(NamedTuple):
     # Numbers of the frame and of the stream's one before, -1 without one.
     number: int
     previous: int
-    """Numbers of the frame and of the stream's one before, -1 without one."""
 
 
 class Streams:

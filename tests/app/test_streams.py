@@ -13,7 +13,7 @@ import pytest
 import pipeline
 from pipeline.app.app_frame import AppFrame
 from pipeline.app.application import App
-from pipeline.app.fair_queue import FairQueue
+from pipeline.app.node_worker import FairQueue
 from pipeline.app.nodes import Model, Node, SinkNode, Stream
 from pipeline.errors import SourceLost
 from pipeline.io.sinks.base import Callback

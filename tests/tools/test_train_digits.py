@@ -7,7 +7,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from pipeline.demo import digits, network
+from pipeline.demo import digits
+from tools import digits_network as network
 from tools import train_digits as train
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from pipeline.app.boxes import concatenate, upright_angle
+from pipeline.app.crops import concatenate, upright_angle
 from pipeline.app.tracks.assignment import overlaps
 from pipeline.io.results import Detections
 

@@ -44,7 +44,6 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     title: ClassVar[str]
     package: ClassVar[str] = ""
     extra: ClassVar[str] = ""
-    """The runtime's name, its package, and the extra that installs it."""
     target_keys: ClassVar[tuple[str, ...]]
     """Keys of a device's target beside its ``kind``."""
 

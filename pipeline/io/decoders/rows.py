@@ -48,7 +48,6 @@ class ListParameters(ScoreParameters, frozen=True, forbid_unknown_fields=True):
     scores: str = ""
     classes: str = ""
     count: str = ""
-    """Names of the outputs; empty for those that names and shapes tell, and where there is no count."""
     order: Literal["yxyx", "xyxy"] = "yxyx"
     """``"yxyx"`` for top, left, bottom, right, else ``"xyxy"``."""
     fractions: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -16,7 +17,8 @@ from pipeline.errors import InputError
 from pipeline.system.closable import Closable, call_all
 
 if TYPE_CHECKING:
-    from pipeline.ros.configuration import Quality
+    from pipeline.ros.configuration import Configuration, Quality
+
 
 INTERVAL_S = 0.1
 """Seconds between two looks if a line has ended."""
@@ -176,3 +178,21 @@ def choose_domain(number: int | None) -> int:
     if not text.isdecimal() or int(text) > 232:
         raise InputError(f"the domain is {text!r}; it must be a number from 0 to 232")
     return int(text)
+
+
+MODULES = {
+    "dds": "pipeline.ros.transports.dds",
+    "rclpy": "pipeline.ros.transports.rclpy",
+    "zenoh": "pipeline.ros.transports.zenoh",
+}
+"""Modules by name, with an `open_transport` of domain and configuration; loaded when chosen."""
+
+
+def connect(configuration: Configuration) -> Transport:
+    """Return the configuration's transport, connected.
+
+    Raises `InputError` if the domain is none, or cannot be joined; `MissingExtra` if its package is not installed.
+    """
+    module = importlib.import_module(MODULES[configuration.transport])
+    transport: Transport = module.open_transport(choose_domain(configuration.domain), configuration)
+    return transport

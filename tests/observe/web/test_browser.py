@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.observe import web
-from pipeline.observe.web.picture import png
+from pipeline.observe.web.summary import png
 from tests.support.browser import open_browser, open_page, until
 from tests.support.streams import NAME, pipeline, streaming
 

@@ -12,8 +12,7 @@ from pipeline.core.board.board import Board, Device
 from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.observe.web import drawing
-from pipeline.observe.web.picture import LARGEST, picture
-from pipeline.observe.web.summary import summary
+from pipeline.observe.web.summary import LARGEST, picture, summary
 from pipeline.observe.web.update import WatchedPipeline
 from pipeline.scheduler import Pipeline, Trace
 from tests.support.streams import IMAGE, NAME, pipeline, plan

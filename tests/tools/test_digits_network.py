@@ -7,7 +7,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from pipeline.demo import digits, network
+from pipeline.demo import digits
+from tools import digits_network as network
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +22,8 @@ def weights(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 def test_the_shipped_file_is_small_and_what_the_table_describes(model: onnx.ModelProto, tmp_path: Path) -> None:
     network.save(weights(model), tmp_path / "again.onnx")
-    assert network.FILE.read_bytes() == (tmp_path / "again.onnx").read_bytes()
-    assert network.FILE.stat().st_size < 1.2e6
+    assert digits.FILE.read_bytes() == (tmp_path / "again.onnx").read_bytes()
+    assert digits.FILE.stat().st_size < 1.2e6
 
 
 def test_names_that_users_cut_by(model: onnx.ModelProto) -> None:
@@ -54,7 +55,7 @@ def test_the_two_halves_are_about_equal_work() -> None:
 def test_98_percent_of_the_held_out_images_are_right() -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(network.FILE, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(digits.FILE, options, providers=["CPUExecutionProvider"])
     images, labels = digits.held_out()
     logits = np.concatenate([session.run(["logits"], {"image": image})[0] for image in images])
     assert np.mean(logits.argmax(1) == labels) >= 0.98

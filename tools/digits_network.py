@@ -26,9 +26,6 @@ EPSILON = 1e-5
 # Read by releases of ONNX Runtime since 1.12, of 2022.
 OPSET, IR_VERSION = 17, 8
 
-FILE = Path(__file__).with_name("digits.onnx")
-"""The trained network, as shipped."""
-
 Weights = Mapping[str, NDArray[np.float32]]
 
 
