@@ -63,7 +63,8 @@ class Transport(Closable, ABC):
         line = MessageLine(topic, quality.depth, receive, lose)
         self._lines.append(line)
         endpoint = self.read(topic, kind, quality, line)
-        return replace(endpoint, close=lambda: call_all([endpoint.close, line.close]))
+        # The line first: a middleware that waits for a place goes on.
+        return replace(endpoint, close=lambda: call_all([line.close, endpoint.close]))
 
     @cached_property
     def _lines(self) -> list[MessageLine]:
@@ -91,7 +92,7 @@ class Transport(Closable, ABC):
 
     def stop(self) -> None:
         """Call no `receive` any more; publishers go on."""
-        call_all([self.stop_reading, *(line.close for line in self._lines)])
+        call_all([*(line.close for line in self._lines), self.stop_reading])
 
     @abstractmethod
     def stop_reading(self) -> None:
@@ -127,8 +128,11 @@ class MessageLine(Closable):
         self._thread.start()
 
     def put(self, payload: bytes) -> None:
-        """Add a message; a full line gives up its oldest."""
-        keep_newest(self._queue, payload, self._lose)
+        """Add a message; a full line gives up its oldest, an ended one all."""
+        if self._ending.is_set():
+            self._lose(payload)
+        else:
+            keep_newest(self._queue, payload, self._lose)
 
     def put_patiently(self, payload: bytes) -> None:
         """Add a message, waiting for a place."""
