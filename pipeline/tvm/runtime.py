@@ -82,6 +82,8 @@ os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "5000")
 with without_torch():
     import tvm_ffi
 
+    # Else an interrupt in a function that TVM calls comes back as a RuntimeError, and ends in a traceback.
+    tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
     # Globally, as TVM's own package loads it: its other libraries find what they need there.
     _library = ctypes.CDLL(str(library()), ctypes.RTLD_GLOBAL)
     # Now, and not with the first stage that sorts: by then others look functions up.

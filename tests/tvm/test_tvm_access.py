@@ -10,12 +10,22 @@ import pytest
 
 from pipeline.errors import MissingExtra
 from pipeline.tvm.access import compiler_lock
-from pipeline.tvm.runtime import check_ffi
+from pipeline.tvm.runtime import check_ffi, tvm_ffi
 
 
 def test_the_compiler_s_lock_is_its_holder_s() -> None:
     with compiler_lock, compiler_lock:
         pass
+
+
+def test_an_interrupt_in_a_function_that_tvm_calls_stays_one() -> None:
+    """SIGTERM during a build ended in a traceback, or was taken for an operator that cannot be converted."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tvm_ffi.convert(interrupt)()
 
 
 @pytest.mark.parametrize(
