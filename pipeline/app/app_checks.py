@@ -5,12 +5,18 @@ They take a `pipeline.app.application.App`, which imports them.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pipeline.app.nodes import FOR_EACH, TRACKERS, Model, Node, SinkNode, Track, Trigger
 from pipeline.errors import AppError, near
 
 NAME = "letters, digits, - and _"
+
+_LEAST_TIMES = dict.fromkeys(("fps", "speed", "stage_timeout"), 1e-3)
+_LEAST_COUNTS = dict.fromkeys(("reconnect", "in_flight", "rest", "before", "after", "margin", "overlap"), 0)
+LEAST = {**_LEAST_TIMES, **_LEAST_COUNTS, "most": 1, "tile": 1}
+"""Lower bounds on the numbers of streams, nodes and clips."""
 
 
 def check(app: Any) -> None:
@@ -20,6 +26,9 @@ def check(app: Any) -> None:
     for name in (*app.streams, *app.nodes):
         if not name.replace("-", "_").isidentifier():
             raise AppError(f"the name {name!r} has to be of {NAME}, and to begin with a letter")
+    for name, part in (*app.streams.items(), *app.nodes.items()):
+        _check_numbers(name, part)
+        _check_numbers(name, getattr(part, "clip", None))
     for name, node in app.nodes.items():
         _check_reads(app, name, node)
     if circle := [name for name in app.nodes if name not in app.order]:
@@ -39,6 +48,13 @@ def _check_reads(app: Any, name: str, node: Node) -> None:
             raise AppError(f"{name!r} reads {read!r}, which is no stream or node{near(read, known)}")
         if read in app.nodes and isinstance(app.nodes[read], SinkNode):
             raise AppError(f"{name!r} reads the sink {read!r}; it has nothing to be read")
+
+
+def _check_numbers(name: str, part: Any) -> None:
+    for key, least in LEAST.items():
+        value = getattr(part, key, None)
+        if value is not None and not (min(value) if key == "tile" else value) >= least:
+            raise AppError(f"{name!r}: {key} is {value}; it must be at least {least:g}")
 
 
 def _check_kind(app: Any, name: str, node: Node) -> None:
@@ -66,8 +82,10 @@ def _check_model(app: Any, name: str, node: Model) -> None:
         raise AppError(f"{name!r} runs for each box; it has to read the one node that finds them")
     if node.for_each != "boxes" and any(not isinstance(app.nodes[read], Trigger) for read in nodes):
         raise AppError(f'{name!r} reads {nodes[0]!r}; say for_each = "boxes" to run on its boxes')
-    if node.most < 1 or node.margin < 0 or not 0 <= node.overlap < 1:
-        raise AppError(f"{name!r}: most must be at least 1, margin at least 0, and overlap from 0 to below 1")
+    if node.overlap >= 1:
+        raise AppError(f"{name!r}: overlap is {node.overlap:g}; it must be below 1")
+    if node.upright and not re.fullmatch(r"\d+-\d+", node.upright):
+        raise AppError(f"{name!r}: upright is {node.upright!r}; it must be two key points, such as '0-9'")
 
 
 def _check_track(app: Any, name: str, node: Track) -> None:

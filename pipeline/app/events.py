@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shlex
 import subprocess
 import sys
 import threading
@@ -12,11 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from pipeline.errors import AppError, reason
+from pipeline.io.child_process import split_command
 from pipeline.system.optional import require
 
 if TYPE_CHECKING:
@@ -108,6 +108,10 @@ def check_publisher(text: str, permissions: Permissions) -> None:
         raise AppError(f"{text!r} sends events away; allow that by --allow-network (allow_network=True)")
     if kind == "exec" and not permissions.commands:
         raise AppError(f"{text!r} starts commands; allow that by --allow-commands (allow_commands=True)")
+    if kind == "exec":
+        split_command(text.partition(":")[2])
+    if kind == "mqtt":
+        _read_mqtt(text)
     if text == "-" or kind in _OPENERS or kind in MODULES:
         return
     if not text.endswith((".jsonl", ".ndjson")):
@@ -139,13 +143,18 @@ def _open_web(text: str) -> Connection:
     return publish, lambda: None
 
 
-def _open_mqtt(text: str) -> Connection:
-    """Publish by MQTT with the server's receipt."""
-    mqtt = require("paho.mqtt.client", "mqtt", "events by MQTT")
+def _read_mqtt(text: str) -> tuple[Any, SplitResult, str]:
+    """Return the package of MQTT, the address and the topic."""
     address = urlsplit(text)
     topic = address.path.lstrip("/")
     if not address.hostname or not topic:
         raise AppError(f"{text!r} has to be mqtt://HOST:PORT/TOPIC")
+    return require("paho.mqtt.client", "mqtt", "events by MQTT"), address, topic
+
+
+def _open_mqtt(text: str) -> Connection:
+    """Publish by MQTT with the server's receipt."""
+    mqtt, address, topic = _read_mqtt(text)
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
     if address.username:
         client.username_pw_set(address.username, address.password)
@@ -164,9 +173,7 @@ def _open_mqtt(text: str) -> Connection:
 
 
 def _open_command(text: str) -> Connection:
-    command = shlex.split(text.partition(":")[2])
-    if not command:
-        raise AppError(f"{text!r} names no command")
+    command = split_command(text.partition(":")[2])
     # Allowed by the user, see `open_publisher`.
     return lambda line: subprocess.run(command, input=line + b"\n", timeout=TIMEOUT_S, check=True), lambda: None  # noqa: S603
 

@@ -101,7 +101,11 @@ def check_app(app: App, maker: StepMaker, permissions: Permissions, given: Conta
     """
     for name, stream in app.streams.items():
         if name not in given:
-            check_source(stream.source, _source_options(stream, permissions))
+            options = _source_options(stream, permissions)
+            kind, uri = check_source(stream.source, options)
+            # A recording is opened for a moment; cameras and microphones are left alone.
+            if not kind.live and ":" not in uri.location:
+                open_source(stream.source, options).close()
     maker.check()
 
 

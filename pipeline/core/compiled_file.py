@@ -69,10 +69,11 @@ class CompiledFile:
         if not device.capabilities.computes:
             return ""
         if not self.fits_format(device):
-            return f"it is compiled for {self}"
+            return f"it is compiled for {self}; choose a board with such a device"
         chips = device_chips(device)
         is_other = self.chip and chips and self.format != "epcontext" and self.chip.casefold() not in chips
-        return f"it is compiled for {self.chip}, and {device.name} is {' or '.join(chips)}" if is_other else ""
+        problem = f"it is compiled for {self.chip}, and {device.name} is {' or '.join(chips)}; compile it for that"
+        return problem if is_other else ""
 
 
 def device_chips(device: Device) -> Sequence[str]:

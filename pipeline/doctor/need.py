@@ -150,7 +150,7 @@ def examine(machine: Machine, request: Request) -> Iterator[Check]:
         if not file.applies(machine, request):
             continue
         chips = [chip for device in request.drivers(*file.drivers) for chip in request.chips(device)]
-        known = request.versions
+        known = {f"the {header.format}'s version": header.version for _, header in request.compiled}
         checks: dict[str, Check] = {}
         for need in file.checks:
             if not _is_needed(need, machine, request) or (need.chip and not chips):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import boards
@@ -27,23 +27,17 @@ class Request:
     devices: tuple[Device, ...] = ()
     sources: tuple[str, ...] = ()
     bundle: Manifest | None = None
-    compiled: Mapping[str, Sequence[Header]] = field(default_factory=dict)
-    """Compiled files of the bundle by their devices."""
+    compiled: tuple[tuple[str, Header], ...] = ()
+    """Devices of the bundle's compiled files, and what these state."""
 
     @property
     def is_open(self) -> bool:
         """True if no board is named."""
         return not self.devices
 
-    @property
-    def versions(self) -> dict[str, str]:
-        """Versions that compiled files need, by the names for them in files of needs."""
-        headers = (header for headers in self.compiled.values() for header in headers)
-        return {f"the {header.format}'s version": header.version for header in headers}
-
     def chips(self, device: Device) -> Sequence[str]:
         """Return the chips that a device's files are for: by the bundle's files, else its own."""
-        chips = [header.chip.casefold() for header in self.compiled.get(device.name, ()) if header.chip]
+        chips = [header.chip.casefold() for name, header in self.compiled if name == device.name and header.chip]
         # The first is the device's own; files for the others run there, too.
         return chips or device_chips(device)[:1]
 
@@ -59,27 +53,23 @@ def make_request(name: str | None, sources: Sequence[str] = ()) -> Request:
     """
     if name is None or name == boards.HOST:
         return Request(sources=tuple(sources))
-    bundle = manifest.read(Path(name)) if (Path(name) / manifest.MANIFEST).is_file() else None
+    bundle = manifest.read(Path(name)) if Path(name).is_dir() or name.endswith(".bundle") else None
     board = boards.get(name) if bundle is None else bundle.plan.board
     # Those of other machines are checked there, and simulated ones are none.
     devices = [device for device in board.devices if not device.address and not (device.target or {}).get("simulated")]
-    compiled = {} if bundle is None else _read_compiled(Path(name), bundle)
+    compiled = () if bundle is None else tuple(_read_compiled(Path(name), bundle))
     return Request(board.name, tuple(devices), tuple(sources), bundle, compiled)
 
 
-def _read_compiled(folder: Path, bundle: Manifest) -> dict[str, list[Header]]:
-    headers: dict[str, list[Header]] = {}
+def _read_compiled(folder: Path, bundle: Manifest) -> Iterator[tuple[str, Header]]:
     for stage, files in bundle.pairs:
-        if files is None or not files.library.file.endswith(ARTIFACT):
-            continue
-        content = (folder / files.library.file).read_bytes()
+        content = (folder / files.library.file).read_bytes() if files and files.library.file.endswith(ARTIFACT) else b""
         try:
-            header = compiled_headers.read_header(content) if compiled_headers.find_kind(content) else Header("")
+            if compiled_headers.find_kind(content):
+                yield stage.device.partition("/")[0], compiled_headers.read_header(content)
         except ValueError as error:
             problem = f"stage {stage.name!r} is damaged: {error}; copy or build it again ({REPLACING})"
             raise BundleError(f"{str(folder)!r}: {problem}") from None
-        headers.setdefault(stage.device.partition("/")[0], []).append(header)
-    return headers
 
 
 def _driver_names(device: Device) -> Iterator[str]:

@@ -105,8 +105,9 @@ def check_model(model: Path) -> None:
     except FileNotFoundError:
         names = [path.name for path in model.parent.iterdir()] if model.parent.is_dir() else []
         raise ModelError(f"no model at {str(model)!r}{near(model.name, names)}") from None
-    except OSError as error:
-        raise ModelError(f"cannot read {str(model)!r}: {error.strerror}") from None
+    # The second of names that none can be, with a zero.
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {str(model)!r}: {getattr(error, 'strerror', error)}") from None
     if not IS_FULL:
         raise MissingExtra(
             f"{str(model)!r} is a model, and {RUNTIME} only runs bundles: build one where the complete distribution "

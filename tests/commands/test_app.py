@@ -70,6 +70,19 @@ MISTAKES = {
     "events": ({"sink": '[trigger.t]\nreads = ["digits"]\nwhen = "every(2)"\nto = "smtp:me"\n'}, "events cannot go to"),
     "network": ({"sink": '[trigger.t]\nreads = ["digits"]\nwhen = "every(2)"\nto = "http://a"\n'}, "--allow-network"),
     "function": ({"sink": '[function.f]\ncall = "os:getcwd"\nreads = ["digits"]\n'}, "--allow-commands"),
+    "pattern": ({"stream": '[stream.a]\nsource = "pattern:axb"\n'}, "'axb' is not a size"),
+    "sound": ({"stream": '[stream.a]\nsource = "audio:nothing.wav"\n'}, "no such file"),
+    "damaged video": ({"stream": '[stream.a]\nsource = "{text}"\n'}, "invalid data"),
+    "rate": ({"stream": '[stream.a]\nsource = "pattern:32x32"\nfps = 0\n'}, "fps is 0.0; it must be at least"),
+    "frames": ({"stream": '[stream.a]\nsource = "pattern:32x32"\nin_flight = -1\n'}, "in_flight is -1"),
+    "tile": ({"model": '[model.digits]\nfile = "{bundle}"\nfor_each = "tiles"\ntile = [0, 8]\n'}, "tile is (0, 8)"),
+    "limit": ({"model": '[model.digits]\nfile = "{bundle}"\nstage_timeout = -1.0\n'}, "stage_timeout is -1.0"),
+    "upright": ({"model": '[model.digits]\nfile = "{bundle}"\nupright = "up"\n'}, "two key points"),
+    "zero": ({"model": '[model.digits]\nfile = "a\\u0000b.onnx"\n'}, "cannot read"),
+    "event's command": (
+        {"sink": '[trigger.t]\nreads = ["digits"]\nwhen = "every(2)"\nto = "exec:echo \'a"\n'},
+        "--allow-commands",
+    ),
     "no model": ({"model": '[model.digits]\nfile = "digitz.onnx"\n'}, "no model at"),
     "board": ({"model": '[model.digits]\nfile = "{model}"\nboard = "rk3589"\n'}, "rk3589"),
     "stages": ({"model": '[model.digits]\nfile = "{model}"\nstages = "many"\n'}, "stages"),
@@ -89,10 +102,12 @@ def write_app(bundle: Path, digits_onnx: Path, tmp_path: Path) -> Callable[..., 
     content = compiled_files.rknn(tmp_path / "m.rknn", "rk3566").read_bytes()
     (tmp_path / "cut.rknn").write_bytes(content[:60])
     (tmp_path / "text.onnx").write_text("not a model\n")
+    text = tmp_path / "text.mp4"
+    text.write_text("not a video\n")
 
     def write(**parts: str) -> Path:
         file = tmp_path / "app.toml"
-        file.write_text("\n".join({**PARTS, **parts}.values()).format(bundle=bundle, model=digits_onnx))
+        file.write_text("\n".join({**PARTS, **parts}.values()).format(bundle=bundle, model=digits_onnx, text=text))
         return file
 
     return write

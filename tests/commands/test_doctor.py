@@ -89,10 +89,19 @@ def test_a_source_that_is_none_is_one_line(command: Any, source: str, message: s
     assert message in result.err
 
 
-@pytest.mark.parametrize("name", ["raspberry-pi-6", "boards/none.toml"])
-def test_an_unknown_board_is_one_line(command: Any, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "status", "message"),
+    [
+        ("raspberry-pi-6", 2, "unknown board"),
+        ("boards/none.toml", 2, "cannot read the board"),
+        ("none.bundle", 2, "does not exist"),
+        ("tests", 2, "is not a bundle"),
+    ],
+)
+def test_what_is_no_board_and_no_bundle_is_one_line(command: Any, name: str, status: int, message: str) -> None:
     result = command("doctor", name)
-    assert (result.status, result.out) == (2, "")
+    assert (result.status, result.out) == (status, "")
+    assert message in result.err
     assert result.err.count("\n") == 1
 
 

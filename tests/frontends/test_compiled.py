@@ -71,7 +71,7 @@ def test_hef_says_chip_and_streams(tmp_path: Path) -> None:
 
 def test_what_the_file_does_not_say_is_asked_for(tmp_path: Path) -> None:
     hef(tmp_path / "m.hef", host_part=True)
-    with pytest.raises(ModelError, match=r"does not say its inputs, .* write them into 'm.toml' .*\[compiled\] inputs"):
+    with pytest.raises(ModelError, match=r"its inputs and outputs, .* write them into .m\.toml. .*\[compiled\] inputs"):
         pipeline.read(tmp_path / "m.hef")
     (tmp_path / "m.toml").write_text(
         'task = "detect"\n[compiled]\nms = 2.5\ninputs = [{ name = "x", shape = [1, 3, 8, 8], dtype = "uint8" }]\n'

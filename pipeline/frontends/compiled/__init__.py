@@ -70,13 +70,12 @@ def _complete(path: Path, header: Header, card: CompiledTable) -> Header:
         chip, inputs, outputs = described
         header = replace(header, chip=header.chip or chip)
         header = replace(header, inputs=header.inputs or inputs, outputs=header.outputs or outputs)
-    for name in ("inputs", "outputs"):
-        if not getattr(header, name):
-            raise ModelError(
-                f"{str(path)!r} does not say its {name}, and no loader here does; write them into "
-                f"{path.with_suffix('.toml').name!r} beside it, such as: [compiled] {name} = "
-                '[{ name = "images", shape = [1, 3, 640, 640], dtype = "uint8" }]'
-            )
+    if missing := [name for name in ("inputs", "outputs") if not getattr(header, name)]:
+        raise ModelError(
+            f"{str(path)!r} does not say its {' and '.join(missing)}, and no loader here does; write them into "
+            f"{path.with_suffix('.toml').name!r} beside it, such as: [compiled] {missing[0]} = "
+            '[{ name = "images", shape = [1, 3, 640, 640], dtype = "uint8" }]'
+        )
     return header
 
 
