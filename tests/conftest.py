@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from pipeline.system import optional
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
 
-pytest_plugins = ["tests.support.skips"]
+pytest_plugins = ["tests.support.one_in", "tests.support.skips"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,6 +30,11 @@ hypothesis.settings.load_profile("untimed")
 # Tests import it in places of their own as well; see `pipeline.system.optional`.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 optional.hide_telemetry("openvino")
+
+# Images of containers often forbid bytecode files.  Without them each of the hundreds of processes that tests start
+# compiles the package again, which takes longer than most of what they do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_configure() -> None:

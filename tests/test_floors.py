@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -95,25 +97,22 @@ def inside(name: str, modules: tuple[str, ...]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def imports(source: str, package: str) -> Iterator[Import]:
-    """Yield all imports of a text, also in functions, under TYPE_CHECKING, and by name in a call."""
-    tree = ast.parse(source)
-    later = {id(inner) for node in ast.walk(tree) if _is_delayed(node) for inner in _body(node)}
-    for node in ast.walk(tree):
-        for name in _names(node, package):
-            yield Import(name, id(node) not in later)
+@cache
+def imports(source: str, package: str) -> tuple[Import, ...]:
+    """Return all imports of a text, also in functions, under TYPE_CHECKING, and by name in a call."""
+    imported, nodes = [], [(cast("ast.AST", ast.parse(source)), True)]
+    for node, at_once in nodes:
+        imported += [Import(name, at_once) for name in _names(node, package)]
+        body = getattr(node, "body", ()) if _is_delayed(node) else ()
+        delayed = set(map(id, body if isinstance(body, list) else [body]))
+        nodes += [(child, at_once and id(child) not in delayed) for child in ast.iter_child_nodes(node)]
+    return tuple(imported)
 
 
 def _is_delayed(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.unparse(node.test)
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-
-
-def _body(node: ast.AST) -> Iterator[ast.AST]:
-    body = node.body if isinstance(node, (ast.If, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else []
-    for statement in body if isinstance(body, list) else [body]:
-        yield from ast.walk(statement)
 
 
 def _names(node: ast.AST, package: str) -> Iterator[str]:
@@ -123,8 +122,14 @@ def _names(node: ast.AST, package: str) -> Iterator[str]:
         base = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
         module = ".".join([*base, *([node.module] if node.module else [])])
         yield from (f"{module}.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in IMPORTING_CALLS:
+    elif isinstance(node, ast.Call) and _last_name(node.func) in IMPORTING_CALLS:
         yield from (str(value.value) for value in node.args[:1] if isinstance(value, ast.Constant))
+
+
+def _last_name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def floor(name: str) -> int:

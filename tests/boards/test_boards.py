@@ -103,6 +103,7 @@ def test_no_number_of_a_board_that_nobody_measured_here_is_called_measured(name:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_in(3)
 def test_every_board_has_the_power_of_its_devices(name: str, digits_onnx: Path) -> None:
     board = boards.get(name)
     assert all(device.watts_busy > device.watts_idle for device in board.devices)

@@ -70,6 +70,7 @@ def runs(planner: Planner, device: Device) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_in(3)
 def test_each_device_is_usable_or_refused_with_a_reason(graphs: dict[str, Graph], name: str) -> None:
     for kind, graph in graphs.items():
         planner = Planner(graph, boards.get(name))

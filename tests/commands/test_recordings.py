@@ -69,6 +69,7 @@ def end_of(child: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(("source", "status"), [("pattern:64x48@200", 0), ("pattern:64x48", 130)])
+@pytest.mark.one_in(2)
 def test_a_signal_leaves_a_complete_recording(  # noqa: PLR0917 - fixtures
     process: Start, identity: Path, tmp_path: Path, signal_number: signal.Signals, source: str, status: int
 ) -> None:

@@ -63,7 +63,7 @@ def test_matches_are_of_one_class_and_overlap() -> None:
     assert detector.match(none, left).tolist() == []
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def quick_times() -> None:
     """Put times into the session's cache that the demo would measure for a quarter of a minute."""
     profile(pipeline.read(detector.FILE), boards.get("host"), sampling=QUICK)

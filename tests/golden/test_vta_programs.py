@@ -72,6 +72,7 @@ def test_the_old_version_and_another_address_give_the_same(golden_folder: Path, 
 
 
 @pytest.mark.parametrize("name", PIPELINED)
+@pytest.mark.one_in(3)
 def test_without_any_one_token(golden_folder: Path, name: str) -> None:
     golden_program = golden.read(golden_folder, name)
     mismatches = count_mismatches(golden_program.program, golden_program.final_memory)

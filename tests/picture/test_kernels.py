@@ -51,6 +51,7 @@ def check(pixels: Pixels, room: tuple[int, int], count: int = 3, **rules: Any) -
 @pytest.mark.parametrize("sampling", ["average", "opencv"])
 @pytest.mark.parametrize("pixel_format", FORMATS)
 @pytest.mark.parametrize(("size", "room"), SIZES)
+@pytest.mark.one_in(3)
 def test_every_format_at_every_size(pixel_format: str, size: Any, room: Any, sampling: str) -> None:
     check(Pixels(pixel_format, *size), room, sampling=sampling, layout="nchw")
 
@@ -64,6 +65,7 @@ def test_pictures_with_odd_sides(size: Any, room: Any, sampling: str) -> None:
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("pixel_format", FORMATS)
+@pytest.mark.one_in(2)
 def test_every_format_for_every_layout(pixel_format: str, layout: str, count: int) -> None:
     check(Pixels(pixel_format, 60, 44), (40, 38), count, layout=layout, channels="bgr", sampling="bilinear")
 

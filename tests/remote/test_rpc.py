@@ -275,6 +275,7 @@ def test_a_tracker_gives_a_board_of_its_pool(bundle: Bundle, start: Callable[...
 
 
 # Four processes import TVM one after the other, which takes a loaded machine more than a minute.
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_replica_that_lost_its_server_takes_it_again_when_it_is_back(
     bundle: Bundle, start: Callable[..., RpcServer]
@@ -306,6 +307,7 @@ def test_a_replica_that_lost_its_server_takes_it_again_when_it_is_back(
         until(lambda: not any(ask(running, number) for number in range(4)) and not idle_servers())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_pool_of_a_trackers_servers_loses_no_frame(bundle: Bundle, start: Callable[..., RpcServer]) -> None:
     pytest.importorskip("tornado", reason="TVM's tracker needs it")

@@ -85,6 +85,7 @@ INTERRUPTED = {
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 @pytest.mark.parametrize("seconds", [0.005, 30.0], ids=["quick stages", "stages that take 30 s"])
 @pytest.mark.parametrize("hook", INTERRUPTED)
+@pytest.mark.one_in(2)
 def test_ctrl_c_ends_within_a_second(hook: str, seconds: float) -> None:
     script = f"""
     try:

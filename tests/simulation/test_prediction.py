@@ -66,7 +66,7 @@ def step_ratio(seed: int) -> float:
     return simulate(plan, frames=500).frames_per_s * predict(plan).interval_s
 
 
-@pytest.mark.parametrize("seed", [*range(4, 7), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(7, 27))])
+@pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (4, *range(6, 27)))])
 def test_plan_explanation_and_simulation_of_random_boards_agree(chain: Graph, seed: int) -> None:
     generator = np.random.default_rng(seed)
     board = random_board(generator)

@@ -31,6 +31,7 @@ def check_everywhere(path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.one_in(3)
 def test_random_models_at_every_cut(tmp_path: Path, seed: int) -> None:
     check_everywhere(random_model(tmp_path / "m.onnx", seed, steps=5), seed)
 

@@ -33,6 +33,7 @@ def assert_never_separated(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
+@pytest.mark.one_in(3)
 def test_cuts_of_the_light_models_separate_no_kernel(path: Path) -> None:
     graph = pipeline.read(path)
     assert_never_separated(graph)
@@ -56,6 +57,7 @@ def joined(kernels: Sequence[set[str]]) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("block", range(6))
+@pytest.mark.one_in(3)
 def test_cuts_of_random_models_separate_no_kernel(tmp_path: Path, block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         assert_never_separated(pipeline.read(random_model(tmp_path / "m.onnx", seed, steps=15 + 5 * (seed % 4))))

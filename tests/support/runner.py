@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import platform
 import runpy
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tests.support.locks import build_folder
 from tests.support.system_tools import skip_without
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def build_runner(name: str = "runner", *options: str, system_compiler: bool = Tr
     The system's compiler builds it where there is one, which takes a fifth of Zig's time.
     """
     _skip_without_compiler()
-    with _lock(name) as folder, _system_compiler() if system_compiler else contextlib.nullcontext():
+    with build_folder(name) as folder, _system_compiler() if system_compiler else contextlib.nullcontext():
         _call([sys.executable, ROOT / "runner/make.py", "--folder", folder, *options])
     return folder / "soc-runner"
 
@@ -51,7 +51,7 @@ def build_runner(name: str = "runner", *options: str, system_compiler: bool = Tr
 def build_tests(name: str, *options: str) -> Path:
     """Build the programs and libraries of the tests, and return their folder."""
     _skip_without_compiler()
-    with _lock(name) as folder, _system_compiler():
+    with build_folder(name) as folder, _system_compiler():
         make = runpy.run_path(str(ROOT / "runner/make.py"))
         cmake, compiler = make["find_cmake"](), make["find_compiler"](platform.machine(), folder)
         source = ROOT / "tests/runner/native"
@@ -79,16 +79,6 @@ def _system_compiler() -> Iterator[None]:
     yield
     if before is None:
         os.environ.pop("CXX", None)
-
-
-@contextlib.contextmanager
-def _lock(name: str) -> Iterator[Path]:
-    """Hold a folder of ``build/``, so that no other process builds there; what is there is not built again."""
-    folder = ROOT / "build" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
 
 
 def _call(command: Sequence[object]) -> None:

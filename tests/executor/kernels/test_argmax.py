@@ -68,6 +68,7 @@ def test_rows_without_numbers(kind: str, row: list[float], tmp_path: Path) -> No
 @pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.one_in(3)
 def test_whole_numbers(kind: str, axis: int, dtype: str, tmp_path: Path) -> None:
     """Also those that float32 cannot tell apart."""
     limits = np.iinfo(dtype)

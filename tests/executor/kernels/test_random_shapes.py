@@ -118,12 +118,13 @@ RULES: list[Kind] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", seeds(2, 4))
+@pytest.mark.parametrize("seed", seeds(1, 4))
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_result_is_that_of_onnxruntime(rule: Kind, seed: int, tmp_path: Path) -> None:
     check(rule, seed, tmp_path)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.one_in(2)
 def test_several_cores_compute_the_same(rule: Kind, tmp_path: Path) -> None:
     check_cores(rule, tmp_path)

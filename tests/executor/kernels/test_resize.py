@@ -94,6 +94,7 @@ def test_positions_that_shrink_stay_inside() -> None:
 @pytest.mark.parametrize(("side", "size"), [((5, 7), (9, 27)), ((6, 4), (3, 3)), ((3, 9), (3, 2))])
 @pytest.mark.parametrize("channels", [1, 3, 21])
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
+@pytest.mark.one_in(3)
 def test_bytes_are_rounded_as_by_litert(
     dtype: str, channels: int, side: tuple[int, int], size: tuple[int, int]
 ) -> None:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import pipeline
-from tests.frontends.onnx.test_node_cases import cases
+from tests.support.onnx_cases import cases
 from tests.support.onnx_stages import assert_same, run_exported
 
 # Of each family the forms that are written differently.

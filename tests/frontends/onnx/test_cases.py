@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 
 import pipeline
 from pipeline.errors import ModelError, PipelineError
+from tests.support.onnx_cases import cases
 from tests.support.onnx_models import assert_close, by_onnxruntime, frame, in_stages, node, save
 from tests.support.time_limits import time_limit
 
@@ -47,14 +46,9 @@ def test_a_sequence_in_place_of_a_tensor(tmp_path: Path) -> None:
         pipeline.read(path, fallback=False)
 
 
-def cases() -> Iterator[tuple[str, bytes]]:
+def models() -> Iterator[tuple[str, bytes]]:
     """Names and contents of all models that the package makes or ships."""
-    from onnx.backend.test.case.node import collect_testcases
-
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cases = [(case.name, case.model) for case in collect_testcases(None) if case.model is not None]
-    yield from ((name, model.SerializeToString()) for name, model in cases)
+    yield from ((name, case.model.SerializeToString()) for name, case in cases().items())
     yield from ((path.parent.name, path.read_bytes()) for path in sorted(SIMPLE.glob("*/model.onnx")))
 
 
@@ -62,7 +56,7 @@ def cases() -> Iterator[tuple[str, bytes]]:
 @pytest.mark.timeout(600)
 def test_every_case_is_read_or_refused(tmp_path: Path) -> None:
     results = {"read": 0, "refused": 0}
-    for name, content in cases():
+    for name, content in models():
         (tmp_path / "case.onnx").write_bytes(content)
         try:
             with time_limit(LIMIT):

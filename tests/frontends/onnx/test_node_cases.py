@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from onnx import helper
 
 import pipeline
 from pipeline.errors import ModelError
+from tests.support.onnx_cases import cases
 from tests.support.onnx_models import check_outputs, in_stages, node, save
 
 # Of each family the forms that differ in what is read of them; bench/conformance.py runs all.
@@ -49,16 +48,6 @@ CASES = {
     "others": "qlinearmatmul_2D_uint8_float32 qlinearmatmul_3D_int8_float16 tensorscatter_circular",
     "bits": "bitcast_float32_to_int32 bitcast_int8_to_uint8",
 }
-
-
-@functools.cache
-def cases() -> dict[str, Any]:
-    """Return the package's cases by name."""
-    from onnx.backend.test.case.node import collect_testcases
-
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {case.name: case for case in collect_testcases(None) if case.model is not None}
 
 
 @pytest.mark.parametrize("attributes", [{}, {"axes": [-2, 1]}])

@@ -42,6 +42,7 @@ def resize_model(
     "coordinates",
     ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"],
 )
+@pytest.mark.one_in(3)
 def test_coordinates(tmp_path: Path, coordinates: str, constants: Any, mode: str) -> None:
     region = CROP if coordinates == "tf_crop_and_resize" else {}
     attributes: dict[str, Any] = {"coordinate_transformation_mode": coordinates, "mode": mode}

@@ -156,7 +156,8 @@ def outcome(seed: int, *, is_long: bool = False) -> Outcome:
     return case.outcome
 
 
-@pytest.mark.parametrize("seed", range(8))
+# The first and the last take as long as ten others.
+@pytest.mark.parametrize("seed", [*range(1, 7), *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 7))])
 def test_plans_of_some_cases_keep_their_word(seed: int) -> None:
     shown = outcome(seed)
     assert shown.ratios == pytest.approx([1.0] * len(shown.ratios), rel=0.01)
@@ -164,7 +165,7 @@ def test_plans_of_some_cases_keep_their_word(seed: int) -> None:
     assert not shown.refused
 
 
-@pytest.mark.parametrize("seed", [27, 35, 53])
+@pytest.mark.parametrize("seed", [27, 35, pytest.param(53, marks=pytest.mark.slow)])
 def test_rates_that_stages_with_steps_keep_are_not_refused(seed: int) -> None:
     """No chain keeps up with them, and the formula for waiting said that no such stage does."""
     case = Case(seed)

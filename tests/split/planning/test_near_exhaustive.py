@@ -46,6 +46,7 @@ def check(planner: Planner) -> None:
 
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.one_in(4)
 def test_measured_like_costs_of_a_trained_network(digits_onnx: Path, board: str, seed: int) -> None:
     """As measurements are: no estimate holds for all operators."""
     planner = Planner(pipeline.read(digits_onnx), boards.get(board))

@@ -64,6 +64,7 @@ def test_a_split_is_the_default_if_it_gains_more_than_its_error(
 
 @pytest.mark.parametrize("cpu_s", [1e-2, 4e-2, 5.7e-2])
 @pytest.mark.parametrize("accuracies", [(), (SURE, SURE), (VAGUE, SURE), (VAGUE, VAGUE)])
+@pytest.mark.one_in(3)
 def test_the_advice_does_not_contradict_the_plan(chain: Graph, cpu_s: float, accuracies: tuple[Accuracy, ...]) -> None:
     own_planner = planner(chain, cpu_s, *accuracies)
     plan = own_planner.plan()

@@ -17,6 +17,7 @@ from tests.support.vta.random_networks import Draw
 
 
 @pytest.mark.parametrize("seed", seeds(12, 120))
+@pytest.mark.one_in(2)
 def test_results_are_those_of_the_cpu(seed: int) -> None:
     draw = Draw(seed)
     module, frame = draw.module(), draw.frame()

@@ -157,6 +157,7 @@ def test_nothing_is_turned(kind: Callable[[random.Random], Case]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.one_in(2)
 def test_several_cores_compute_the_same(kind: Callable[[random.Random], Case]) -> None:
     make, inputs, *_ = kind(random.Random(kind.__name__))
     values = last(inputs)

@@ -71,7 +71,7 @@ def network(draw: random.Random) -> Drawn:
 KINDS = (convolution, depthwise_and_grouped, transposed_convolution, network)
 
 
-@pytest.mark.parametrize("seed", seeds(2, 4))
+@pytest.mark.parametrize("seed", seeds(1, 4))
 @pytest.mark.parametrize("kind", KINDS)
 def test_result_is_that_of_onnxruntime(kind: Kind, seed: int, tmp_path: Path) -> None:
     check(kind, seed, tmp_path)

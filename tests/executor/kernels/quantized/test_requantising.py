@@ -101,6 +101,7 @@ def constants(scales: tuple[float, float, float], weights: np.ndarray, zero: int
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.one_in(2)
 def test_sums_of_products_are_rounded_in_float32(form: str, dtype: str, tmp_path: Path) -> None:
     shape, size, nodes, terms, outputs, is_variable = FORMS[form]
     kinds = {"x": TensorProto.UINT8, "y": TensorProto.UINT8, "w": getattr(TensorProto, dtype.upper())}

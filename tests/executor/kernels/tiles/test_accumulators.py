@@ -45,6 +45,7 @@ def test_arm_multiplies_by_each_lane_of_what_it_loads(channels: int, size: int, 
     [(1, 3, 1, 20), (1, 3, 2, 20), (2, 3, 2, 9), (3, 1, 1, 40), (3, 3, 2, 32), (3, 7, 2, 12), (1, 2, 1, 6),
      (16, 1, 1, 24)],
 )  # fmt: skip
+@pytest.mark.one_in(2)
 def test_elements_that_come_in_vectors_are_the_same(
     channels: int, size: int, stride: int, outputs: int, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_pixels_side_by_side_share_vectors_of_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("core", ["cortex-a53", "cortex-a55", "cortex-a72", "neoverse-n1"])
 @pytest.mark.parametrize(("channels", "size", "stride"), [(16, 1, 1), (32, 1, 1), (32, 3, 1), (3, 3, 2), (3, 7, 2)])
+@pytest.mark.one_in(3)
 def test_no_vector_of_a_tile_is_on_the_stack(core: str, channels: int, size: int, stride: int, tmp_path: Path) -> None:
     nodes = [node("Conv", "x w", "y", pads=[size // 2] * 4, strides=[stride] * 2)]
     constants = {"w": weights(64, channels, size, size)}

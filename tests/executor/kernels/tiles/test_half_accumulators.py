@@ -54,6 +54,7 @@ def part_of(name: str, folder: Path) -> tuple[Path, GraphPart]:
 
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.one_in(2)
 def test_results_are_near_those_of_float32(name: str, in_order: bool, tmp_path: Path) -> None:
     file, part = part_of(name, tmp_path)
     values = {"x": np.random.default_rng(0).standard_normal(LAYERS[name][1]).astype(np.float32)}

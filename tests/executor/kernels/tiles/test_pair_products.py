@@ -65,6 +65,7 @@ def part_of(name: str, folder: Path) -> tuple[Path, GraphPart]:
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.one_in(3)
 def test_products_of_bfloat16_are_exact(way: str, name: str, tmp_path: Path) -> None:
     file, part = part_of(name, tmp_path)
     frame = np.random.default_rng(0).standard_normal(LAYERS[name][1]).astype(np.float32)

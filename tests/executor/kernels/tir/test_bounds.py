@@ -64,6 +64,7 @@ def test_indices(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("operator", ["Gather", "GatherND", "ScatterND"])
 @pytest.mark.parametrize(("count", "gathers"), [(127, True), (300, True), (521, True), (300, False)])
+@pytest.mark.one_in(3)
 def test_every_piece_of_many_indices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str, count: int, gathers: bool
 ) -> None:
@@ -90,6 +91,7 @@ def test_every_piece_of_many_indices(
 
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 @pytest.mark.parametrize("operator", ["Div", "Mod"])
+@pytest.mark.one_in(2)
 def test_whole_numbers(tmp_path: Path, operator: str, kind: str) -> None:
     dtype = getattr(TensorProto, kind.upper())
     path = save(

@@ -86,6 +86,7 @@ ENDS = np.array([np.nan, np.inf, -np.inf, 0, 1e30, -1e30, 88, -88], np.float32)
 
 @pytest.mark.parametrize("length", [1, 3, 67])
 @pytest.mark.parametrize("inner_name", PAIRED)
+@pytest.mark.one_in(3)
 def test_function_of_a_function(inner_name: str, length: int) -> None:
     """TVM gave up where the value of a variable held the exponential function, with variables of its own."""
     values = np.linspace(-4, 4, length, dtype=np.float32).reshape(1, length)
@@ -149,6 +150,7 @@ ACTIVATIONS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("channels", [3, 24])
 @pytest.mark.parametrize("kind", ACTIVATIONS)
+@pytest.mark.one_in(2)
 def test_activation_behind_a_convolution_and_alone(kind: str, channels: int, tmp_path: Path) -> None:
     kernel = {"w": weights(channels, 3, 3, 3)}
     nodes = [node("Conv", "x w", "c"), *ACTIVATIONS[kind]]

@@ -38,6 +38,7 @@ def check(path: Path, nodes: list[Any], constants: Mapping[str, np.ndarray], **o
 
 @pytest.mark.parametrize("kind", ACTIVATIONS)
 @pytest.mark.parametrize("fused", [False, True], ids=["alone", "fused"])
+@pytest.mark.one_in(2)
 def test_activations(tmp_path: Path, kind: str, *, fused: bool) -> None:
     first, read = ([CONV], "c") if fused else ([], "x")
     last = node(kind, f"{read} low high" if kind == "Clip" else read, "y")

@@ -118,6 +118,7 @@ def skip_connection(draw: random.Random) -> Drawn:
 # Each of two values of three numbers, and each two of them together.
 @pytest.mark.parametrize(("outputs", "chunks", "cores"), [(2, 1, 1), (2, 3, 3), (4, 1, 3), (4, 3, 1)])
 @pytest.mark.parametrize("kind", [bias_and_relu, residual, skip_connection], ids=lambda kind: kind.__name__)
+@pytest.mark.one_in(2)
 def test_result_is_that_of_onnxruntime(
     kind: Callable[[random.Random], Drawn], cores: int, outputs: int, chunks: int, tmp_path: Path
 ) -> None:
@@ -267,6 +268,7 @@ DATA: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("outputs", "channels"), [(2, 160), (4, 96)])
+@pytest.mark.one_in(3)
 def test_errors_stay_within_the_bound(outputs: int, channels: int, kernel: str, data: str, tmp_path: Path) -> None:
     """Also of weights whose transforms grow the most; ONNX Runtime's own errors are much smaller."""
     w = KERNELS[kernel](weights(24, channels, 3, 3))

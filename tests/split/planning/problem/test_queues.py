@@ -53,6 +53,7 @@ def rate(stage_queues: list[StageQueue], queues: list[int], cv: float) -> float:
 
 
 @pytest.mark.parametrize(("intervals", "replicas", "cv"), CASES, ids=str)
+@pytest.mark.one_in(3)
 def test_the_depth_is_enough_and_much_less_is_not(
     intervals: tuple[float, ...], replicas: tuple[int, ...], cv: float
 ) -> None:
