@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from tvm.ir import GenericConst
 
+from pipeline.executor.kernels import pair_operators
 from pipeline.executor.kernels.anchor import FusedGroup
 from pipeline.executor.kernels.kernel import Kernel, epilogue_store
 from pipeline.executor.kernels.layout import channel_layout
 from pipeline.executor.kernels.layout.expressions import constant, is_static
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import packing, phases
+from pipeline.executor.kernels.tiles import amx_loops, packing, phases
+from pipeline.executor.kernels.tiles.amx_loops import AmxLoops
 from pipeline.executor.kernels.tiles.conv_loops import ConvLoops, TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
@@ -38,7 +40,7 @@ class ConvTranspose(Kernel[ConvTransposeForm]):
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Match a transposed convolution by constant float32 weights."""
         data, weights = call.args
-        if not isinstance(weights, GenericConst) or not is_static(data, call):
+        if not isinstance(weights, GenericConst) or isinstance(data, GenericConst) or not is_static(data, call):
             return None
         if any(str(value.ty.dtype) != "float32" for value in (data, weights, call)):
             return None
@@ -50,11 +52,14 @@ class ConvTranspose(Kernel[ConvTransposeForm]):
         shape, groups = layout.extents(call.ty), int(call.attrs.groups)
         axes = _axis(call, size, shape, array, 0), _axis(call, size, shape, array, 1)
         kernel = _by_output(array, channels, shape[3], groups)
-        form, packed_weights = _pack(kernel, axes, (batch, channels, shape[3], groups), rewriter.cpu)
-        # Depthwise weights are few.
-        packed_weights = packed_weights if form.depthwise else packing.store_weights(packed_weights, rewriter.cpu)
-        operands = [layout.source(rewriter, data), constant(packed_weights)]
-        return layout.result(self.placeholder(rewriter.builder, form, operands, shape))
+        form, packed_weights = _pack(kernel, axes, (batch, channels, shape[3], groups), rewriter)
+        if packed_weights.dtype == np.int32:
+            source = pair_operators.source(rewriter, data, groups, is_last=layout.first)
+        else:
+            # Depthwise weights are few.
+            packed_weights = packed_weights if form.depthwise else packing.store_weights(packed_weights, rewriter.cpu)
+            source = layout.source(rewriter, data)
+        return layout.result(self.placeholder(rewriter.builder, form, [source, constant(packed_weights)], shape))
 
     def write(self, group: FusedGroup, form: ConvTransposeForm, cpu: Microarchitecture, tasks: int) -> Any:
         """Return the loops over phases."""
@@ -89,25 +94,35 @@ def _pack(
     kernel: np.ndarray,
     axes: tuple[ConvTransposeAxis, ConvTransposeAxis],
     sizes: tuple[int, int, int, int],
-    cpu: Microarchitecture,
+    rewriter: Rewriter,
 ) -> tuple[ConvTransposeForm, np.ndarray]:
     batch, channels, out_channels, groups = sizes
     depthwise = groups == channels == out_channels
-    # The empty piece is what is joined if no phase has a tap.
-    parts, pieces, offset = [], [np.zeros(0, np.float32)], 0
-    for rows in axes[0].classes():
-        for columns in axes[1].classes():
-            conv = phases.phase_shape(batch, (channels, out_channels), axes, rows, columns, groups)
-            part = PhaseGroup(rows, columns, _layout(conv, cpu, depthwise=depthwise), offset)
-            if conv.terms:
-                for weights in phases.weights_of(kernel, axes, part):
-                    # A channel's own weights lie as the channels do.
-                    by_channel = weights[:, 0].transpose(1, 2, 0).reshape(-1)
-                    pieces.append(by_channel if depthwise else packing.pack(weights, part.layout))
-                    offset += pieces[-1].size
-            parts.append(part)
+    shapes = [
+        (rows, columns, phases.phase_shape(batch, (channels, out_channels), axes, rows, columns, groups))
+        for rows in axes[0].classes()
+        for columns in axes[1].classes()
+    ]
+    # All phases read the same data.
+    by_pairs = not depthwise and pair_operators.is_possible(rewriter) and all(
+        pair_operators.applies(conv, rewriter) for _, _, conv in shapes
+    )  # fmt: skip
+    parts, pieces, offset = [], list[np.ndarray](), 0
+    for rows, columns, conv in shapes:
+        layout, size = _layout(conv, rewriter.cpu, depthwise=depthwise), 0
+        for weights in phases.weights_of(kernel, axes, rows, columns) if conv.terms else []:
+            if by_pairs:
+                layout, packed_weights = pair_operators.pack(weights, conv, rewriter)
+            else:
+                # A channel's own weights lie as the channels do.
+                by_channel = weights[:, 0].transpose(1, 2, 0).reshape(-1)
+                packed_weights = by_channel if depthwise else packing.pack(weights, layout)
+            pieces.append(packed_weights)
+            size = packed_weights.size
+        parts.append(PhaseGroup(rows, columns, layout, offset, size))
+        offset += size * parts[-1].phases
     # An array without elements is none.
-    pieces += [] if offset else [np.zeros(1, np.float32)]
+    pieces = pieces if offset else [np.zeros(1, np.float32)]
     return ConvTransposeForm((axes[0].stride, axes[1].stride), depthwise, tuple(parts)), np.concatenate(pieces)
 
 
@@ -127,18 +142,18 @@ class _PhaseLoops:
     def part(self, part: PhaseGroup, tasks: int) -> Any:
         """Return the loops of one part."""
         conv = part.layout.conv
-        size = conv.terms if self._form.depthwise else part.layout.size
 
         def phase(index: Any) -> Any:
             row, column = tir.unravel(index, (part.rows.count, part.columns.count))
             store = self._phase_store(row + part.rows.first, column + part.columns.first)
-            first = index * size + part.weights
+            first = index * part.size + part.weights
             # A stride larger than the kernel leaves results that no tap reaches.
             if not conv.kernel[0] * conv.kernel[1]:
                 return self._zeros(conv, store, tasks)
             if self._form.depthwise:
                 return self._depthwise(conv, first, store, tasks)
-            return ConvLoops(
+            loops = AmxLoops if part.layout.way in amx_loops.WAYS else ConvLoops
+            return loops(
                 part.layout, self._cpu, self._data, self._weights, TileEpilogue(store), tasks, first
             ).statement()
 

@@ -41,18 +41,17 @@ class PairOperators(Rewrite):
         is_narrow = rewriter.cpu.arithmetic == pair_products.ARITHMETIC
         if name_of(call) == "concat":
             return _concatenate(rewriter, call) if is_narrow else None
-        if not (is_narrow or _splits(rewriter)):
+        if not is_possible(rewriter):
             return None
         return _convolve(rewriter, call) if name_of(call) == "nn.conv2d" else _multiply(rewriter, call)
 
 
 def _convolve(rewriter: Rewriter, call: Any) -> Any:
     conv = read_conv(call)
-    if conv is None or not _applies(conv.shape, rewriter) or not isinstance(call.args[0], relax.Var):
+    if conv is None or not applies(conv.shape, rewriter) or not isinstance(call.args[0], relax.Var):
         return None
-    data = _data(rewriter, call.args[0], is_last=conv.layout.first)
-    form, weights = _pack(conv.weights, conv.shape, rewriter)
-    operands = [_pad_channels(rewriter, data, conv.shape.groups), constant(weights)]
+    form, weights = pack(conv.weights, conv.shape, rewriter)
+    operands = [source(rewriter, call.args[0], conv.shape.groups, is_last=conv.layout.first), constant(weights)]
     return conv.layout.result(DirectConvolution.placeholder(rewriter.builder, form, operands, conv.shape.result))
 
 
@@ -63,18 +62,21 @@ def _multiply(rewriter: Rewriter, call: Any) -> Any:
     *outer_shape, depth = extents(data.ty)
     columns = extents(weights.ty)[1]
     shape = matmul_shape(math.prod(outer_shape), depth, columns)
-    if not isinstance(data, relax.Var) or not _applies(shape, rewriter):
+    if not isinstance(data, relax.Var) or not applies(shape, rewriter):
         return None
     matrix = np.asarray(weights.value.numpy()).T.reshape(columns, depth, 1, 1)
-    form, packed_weights = _pack(matrix, shape, rewriter)
-    operands = [_pad_channels(rewriter, _data(rewriter, data, is_last=False), 1), constant(packed_weights)]
+    form, packed_weights = pack(matrix, shape, rewriter)
+    operands = [source(rewriter, data, 1, is_last=False), constant(packed_weights)]
     return ModelLayout(Matmul.placeholder(rewriter.builder, form, operands, (*outer_shape, columns)))
 
 
-def _data(rewriter: Rewriter, value: Any, *, is_last: bool) -> Any:
+def source(rewriter: Rewriter, value: Any, groups: int, *, is_last: bool) -> Any:
+    """Return data as their products take them, with zeros behind the channels of each group."""
     if _splits(rewriter):
-        return rewriter.last(value) if is_last else rewriter.plain(value)
-    return rewriter.narrow(value, is_last=is_last)
+        data = rewriter.last(value) if is_last else rewriter.plain(value)
+    else:
+        data = rewriter.narrow(value, is_last=is_last)
+    return _pad_channels(rewriter, data, groups)
 
 
 def _concatenate(rewriter: Rewriter, call: Any) -> Any:
@@ -101,7 +103,7 @@ def _ends_in_products(rewriter: Rewriter, name: str) -> bool:
     return bool(readers) and all(ends(*reader) for reader in readers)
 
 
-def _applies(conv: ConvShape, rewriter: Rewriter) -> bool:
+def applies(conv: ConvShape, rewriter: Rewriter) -> bool:
     """Test if pairs are faster than float32."""
     cpu, pixels = rewriter.cpu, conv.out_height * conv.out_width * (conv.batch if conv.pointwise else 1)
     # One pixel reads all weights for one product each; memory sets the pace, whatever multiplies.
@@ -109,8 +111,13 @@ def _applies(conv: ConvShape, rewriter: Rewriter) -> bool:
         return False
     if _splits(rewriter):
         summed, step = amx_loops.summed_shape(replace(conv, channels=-(-conv.depth // PAIR) * conv.groups))
-        return conv.terms * step >= _SPLIT_TERMS * summed.terms
+        return conv.terms * step >= _SPLIT_TERMS * summed.terms and conv.group_outputs >= cpu.lanes
     return cpu.pairs != amx_loops.WAY or conv.depth * conv.kernel[1] * conv.group_outputs >= _FEWEST
+
+
+def is_possible(rewriter: Rewriter) -> bool:
+    """Test if the present call's products may be of pairs."""
+    return rewriter.cpu.arithmetic == pair_products.ARITHMETIC or _splits(rewriter)
 
 
 def _splits(rewriter: Rewriter) -> bool:
@@ -122,7 +129,7 @@ def _splits(rewriter: Rewriter) -> bool:
     return (cpu.arithmetic, others, cpu.pairs) == ("float32", pair_products.ARITHMETIC, amx_loops.WAY)
 
 
-def _pack(weights: np.ndarray, conv: ConvShape, rewriter: Rewriter) -> tuple[PackedLayout, np.ndarray]:
+def pack(weights: np.ndarray, conv: ConvShape, rewriter: Rewriter) -> tuple[PackedLayout, np.ndarray]:
     """Return the layout of a float32 convolution as pairs, and its packed weights."""
     cpu, halves = rewriter.cpu, packing.round_to_bfloat16(weights)
     zeros = -conv.depth % pair_products.multiple(cpu)

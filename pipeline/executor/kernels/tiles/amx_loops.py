@@ -126,7 +126,8 @@ class AmxLoops:
         # Units of a pixel, of which a few zeros may be the last.
         self._depth = conv.depth if joins_columns(conv) else self._summed.conv.depth
         self._planes = 2 if form.way == SPLIT else 1
-        self._copies = self._planes > 1 or not (conv.pointwise and self._depth == conv.depth)
+        is_same_size = (conv.height, conv.width) == (conv.out_height, conv.out_width)
+        self._copies = self._planes > 1 or not (conv.pointwise and is_same_size and self._depth == conv.depth)
         self._reach = [(conv.kernel[axis] - 1) * conv.dilation[axis] // conv.strides[axis] for axis in range(2)]
         # Results in a line, with those beyond its end.
         self._line = conv.out_width + self._reach[1]

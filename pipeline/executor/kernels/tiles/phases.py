@@ -79,7 +79,9 @@ class PhaseGroup:
     layout: PackedLayout
     """Layout of each phase's convolution; its tile means nothing if there is one weight for each channel."""
     weights: int
-    """Offset of the first phase's weights; all phases have as many."""
+    """Offset of the first phase's weights."""
+    size: int
+    """Weights of a phase."""
 
     @property
     def phases(self) -> int:
@@ -98,20 +100,20 @@ class ConvTransposeForm:
     @property
     def operations(self) -> int:
         """Multiplications and additions."""
-        operations = sum(part.phases * part.layout.conv.operations for part in self.parts)
+        operations = sum(part.phases * part.layout.operations for part in self.parts)
         # The window of a depthwise one has no groups.
         # A sliding window's shape has no groups, and counts each channel with all of them.
         return operations // self.parts[0].layout.conv.channels if self.depthwise else operations
 
 
 def weights_of(
-    array: np.ndarray, axes: tuple[ConvTransposeAxis, ConvTransposeAxis], part: PhaseGroup
+    array: np.ndarray, axes: tuple[ConvTransposeAxis, ConvTransposeAxis], rows: PhaseRange, columns: PhaseRange
 ) -> list[np.ndarray]:
     """Return a part's weights (out, in, kh, kw) per phase."""
     return [
-        array[:, :, axes[0].taps(part.rows.first + row)][:, :, :, axes[1].taps(part.columns.first + column)]
-        for row in range(part.rows.count)
-        for column in range(part.columns.count)
+        array[:, :, axes[0].taps(rows.first + row)][:, :, :, axes[1].taps(columns.first + column)]
+        for row in range(rows.count)
+        for column in range(columns.count)
     ]
 
 

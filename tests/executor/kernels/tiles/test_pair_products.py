@@ -43,6 +43,9 @@ LAYERS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] 
     "poorly divisible": ("Conv", (1, 58, 20, 20), (58, 58, 1, 1), {}),
     "many channels": ("Conv", (1, 256, 7, 7), (512, 256, 3, 3), MARGINS),
     "grouped": ("Conv", (1, 72, 10, 6), (48, 36, 3, 3), {"group": 2, **MARGINS}),
+    "upsampling": ("ConvTranspose", (1, 32, 9, 11), (32, 24, 2, 2), {"strides": [2, 2]}),
+    "overlapping": ("ConvTranspose", (2, 64, 7, 5), (64, 20, 3, 3),
+                    {"strides": [2, 2], "output_padding": [1, 1], "group": 2, **MARGINS}),
     "dense": ("MatMul", (5, 130), (130, 33), {}),
     "sequences": ("MatMul", (2, 3, 25, 64), (64, 96), {}),
 }  # fmt: skip
@@ -76,7 +79,7 @@ def test_products_of_bfloat16_are_exact(way: str, name: str, tmp_path: Path) -> 
     assert np.abs(result - by_onnxruntime(file, {"x": frame})["y"]).max() > 1e-4 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", ["square", "uneven", "odd", "wide", "many channels", "sequences"])
+@pytest.mark.parametrize("name", ["square", "uneven", "odd", "wide", "many channels", "overlapping", "sequences"])
 @pytest.mark.parametrize("way", WAYS[:1])
 def test_float32_layers_are_sums_of_two_bfloat16(way: str, name: str, tmp_path: Path) -> None:
     kind, data, shape, attributes = LAYERS[name]
