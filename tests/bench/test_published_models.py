@@ -34,6 +34,7 @@ def test_the_count_is_the_known_one(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["squeezenet", "mobilenet_v2", "shufflenet_v2", "yolox_nano"])
+@pytest.mark.one_in(2)
 def test_int8_has_the_same_kernels(model: str) -> None:
     plain, quantized = graph(model), graph(model, None, "int8")
     assert multiply_adds(model, "int8") == pytest.approx(multiply_adds(model), rel=0.05)

@@ -63,6 +63,7 @@ def run(root: Path, action: str, signals: Sequence[signal.Signals]) -> tuple[int
 
 @pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGINT, signal.SIGTERM]], ids=repr)
 @pytest.mark.parametrize("action", ["quiet", "native"])
+@pytest.mark.one_in(2)
 def test_a_signal_ends_what_cannot_be_interrupted(root: Path, action: str, signals: Sequence[signal.Signals]) -> None:
     """A command that read a file without end was ended by SIGKILL only."""
     assert run(root, action, signals) == (130, "", SAID)

@@ -53,6 +53,7 @@ def check(outputs: Arrays, dtype: str, *, descending: bool) -> None:
 
 @pytest.mark.parametrize("descending", DIRECTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.one_in(2)
 def test_in_a_relax_module(dtype: str, descending: bool) -> None:
     def make(emit: Any, x: Any) -> Any:
         top = emit(op.topk(x, COUNT, 1, "both", descending, "int64"))
@@ -66,6 +67,7 @@ def test_in_a_relax_module(dtype: str, descending: bool) -> None:
 
 @pytest.mark.parametrize("descending", DIRECTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.one_in(2)
 def test_in_a_relay_program(dtype: str, descending: bool, tmp_path: Any) -> None:
     ascends = int(not descending)
     rows, columns = values(dtype).shape

@@ -82,6 +82,7 @@ def test_every_format_for_every_layout(pixel_format: str, layout: str, count: in
         ((16, 48), (50, 5), {"resize": "crop"}),
     ],
 )
+@pytest.mark.one_in(2)
 def test_margins_and_what_stands_out(size: Any, room: Any, rules: Any, layout: str) -> None:
     check(Pixels("rgb24", *size), room, layout=layout, **rules)
     check(Pixels("yuv420p", *size), room, layout=layout, sampling="opencv", **rules)

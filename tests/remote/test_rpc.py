@@ -224,6 +224,7 @@ def test_stages_and_replicas_share_a_server(bundle: Bundle, lasting_server: RpcS
         assert [ask(running, number) for number in range(5)] == [None] * 5
 
 
+@pytest.mark.slow
 def test_a_swap_needs_no_second_server_of_a_trackers_pool(bundle: Bundle, start: Callable[..., RpcServer]) -> None:
     pytest.importorskip("tornado", reason="TVM's tracker needs it")
     tracker = start(TRACKER)

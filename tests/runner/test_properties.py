@@ -107,7 +107,7 @@ def check(case: Case, library: Library, codes: ArithmeticCodes, path: Path) -> N
     log.check(case, books)
 
 
-@settings(max_examples=150, **SETTINGS)
+@settings(max_examples=75, **SETTINGS)
 @given(case=CASES)
 def test_any_legal_pipeline_ends_every_frame_once(
     case: Case, library: Library, codes: ArithmeticCodes, tmp_path: Path

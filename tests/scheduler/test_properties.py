@@ -140,7 +140,7 @@ def kind(case: Case, future: FrameFuture) -> str:
     return "failed"
 
 
-@settings(max_examples=300, **SETTINGS)
+@settings(max_examples=150, **SETTINGS)
 @given(case=cases())
 def test_any_legal_pipeline_ends_every_frame_once(case: Case) -> None:
     check(case)

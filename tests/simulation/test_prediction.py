@@ -37,13 +37,13 @@ def check(plan: Plan) -> float:
 
 
 def test_random_plans_are_simulated_as_they_are_predicted() -> None:
-    ratios = [check(random_plan(seed)) for seed in range(60)]
+    ratios = [check(random_plan(seed)) for seed in range(30)]
     assert np.mean(np.abs(np.array(ratios) - 1)) < 0.002
 
 
 @pytest.mark.slow
 def test_many_random_plans_are_simulated_as_they_are_predicted() -> None:
-    ratios = [check(random_plan(seed)) for seed in range(60, 1000)]
+    ratios = [check(random_plan(seed)) for seed in range(30, 1000)]
     assert np.mean(np.abs(np.array(ratios) - 1)) < 0.002
 
 
@@ -66,7 +66,8 @@ def step_ratio(seed: int) -> float:
     return simulate(plan, frames=500).frames_per_s * predict(plan).interval_s
 
 
-@pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (4, *range(6, 27)))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4, 27))
 def test_plan_explanation_and_simulation_of_random_boards_agree(chain: Graph, seed: int) -> None:
     generator = np.random.default_rng(seed)
     board = random_board(generator)

@@ -79,6 +79,7 @@ def test_the_nearest_tests_bear_the_name_or_import_the_module(tree: Path) -> Non
     assert nearest_tests(tree, "pipeline/attic/other.py") == [("tests",)]
 
 
+@pytest.mark.slow
 def test_a_fault_that_the_nearest_tests_miss_is_shown_to_the_folder(tree: Path) -> None:
     (tree / "tests/room/test_other.py").write_text(
         "import pipeline.room.larger as module\n\ndef test() -> None:\n    assert module.tail([1, 2], 1) == [2]\n"
@@ -91,6 +92,7 @@ def test_a_fault_that_the_nearest_tests_miss_is_shown_to_the_folder(tree: Path) 
     assert (trial.result, trial.tests) == ("killed", ("tests/room",))
 
 
+@pytest.mark.slow
 def test_a_gap_in_the_tests_shows(tree: Path) -> None:
     laboratory = Laboratory(tree, 60, ["tests/room/test_larger.py"])
     source = (tree / "pipeline/room/larger.py").read_bytes()

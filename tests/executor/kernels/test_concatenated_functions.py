@@ -26,6 +26,7 @@ CASES = {
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("sizes", CASES.values(), ids=CASES)
+@pytest.mark.one_in(2)
 def test_a_function_of_concatenated_transposes(sizes: tuple[int, ...], threads: int, tmp_path: Path) -> None:
     names = [f"x{number}" for number in range(len(sizes))]
     nodes = [node("Transpose", name, f"t{name}", perm=[0, 2, 1]) for name in names]

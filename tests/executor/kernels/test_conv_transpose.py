@@ -83,6 +83,7 @@ def test_result_is_that_of_onnxruntime(kind: Kind, seed: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.one_in(2)
 def test_several_cores_compute_the_same(kind: Kind, tmp_path: Path) -> None:
     check_cores(kind, tmp_path)
 

@@ -45,6 +45,7 @@ def model(folder: Path, shape: tuple[int, ...], groups: int) -> Path:
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if shape[1] % 4 == 0], ids=str)
+@pytest.mark.one_in(2)
 def test_groups_are_those_of_onnxruntime(shape: tuple[int, ...], groups: int, tmp_path: Path) -> None:
     path = model(tmp_path, shape, groups)
     graph = pipeline.read(path)
@@ -55,6 +56,7 @@ def test_groups_are_those_of_onnxruntime(shape: tuple[int, ...], groups: int, tm
 
 @pytest.mark.parametrize(("center", "scale"), [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.one_in(2)
 def test_instances_are_those_of_onnxruntime(shape: tuple[int, ...], center: bool, scale: bool, tmp_path: Path) -> None:
     gamma, beta = weights(shape[1]), weights(shape[1], seed=1)
     # A mean that is large beside the deviation cancels in a single pass.

@@ -26,6 +26,7 @@ def pixel(image: np.ndarray, y: float, x: float) -> np.ndarray:
 
 @pytest.mark.parametrize("method", ["bilinear", "nearest_neighbor"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.one_in(2)
 def test_crops(layout: str, method: str) -> None:
     """A box is given by shares of the image's last row and column; what lies outside is a given value."""
     x, owners = random(2, 3, 6, 7), np.array([1, 0, 1], np.int32)

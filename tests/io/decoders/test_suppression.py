@@ -64,6 +64,7 @@ def test_a_suppressed_box_suppresses_no_other() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 50, 1023, 1024, 1025, 2500])
 @pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.one_in(2)
 def test_equals_a_plain_loop(count: int, classes: int) -> None:
     random = np.random.default_rng(count + classes)
     corner, extent = random.uniform(0, 300, (count, 2)), random.uniform(4, 60, (count, 2))

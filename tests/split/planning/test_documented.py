@@ -181,6 +181,7 @@ def test_a_plan_with_two_lasting_patterns_of_waiting_has_one_of_them() -> None:
 
 
 @pytest.mark.parametrize("seed", [4, 12, 16, 20, 24, 36, 80, 84, 88])
+@pytest.mark.one_in(3)
 def test_defaults_of_some_cases_follow_the_rule(seed: int) -> None:
     """The first three stay unsplit, the others are split."""
     case = Case(seed)

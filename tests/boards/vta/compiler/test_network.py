@@ -59,6 +59,7 @@ def test_many_random_layers(convolution: Convolution, config: Config, seed: int 
 @pytest.mark.parametrize("config", [PYNQ, ULTRA96])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("seed", [None, 0, 1])
+@pytest.mark.one_in(2)
 def test_first_layers_on_pictures(config: Config, channels: int, seed: int | None) -> None:
     """Channels are filled up to a block; what stands in the others' place must not count."""
     shift = np.resize(np.array([7, 9, 12], np.int8), 64)

@@ -66,6 +66,7 @@ def test_every_way_of_multiplying_bytes_is_exact(
 
 
 @pytest.mark.parametrize("seed", seeds(6, 30))
+@pytest.mark.one_in(2)
 def test_depthwise_products_in_16_bits_are_exact(seed: int, tmp_path: Path) -> None:
     """As on Arm; this part of its code runs on every processor."""
     product = depthwise(random.Random(f"depthwise{seed}"))

@@ -57,6 +57,7 @@ def product(name: str, zero: np.ndarray) -> Product:
 
 @pytest.mark.skipif("amx_int8" not in host_target.flags(), reason="this processor has no amx_int8")
 @pytest.mark.parametrize(("name", "zero"), list(zip(LAYERS, itertools.cycle(ZEROS), strict=False)))
+@pytest.mark.one_in(2)
 def test_sums_by_tiles_are_exact(name: str, zero: Any, tmp_path: Path) -> None:
     layer = product(name, np.array(zero))
     part = extract.parts(pipeline.read(layer.save(tmp_path / "model.onnx")), [])[0]

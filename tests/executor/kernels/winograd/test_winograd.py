@@ -176,6 +176,7 @@ def test_it_is_used_where_it_wins(tmp_path: Path) -> None:
 
 @TILES
 @pytest.mark.skipif(not host_target.flags() >= {"avx2", "fma"}, reason="not for this processor")
+@pytest.mark.one_in(2)
 def test_narrower_vectors_compute_the_same(outputs: int, chunks: int, tmp_path: Path) -> None:
     path, graph = _layer(tmp_path, 43, 11)
     values = frame(graph)

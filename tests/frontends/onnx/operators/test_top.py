@@ -12,6 +12,7 @@ from tests.support.onnx_models import in_stages
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "uint64"])
 @pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.one_in(2)
 def test_top_of_all_integers(dtype: str, largest: int) -> None:
     """Models were built, and each of their frames failed."""
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

@@ -80,6 +80,7 @@ def test_all_cores_work_on_one_frame_where_a_chain_would_divide_them(chain: Grap
 
 @pytest.mark.parametrize("npu_s", [0.5e-3, 1.2e-3, 2.5e-3])
 @pytest.mark.parametrize("cores", [1, 2, 4])
+@pytest.mark.one_in(3)
 def test_what_is_promised_is_simulated_however_crowded_the_device_is(chain: Graph, cores: int, npu_s: float) -> None:
     plan = make_planner(chain, make_board(cores), npu_s).plan()
     assert simulate(plan, frames=300).frames_per_s == pytest.approx(predict(plan).frames_per_s, rel=0.05)
@@ -215,6 +216,7 @@ def test_the_explanation_has_the_steps_and_the_plan_s_own_times(chain: Graph) ->
 
 
 @pytest.mark.parametrize("memory_bytes", [3_000, 6_000, 10_000, 20_000])
+@pytest.mark.one_in(2)
 def test_each_worker_s_weights_have_room_on_what_it_borrows(chain: Graph, memory_bytes: int) -> None:
     board = with_npu_memory(memory_bytes)
     plan = make_planner(chain, board).plan()

@@ -16,6 +16,7 @@ from tests.support.exhaustive import fastest_interval, random_problem, uniform_c
 @pytest.mark.parametrize("stages", [1, 2, 5, 16])
 @pytest.mark.parametrize("crossing_s", [0.0, 1.0, 30.0], ids="crossing {:g}".format)
 @pytest.mark.parametrize("items", [40, 3_000, 10_000])
+@pytest.mark.one_in(3)
 def test_no_cuts_of_a_long_chain_are_faster(items: int, crossing_s: float, stages: int) -> None:
     generator = np.random.default_rng(items + stages)
     costs = generator.exponential(1, items), crossing_s * generator.exponential(1, items - 1)
