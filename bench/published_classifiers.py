@@ -230,10 +230,10 @@ def shufflenet(net: Layers) -> Value:
     return net.classify(value)
 
 
-def shufflenet_v2_maps(net: Layers, act: str = "relu") -> list[Value]:
-    """Return the three maps of ShuffleNetV2 of width 1 (Ma et al., table 5)."""
+def shufflenet_v2_maps(net: Layers, act: str = "relu", widths: tuple[int, int, int] = (116, 232, 464)) -> list[Value]:
+    """Return the three maps of ShuffleNetV2 (Ma et al., table 5), by default of width 1."""
     value, maps = net.pool(net.conv(net.input, 24, 3, 2, act=act), pad=1), []
-    for channels, count in ((116, 4), (232, 8), (464, 4)):
+    for channels, count in zip(widths, (4, 8, 4), strict=True):
         half = channels // 2
         short = net.conv(net.dw(value, 3, 2, act=""), half, 1, act=act)
         deep = net.conv(net.dw(net.conv(value, half, 1, act=act), 3, 2, act=""), half, 1, act=act)
@@ -248,6 +248,14 @@ def shufflenet_v2_maps(net: Layers, act: str = "relu") -> list[Value]:
 def shufflenet_v2(net: Layers) -> Value:
     """Add ShuffleNetV2 of width 1."""
     return net.classify(net.conv(shufflenet_v2_maps(net)[-1], 1024, 1))
+
+
+def ds_cnn(net: Layers) -> Value:
+    """Add the keyword network DS-CNN of MLPerf Tiny (Zhang et al., small)."""
+    value = net.conv(net.input, 64, (10, 4), 2)
+    for _ in range(4):
+        value = net.conv(net.dw(value), 64, 1)
+    return net.classify(value, 12)
 
 
 def densenet121(net: Layers) -> Value:

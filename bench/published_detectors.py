@@ -25,6 +25,21 @@ def nanodet_m(net: Layers) -> list[Value]:
     return outputs
 
 
+def fastestdet(net: Layers) -> Value:
+    """Add FastestDet, on a narrow ShuffleNetV2 (github.com/dog-qiuqiu/FastestDet)."""
+    third, fourth, fifth = shufflenet_v2_maps(net, widths=(48, 96, 192))
+    value = net.conv(net.cat(net.pool(third, kind="Average", pad=1), fourth, net.up(fifth)), 96, 1)
+    parts = []
+    for count in (1, 2, 3):
+        deep = value
+        for _ in range(count):
+            deep = net.dw(deep, 5)
+        parts.append(deep)
+    value = net.conv(net.add(value, net.conv(net.cat(*parts), 96, 1, act=""), act="relu"), 96, 1)
+    ends = ((1, "sigmoid"), (4, ""), (CLASSES, ""))
+    return net.cat(*(net.conv(net.dw(value, 5), channels, 1, act=act) for channels, act in ends))
+
+
 def _boxes(net: Layers, maps: list[Value], classes: int, kernel: int, most: int = 6) -> list[Value]:
     """Add SSD's convolutions for boxes and classes, with fewer anchors on the first map."""
     anchors = [3 if most == 6 and kernel == 1 else 4, *(most,) * (len(maps) - 1)]

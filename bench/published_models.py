@@ -33,11 +33,14 @@ class Network(NamedTuple):
         Its usual input: height and width of a picture, or tokens and their width.
     operations : float
         Billions of multiply-adds, by its authors, or counted in ncnn's file of it; 0 if unknown.
+    channels : int
+        Channels of a picture.
     """
 
     build: Callable[[Layers], Any]
     shape: tuple[int, int] = (224, 224)
     operations: float = 0.0
+    channels: int = 3
 
 
 def _side(size: int) -> tuple[int, int]:
@@ -54,6 +57,7 @@ NETWORKS: Mapping[str, Network] = {
     "deeplab_v3": Network(detectors.deeplab_v3, _side(513), 2.75),
     "deeplab_v3_dm05": Network(lambda net: detectors.deeplab_v3(net, 0.5), _side(513)),
     "densenet121": Network(classifiers.densenet121, operations=2.87),
+    "ds_cnn": Network(classifiers.ds_cnn, (49, 10), channels=1),
     "efficientnet_b0": Network(classifiers.efficientnet, operations=0.39),
     **{
         f"efficientnet_lite{number}": Network(
@@ -62,6 +66,7 @@ NETWORKS: Mapping[str, Network] = {
         for number, (width, depth, size, operations) in _LITE.items()
     },
     "efficientnetv2_b0": Network(classifiers.efficientnetv2_b0, operations=0.72),
+    "fastestdet": Network(detectors.fastestdet, _side(352)),
     "googlenet": Network(lambda net: inception.inception_v1(net, has_norms=True), operations=1.58),
     "inception_v1": Network(inception.inception_v1, operations=1.5),
     "inception_v2": Network(inception.inception_v2, operations=1.94),
@@ -115,7 +120,7 @@ def build(model: str, size: int | None = None, precision: str = "float32") -> An
     first, second = network.shape
     is_text = model.startswith(("bert", "mobilebert"))
     extents = (first, second) if size is None else (size, second if is_text else size)
-    net = Layers(extents if is_text else (3, *extents), int8=precision == "int8")
+    net = Layers(extents if is_text else (network.channels, *extents), int8=precision == "int8")
     outputs = network.build(net)
     # A value itself is a tuple.
     return net.model(model, *(outputs if isinstance(outputs, list) else [outputs]))

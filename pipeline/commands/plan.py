@@ -96,9 +96,8 @@ def show(plan: Plan, explanation: Explanation) -> None:
     out.print(table)
     if any(stage.steps for stage in explanation.stages):
         out.print(_step_table(explanation))
-    basis = "measured" if plan.measured else "estimated"
     out.print(
-        f"Predicted ({basis}): {console.rate_text(explanation.frames_per_s, rate_range(plan))}, "
+        f"Predicted ({_basis(explanation)}): {console.rate_text(explanation.frames_per_s, rate_range(plan))}, "
         f"{plan.unsplit_seconds * explanation.frames_per_s:.2f} times the unsplit model on "
         f"one core; latency {explanation.latency_s * 1e3:.3g} ms{_energy(explanation)}."
     )
@@ -112,6 +111,14 @@ def show(plan: Plan, explanation: Explanation) -> None:
         numbers = (f"{alternative.frames_per_s:.4g}", f"{alternative.latency_s * 1e3:.4g}")
         considered.add_row(alternative.name, str(alternative.stages), str(alternative.replicas), *numbers)
     out.print(considered)
+
+
+def _basis(explanation: Explanation) -> str:
+    """Return the origin of the times, with stages where it differs."""
+    stages: dict[str, list[str]] = {}
+    for stage in explanation.stages:
+        stages.setdefault(stage.basis, []).append(stage.name)
+    return "; ".join(f"{basis}: {', '.join(names)}" if len(stages) > 1 else basis for basis, names in stages.items())
 
 
 def rows(explanation: Explanation) -> list[tuple[str, ...]]:

@@ -150,7 +150,7 @@ def _plan(graph: Graph, board: str, fps: float, tools: Mapping[str, str]) -> tup
 def _origin(planner: Planner, plan: Plan, used: Sequence[Device]) -> str:
     if plan.measured or any(file.seconds for file in planner.graph.compiled):
         return "measured"
-    return "compiled" if any(device.name in planner.estimates for device in used) else "estimated"
+    return "compiled" if any(planner.basis(device.name) == "compiled" for device in used) else "estimated"
 
 
 def _runtime(device: Device) -> str:

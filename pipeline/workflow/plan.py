@@ -187,7 +187,7 @@ def make_planner(
     depth, cv, stage_options = options.queue_depth, options.cv, options.stage_options
     make = partial(
         Planner, graph, queue_depth=depth, cv=cv, pins=pins, refusals=refusals, options=stage_options,
-        estimates=quotes.seconds, notes=quotes.notes,
+        estimates=quotes.seconds, compiled=tuple(quotes.seconds), notes=quotes.notes,
     )  # fmt: skip
     if not options.measure and not from_file:
         return make(board)

@@ -14,6 +14,7 @@ from pipeline.core.board import board_file
 from pipeline.core.board.board import Board, Device
 from pipeline.core.board.transfer_costs import enter_s, leave_s
 from pipeline.errors import BoardError
+from pipeline.executor.devices import adapter
 from pipeline.executor.targets import check
 from tests.support.onnx_models import node, save
 
@@ -22,6 +23,7 @@ NAMES = [name for name in boards.names() if name != boards.HOST]
 
 def test_the_boards_of_the_readme_come_along() -> None:
     reference = {
+        "imx93",
         "jetson-nano",
         "jetson-orin-nano",
         "jetson-orin-nx",
@@ -75,6 +77,7 @@ def test_a_network_of_floats_may_run_on_each_accelerator(name: str, device: str,
     ("name", "device"),
     [
         ("coral-dev-board", "tpu"),
+        ("imx93", "npu"),
         ("raspberry-pi-5-edge-tpu", "tpu"),
         ("rk3566", "npu"),
         ("rk3588", "npu0"),
@@ -137,6 +140,16 @@ def test_a_variant_is_the_same_board_but_faster(fast: str, slow: str) -> None:
         )  # fmt: skip
         assert device.flops > slower.flops
         assert device.watts_busy > slower.watts_busy
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_runtimes_of_its_cores_are_driven_and_ncnn_is_one(name: str) -> None:
+    board = boards.get(name)
+    for device in board.devices:
+        assert all(adapter(board.device(variant).kind) for variant in device.variants)
+        # There are wheels for these two.
+        if str((device.target or {}).get("mtriple")).startswith(("aarch64", "x86_64")):
+            assert "ncnn" in device.runtimes
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,11 +15,11 @@ from pipeline.core.board.board import Device
 SOURCE = Path(__file__).with_suffix(".c")
 
 
-def build_delegate(folder: Path) -> Path:
-    """Compile the delegate with this system's compiler, or Zig."""
-    library = folder / "libfake_npu.so"
+def build_delegate(folder: Path, source: Path = SOURCE) -> Path:
+    """Compile the delegate, or another library, with this system's compiler, or Zig."""
+    library = folder / f"lib{source.stem}.so"
     compiler = c_compiler()
-    command = [*compiler, "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"]
+    command = [*compiler, "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
     subprocess.run(command, check=True, timeout=120)
     return library
 

@@ -17,7 +17,12 @@ import numpy as np
 from pipeline.core.board.board import Device
 from pipeline.core.plan.plan import StagePlan
 from pipeline.errors import BoardError
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, table_of_options
+from pipeline.executor.devices.model_runtime import (
+    ModelRuntime,
+    OpenedModel,
+    describe_locations,
+    table_of_options,
+)
 from pipeline.executor.devices.model_tool import ModelTool
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
@@ -73,10 +78,12 @@ class LiteRtRuntime(ModelRuntime):
         tool = ModelTool.of(device, "tflite")
         if not tool.compile or source.compiled():
             return super().compile_stage(source, device)
-        model = tool.compile_model(cls._serialize_checked(source, device))
+        original = cls._serialize_checked(source, device)
+        model = tool.compile_model(original)
         # The delegate takes nothing that was not compiled, so that it is asked no earlier.
         if cls.is_here(device):
             cls._check_fallbacks(model, device)
+        cls._refuse_fallbacks(describe_locations(_find_uncompiled(original, model)), device)
         return cls._stage_code(model, ".tflite", cls.version())
 
     @staticmethod
@@ -122,6 +129,21 @@ class LiteRtRuntime(ModelRuntime):
             return [interpreter.get_tensor(index) for index in outputs]
 
         return OpenedModel(compute)
+
+
+def _find_uncompiled(original: bytes, compiled: bytes) -> dict[str, str]:
+    """Return the operators that a compiler has left in a TFLite file as they were."""
+    if compiled[4:8] != b"TFL3":
+        return {}
+    from pipeline.frontends.tflite.flatbuffer import TfliteGraph
+
+    # What it makes is a custom operator of a kind that the stage has not.
+    kinds = {operator.kind for operator in TfliteGraph(original).operators}
+    return {
+        f"{', '.join(tensor.name for tensor in operator.outputs)} of kind {operator.kind}": "the CPU"
+        for operator in TfliteGraph(compiled).operators
+        if operator.kind in kinds or not operator.kind.startswith("CUSTOM")
+    }
 
 
 def find_undelegated(operators: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

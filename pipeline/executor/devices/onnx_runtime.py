@@ -146,10 +146,11 @@ def _open_session(model: bytes, device: Device, threads: int, affinities: str = 
     # Errors alone: warnings go to the standard error, from C++.
     options.log_severity_level = 3
     # Between frames its threads would spin on cores that other stages need.
-    entries = {"session.intra_op.allow_spinning": "0", "session.record_ep_graph_assignment_info": "1"}
+    entries = {"session.intra_op.allow_spinning": "0"}
     if affinities:
         entries["session.intra_op_thread_affinities"] = affinities
-    for key, value in {**entries, **_options(device)}.items():
+    # Last, since without it no operator would be found elsewhere.
+    for key, value in {**entries, **_options(device), "session.record_ep_graph_assignment_info": "1"}.items():
         options.add_session_config_entry(str(key), str(value))
     if not onnx_plugins.library(device):
         return _library().InferenceSession(model, options, providers=providers(device))

@@ -47,7 +47,7 @@ class Placement:
         if not cause and self.has_cuts:
             cause = "the first device that runs it, since its cuts are given"
         faster = {name: seconds for name, seconds in alternatives.items() if seconds < part.compute}
-        return cause or (self._obstacle(stage, part, faster) if faster else self._fastest(part, alternatives))
+        return cause or (self._obstacle(stage, part, faster) if faster else self._fastest(stage, part, alternatives))
 
     def _pin(self, part: StageSolution) -> str:
         pins = [self.timed.pins[group] for group in range(part.begin, part.end) if group in self.timed.pins]
@@ -77,10 +77,9 @@ class Placement:
         operator = next(candidate for candidate in self.timed.graph.operators if candidate.group == group)
         return f"the only device that runs {operator.name!r} ({operator.kind})"
 
-    def _fastest(self, part: StageSolution, alternatives: Mapping[str, float]) -> str:
-        basis = "measured" if self.plan.measured else "estimated"
+    def _fastest(self, stage: StagePlan, part: StageSolution, alternatives: Mapping[str, float]) -> str:
         name, seconds = min(alternatives.items(), key=lambda pair: pair[1])
-        return f"{basis} fastest: {_ms(part.compute)}, {name} {_ms(seconds)}"
+        return f"{self.timed.basis(stage.device)} fastest: {_ms(part.compute)}, {name} {_ms(seconds)}"
 
     def _obstacle(self, stage: StagePlan, part: StageSolution, faster: Mapping[str, float]) -> str:
         """Return why a stage is not on its fastest device."""

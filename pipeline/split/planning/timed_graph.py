@@ -64,6 +64,8 @@ class TimedGraph:
     estimates: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
     """Estimated seconds of each fused group, if they are known already, by the name of a device with its runtime, and
     behind it the number of threads if several."""
+    compiled: Collection[str] = ()
+    """Devices whose `estimates` have the cycles that their compiler counts."""
     options: StageOptions = NO_OPTIONS
     """Options of all stages, with which times are estimated, or were measured."""
 
@@ -175,6 +177,12 @@ class TimedGraph:
         return self.isolated is not None and all(
             names & {*device.variants, device.name} for device in self.board.devices
         )
+
+    def basis(self, device: str) -> str:
+        """Return the origin of a device's times: measured, compiled or estimated."""
+        if self.measured:
+            return "measured"
+        return "compiled" if device in self.compiled else "estimated"
 
     def seconds(self, device: Device, threads: int = 1) -> Sequence[float]:
         """Return each group's seconds on some cores, others busy.

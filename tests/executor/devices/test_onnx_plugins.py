@@ -13,7 +13,8 @@ import pipeline
 from pipeline.core.board.board import Board, Device
 from pipeline.errors import BoardError, BuildError, BundleError
 from pipeline.executor import devices, targets
-from tests.support.model_stages import SHAPE, OnnxSource, check_streaming, compile_source, run
+from tests.support import fake_npu
+from tests.support.model_stages import RELU, SHAPE, OnnxSource, check_streaming, compile_source, run
 from tests.support.onnx_models import node, save, weights
 from tests.support.openvino_plugin import DEVICE, NAME, TARGET, compile_file, require_device
 
@@ -73,6 +74,36 @@ def test_an_operator_left_for_the_cpu_is_an_error_that_names_it(device: Device) 
         run(device, code, [frame])
     plain = Device("cpu", "onnxruntime")
     np.testing.assert_allclose(run(tolerant, code, [frame])[0], run(plain, code, [frame])[0], atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Device:
+    """Device of a simulated provider, which is built here and takes Relu alone."""
+    pytest.importorskip("onnxruntime")
+    source = Path(fake_npu.__file__).parent / "simulated_provider.c"
+    library = str(fake_npu.build_delegate(tmp_path_factory.mktemp("provider"), source))
+    return Device("device", "onnxruntime", target={"library": library, "providers": ["SimulatedExecutionProvider"]})
+
+
+def test_a_provider_built_here_computes(simulated: Device) -> None:
+    frame = weights(*SHAPE)
+    np.testing.assert_array_equal(run(simulated, compile_source(RELU, simulated), [frame])[0], np.maximum(frame, 0))
+
+
+def test_an_operator_that_a_provider_takes_and_hands_to_the_cpu_is_an_error(
+    simulated: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whatever the target says of the record of assignments.
+    options = {"session.record_ep_graph_assignment_info": "0"}
+    simulated = replace(simulated, target={**(simulated.target or {}), "options": options})
+    code = compile_source(RELU, simulated)
+    monkeypatch.setenv("PROVIDER_LEAVES", "1")
+    message = r"elsewhere than on 'device': \w+ of kind Relu \(CPUExecutionProvider\)"
+    with pytest.raises(BuildError, match=message):
+        compile_source(RELU, simulated)
+    # It took this one when the bundle was built.
+    with pytest.raises(BundleError, match=message):
+        run(simulated, code, [weights(*SHAPE)])
 
 
 def test_what_is_missing_is_named(device: Device) -> None:

@@ -82,6 +82,8 @@ class StageForecast:
     """Readable name, from its operators'."""
     replica_devices: tuple[str, ...] = ()
     """Device of each replica, where they are not the same one."""
+    basis: str = "estimated"
+    """Origin of its time: measured, compiled (its compiler counts cycles) or estimated."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -287,4 +289,5 @@ def _forecasts(
             cause=stage.cause,
             title=titles[index],
             replica_devices=stage.replica_devices,
+            basis=planner.basis(stage.device),
         )

@@ -59,9 +59,7 @@ class Obstacle:
         devices = [self.board.device(name) for device in self.board.devices for name in self.variants(device)]
         names = ", ".join(device.name for device in devices)
         if operator := self._impossible_operator(devices):
-            reasons = (self.refusals.get(device.name, {}).get(operator.group) for device in devices)
-            reason = next(filter(None, reasons), operator.kind)
-            return f"no device of board {self.board.name!r} ({names}) can run {operator.name!r} ({reason})"
+            return f"no device of board {self.board.name!r} ({names}) can run {self._describe(operator, devices)}"
         number = f" in {stages} stages" if stages else ""
         return (
             f"{self.graph.name!r} cannot run on board {self.board.name!r}{number}: its devices ({names}) have too few "
@@ -73,10 +71,17 @@ class Obstacle:
         for pin in self.pins.values():
             if not set(pin.devices) & set(devices):
                 return f"{pin.reason}, but the stages are on {', '.join(devices)}"
-        if operator := self._impossible_operator([self.board.device(name) for name in devices]):
-            return f"none of {', '.join(dict.fromkeys(devices))} can run {operator.name!r} ({operator.kind})"
+        used = [self.board.device(name) for name in dict.fromkeys(devices)]
+        if operator := self._impossible_operator(used):
+            names = ", ".join(device.name for device in used)
+            return f"none of {names} can run {self._describe(operator, used)}"
         order = f"{', '.join(devices)} in this order{self._pin_reasons()}"
         return f"{self.graph.name!r} cannot run on {order}; leave the choice to the planner"
+
+    def _describe(self, operator: Operator, devices: Sequence[Device]) -> str:
+        """Return an operator's name with the reason that it runs on none of some devices, or its kind."""
+        reasons = (self.refusals.get(device.name, {}).get(operator.group) for device in devices)
+        return f"{operator.name!r} ({next(filter(None, reasons), operator.kind)})"
 
     def _misplacement(self, device: Device, begin: int, end: int) -> str:
         """Return why a device cannot run a stage's groups, or ""."""
