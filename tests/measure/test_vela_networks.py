@@ -20,7 +20,7 @@ import published_models
 import boards
 import pipeline
 from pipeline.core.board.board import Board
-from pipeline.measure.quotes import variable
+from pipeline.measure.quotes.compilers import variable
 from pipeline.split.graph import Graph
 from pipeline.workflow.plan import make_planner
 from tests.support import int8_tflite

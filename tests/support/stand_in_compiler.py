@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.measure.quotes import variable
+from pipeline.measure.quotes.compilers import variable
 
 PROGRAM = """#!{python}
 import json, pathlib, sys
 import tflite
+if sys.argv[1] == "-c":
+    # Asked if it has the compiler.
+    sys.exit()
 # As by a compiler's Python: the program that would ask it, the model, the answer and the chip.
 _, model, answer, chip = sys.argv[1:]
 table = json.loads({table!r})
