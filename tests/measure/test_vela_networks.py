@@ -49,7 +49,16 @@ def npu_board(python: Path, chip: str) -> Board:
 
 def operators_left(python: Path, chip: str, model: Path) -> set[str]:
     """Return the tensors of the operators that Vela says it places on the CPU."""
-    command = [python, "-m", "ethosu.vela", model, "--accelerator-config", chip, "--output-dir", model.parent / "vela"]
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "ethosu.vela",
+        model,
+        "--accelerator-config",
+        chip,
+        "--output-dir",
+        model.parent,
+    ]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = {name for _, name in _LEFT.findall(report)}
     assert f"CPU operators = {len(names)} " in report

@@ -17,7 +17,7 @@ SAME, VALID = 0, 1
 RELU, RELU6 = 1, 3
 """Fused activations, by the schema's numbers."""
 STEP, WEIGHT_STEP = 0.047, 0.0021
-SHARE = {"scale": 1 / 256, "zero": -128}
+SHARE: dict[str, Any] = {"scale": 1 / 256, "zero": -128}
 """Quantisation of values from 0 to 1, as LiteRT wants it."""
 CHANNELS_LAST, CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -241,7 +241,7 @@ class _NetworkWriter(TfliteWriter):
 
     def _spacetodepth(self, names: Sequence[str], output: str, *, blocksize: int, **_: Any) -> None:
         x = self._map(names[0])
-        _, height, width, channels = self._shape(x)
+        height, width, channels = self._shape(x)[1:]
         y = self._like(x, (1, height // blocksize, width // blocksize, channels * blocksize**2))
         self.add("SPACE_TO_DEPTH", [x], [y], 2, options="SpaceToDepthOptions", blockSize=blocksize)
         self._maps[output] = y
