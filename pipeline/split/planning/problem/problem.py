@@ -110,6 +110,12 @@ class Problem:
         """Length of the chain."""
         return len(self.choices[0].seconds) if self.choices else 0
 
+    def stage_processors(self, stage: int) -> Sequence[int]:
+        """Return the possible processors of a stage, counted from 0."""
+        if not self.stages:
+            return range(len(self.processors))
+        return self.stages[stage] if stage < len(self.stages) else ()
+
     def allows(self, stage: int, choice: Choice) -> bool:
         """Check a choice for a stage, counted from 0, against the request."""
         names = self.runtimes[stage] if 0 <= stage < len(self.runtimes) else ()

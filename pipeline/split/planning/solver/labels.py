@@ -96,7 +96,7 @@ class LabelSearch:
         """Extend labels position by position, up to `limit`."""
         self._most = limit
         caller, start = len(self._problem.processors), np.zeros((1, len(self._caps)))
-        for processor in self._processors(0):
+        for processor in self._problem.stage_processors(0):
             node = processor, self._borders.enter_kind(caller, processor), 0
             self._waiting[0][node] = [(start, np.full((1, 5), -1))]
         for position, nodes in enumerate(self._waiting):
@@ -112,13 +112,6 @@ class LabelSearch:
         # Less by rounding only is not less.
         for column in self._value_columns:
             self._caps[column] = min(self._caps[column], ceiling * (1 - ROUNDING))
-
-    def _processors(self, count: int) -> Sequence[int]:
-        """Return the possible processors of the next stage."""
-        stages = self._problem.stages
-        if not stages:
-            return range(len(self._problem.processors))
-        return stages[count] if count < len(stages) else ()
 
     def _extend(self, position: int, node: Node, waiting: Sequence[Labels]) -> None:
         """Add each next stage to the best labels at a position."""
@@ -189,7 +182,7 @@ class LabelSearch:
         nodes = {
             (follower, self._borders.enter_kind(processor, follower))
             for follower in self._borders.followers[processor][leave]
-            if follower in self._processors(count)
+            if follower in self._problem.stage_processors(count)
         }
         for node in sorted(nodes):
             labels, columns = np.nonzero(self._hopeful(joint, self._rests[node][stages.ends]))

@@ -20,7 +20,7 @@ from pipeline.split.planning.problem.arrays import Array
 from pipeline.split.planning.problem.border_kinds import Border, Borders, Segment
 from pipeline.split.planning.problem.choice import Choice
 from pipeline.split.planning.problem.problem import Problem
-from pipeline.split.planning.solver.search import Use
+from pipeline.split.planning.solver.search import Use, rows_with_fewer
 
 Reached = NDArray[np.bool_]
 """Ends of stages, by position."""
@@ -65,7 +65,7 @@ class ReachSearch:
         self._states, self._interval = {}, interval
         caller, start = len(self._problem.processors), (0,) * len(self._units)
         fewer: dict[Use, State] = {}
-        for processor in self._processors(start):
+        for processor in self._problem.stage_processors(0):
             self._state(start, (processor, self.borders.enter_kind(caller, processor)))[0] = True
         # In lexicographic order each state comes after all with fewer units, from which alone it follows.
         for use in product(*(range(units + 1) for units in self._units)):
@@ -75,13 +75,6 @@ class ReachSearch:
                 if last is not None:
                     return self._walk_back(last, border, use)
         return None
-
-    def _processors(self, use: Use) -> tuple[int, ...]:
-        """Return the possible processors of the next stage."""
-        stages = self._problem.stages
-        if not stages:
-            return tuple(range(len(self._problem.processors)))
-        return stages[use[-1]] if use[-1] < len(stages) else ()
 
     def _choices(self, use: Use, processor: int) -> list[tuple[int, Use]]:
         """Return the choices within the free units, by number."""
@@ -136,7 +129,7 @@ class ReachSearch:
         return None
 
     def _offer(self, within: Reached, first: int, processor: int, leave: int, use: Use) -> None:
-        candidates = self._processors(use)
+        candidates = self._problem.stage_processors(use[-1])
         for follower in self.borders.followers[processor][leave]:
             if follower in candidates:
                 self._state(use, (follower, self.borders.enter_kind(processor, follower)))[first:-1] |= within
@@ -149,21 +142,10 @@ class ReachSearch:
 
     def _drop_reached_with_fewer(self, use: Use, fewer: dict[Use, State]) -> None:
         """Drop positions reached with fewer units; remember all for more."""
-        smaller = [
-            fewer[smaller_use]
-            for axis in range(len(self._problem.processors))
-            if use[axis] and (smaller_use := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in fewer
-        ]
+        smaller = rows_with_fewer(fewer, use, len(self._problem.processors))
         state, union = self._states.get(use, {}), State()
-        for border in {*state, *(border for smaller_state in smaller for border in smaller_state)}:
-            # Most states are empty, and hand the same rows on: each is counted once.
-            rows = list(
-                {
-                    id(smaller_state[border]): smaller_state[border]
-                    for smaller_state in smaller
-                    if border in smaller_state
-                }.values()
-            )
+        for border in {*state, *smaller}:
+            rows = smaller.get(border, [])
             if border in state:
                 for row in rows:
                     state[border] &= ~row

@@ -8,9 +8,9 @@ step is a minimum over a matrix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ _SPARSE = 3
 
 # Positions up to which a call takes longer than the work that is in it.
 _SMALL = 150
+
+Element = TypeVar("Element", bound=np.generic)
 
 Use = tuple[int, ...]
 """Units in use of each processor, and then, where the number of stages is fixed, how many there are."""
@@ -85,6 +87,18 @@ def least_rests(problem: Problem, borders: Borders, table: StageTable) -> dict[B
                 best = (values[position + 1 : items, position] + remainder).min(initial=np.inf)
             rests[processor, enter][position] = min(rests[processor, enter][position], best)
     return rests
+
+
+def rows_with_fewer(
+    states: Mapping[Use, Mapping[Border, NDArray[Element]]], use: Use, processors: int
+) -> dict[Border, list[NDArray[Element]]]:
+    """Return the rows of all states with one unit fewer, by border."""
+    rows: dict[Border, dict[int, NDArray[Element]]] = {}
+    for axis in range(processors):
+        for border, row in states.get((*use[:axis], use[axis] - 1, *use[axis + 1 :]), {}).items():
+            # Most states are empty, and hand the same rows on: each counts once.
+            rows.setdefault(border, {})[id(row)] = row
+    return {border: list(row_by_id.values()) for border, row_by_id in rows.items()}
 
 
 class _Begins(NamedTuple):
@@ -149,7 +163,7 @@ class _DivisionSearch:
     def run(self) -> None:
         """Fill all states, fewer units first."""
         caller, start = len(self._problem.processors), (0,) * len(self._units)
-        for processor in self._processors(start):
+        for processor in self._problem.stage_processors(0):
             self._state(start, (processor, self._borders.enter_kind(caller, processor)))[0] = 0.0
         # In lexicographic order each state comes after all with fewer units, from which alone it follows.
         for use in product(*(range(units + 1) for units in self._units)):
@@ -172,13 +186,6 @@ class _DivisionSearch:
             border = (self._problem.choices[segment.choice].processor, segment.enter)
             value, end = float(self._states[use][border][segment.begin]), segment.begin
         return path[::-1]
-
-    def _processors(self, use: Use) -> Sequence[int]:
-        """Return the possible processors of the next stage."""
-        stages = self._problem.stages
-        if not stages:
-            return range(len(self._problem.processors))
-        return stages[use[-1]] if use[-1] < len(stages) else ()
 
     def _choices(self, use: Use, processor: int) -> tuple[list[int], list[Use]]:
         """Return the choices within free units, and the units after."""
@@ -213,7 +220,7 @@ class _DivisionSearch:
         step = len(numbers) if self._is_small else 1
         for first in range(0, len(numbers), step):
             group, uses = numbers[first : first + step], next_uses[first : first + step]
-            for leave in stage_borders if self._processors(uses[0]) else ():
+            for leave in stage_borders if self._problem.stage_processors(uses[0][-1]) else ():
                 table = self._table(border, leave)
                 # Each stage behind this one needs an item.
                 furthest = int(table.reach[group][:, positions].max())
@@ -248,7 +255,7 @@ class _DivisionSearch:
 
     def _offer(self, best: Array, uses: Sequence[Use], processor: int, leave: int, ends: slice) -> None:
         """Offer values at a border, a row per units in use."""
-        candidates = self._processors(uses[0])
+        candidates = self._problem.stage_processors(uses[0][-1])
         # No later stage makes the slowest one faster, or a sum smaller.
         hopeful = best <= self._highest
         for follower in self._borders.followers[processor][leave] if hopeful.any() else ():
@@ -270,21 +277,10 @@ class _DivisionSearch:
 
     def _drop_dominated(self, use: Use) -> None:
         """Drop values no better than with fewer units."""
-        fewer = [
-            self._minima[smaller_use]
-            for axis in range(len(self._problem.processors))
-            if use[axis] and (smaller_use := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in self._minima
-        ]
+        fewer = rows_with_fewer(self._minima, use, len(self._problem.processors))
         state, minima = self._states.get(use, {}), dict[Border, Array]()
-        for border in {*state, *(border for smaller_state in fewer for border in smaller_state)}:
-            # Most states are empty, and hand the same rows on: each is compared once.
-            rows = list(
-                {
-                    id(smaller_state[border]): smaller_state[border]
-                    for smaller_state in fewer
-                    if border in smaller_state
-                }.values()
-            )
+        for border in {*state, *fewer}:
+            rows = fewer.get(border, [])
             if rows and border in state:
                 best = np.minimum.reduce(rows)
                 state[border][state[border] >= best] = np.inf
