@@ -39,13 +39,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Model(Node, frozen=True, kw_only=True):
-    """A model on frames, or on each crop of them.
-
-    Attributes
-    ----------
-    state : bool
-        True for a recurrent model, whose state each stream has for itself.
-    """
+    """A model on frames, or on each crop of them; a recurrent one keeps the state of each stream."""
 
     file: str
     """Model or bundle."""

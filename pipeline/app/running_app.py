@@ -30,31 +30,11 @@ END = ""
 class RunningApp(Closable):
     """Runs an application; see `pipeline.load_app`.
 
-    Each node has a thread.  A frame goes to a node as soon as all that the node reads have finished with it.  Frames of
-    a stream keep their order at every node; a stream's frames in flight are bounded at its entrance, so that no line
-    inside grows and none can wait for itself.  A frame has exactly one end; the first failure of a node is its error.
+    Each node has a thread. A frame goes to a node as soon as all that the node reads have finished with it. Frames of a
+    stream keep their order at every node; a stream's frames in flight are bounded at its entrance, so that no line
+    inside grows and none can wait for itself. A frame has exactly one end; the first failure of a node is its error.
 
-    Parameters
-    ----------
-    app : App
-    maker : StepMaker
-        Makes the steps of nodes.
-    open_stream : callable
-        Opens the source of a stream by its name, once all models run: a camera fills up while they are built.
-    on_error : str
-        ``"skip"``: a failed frame ends alone. ``"stop"``: the first one ends the application.
-    on_frame : callable, optional
-        Function to call with each frame that has ended, one after the other.
-    limit : int, optional
-        Frames of each stream.
-
-    Attributes
-    ----------
-    books, crop_books : Books
-        Books of streams, and of models that run on crops.
-    first_failure : BaseException or None
-        Error of the first frame that failed.
-    closed : bool
+    `books` are those of streams, and `crop_books` of models that run on crops.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first three by keyword

@@ -294,7 +294,7 @@ def stage_code(
         suffix=Path(files.library.file).suffix,
         runtime_version=files.runtime_version,
         processor=files.processor,
-        variants=variants,
+        variants=tuple(variants),
     )
 
 

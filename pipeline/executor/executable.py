@@ -49,7 +49,7 @@ BY_RULES = CompileOptions()
 
 def build_executable(
     module: Any, target: Any, cores: int, options: CompileOptions
-) -> tuple[Any, dict[str, np.ndarray], list[KernelCall] | None]:
+) -> tuple[Any, dict[str, np.ndarray], tuple[KernelCall, ...] | None]:
     """Build a module's executable; return it with parameters and calls."""
     try:
         # A symbolic stage has no shapes that tiles could follow from.
@@ -107,17 +107,17 @@ def _lower(module: Any, target: Any, options: CompileOptions) -> tuple[Any, dict
     return executable, constants
 
 
-def _kernel_calls(module: Any) -> list[KernelCall] | None:
+def _kernel_calls(module: Any) -> tuple[KernelCall, ...] | None:
     from pipeline.executor.kernels import provenance
 
     rules = kernels.kernels(module)
     calls, errors = provenance.calls(module), provenance.errors(module)
     if calls is None:
         return None
-    return [
+    return tuple(
         KernelCall(name, _rule(rules, name), results, max((errors.get(result, 0.0) for result in results), default=0.0))
         for name, results in calls
-    ]
+    )
 
 
 def _rule(rules: Mapping[str, Sequence[Any]], function: str) -> str:

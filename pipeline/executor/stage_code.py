@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,74 +43,45 @@ class StoredParameters(NamedTuple):
     """Position of this stage's parameters in it."""
 
 
+@dataclass(eq=False)
 class StageCode:
     """Kernels and parameters of a stage, ready for loading.
 
     Workers share one module; parameters are arrays aligned to 64 bytes, so that devices of the host use them in place.
-
-    Parameters
-    ----------
-    module : callable
-        Returns the TVM module; called once, when a device first asks.
-    parameters : mapping of str to numpy.ndarray
-        Parameters in the order of the function's arguments after the inputs.
-    executable : tvm.relax.VMExecutable, optional
-        Executable for `Bundle.save`, of a stage that was just compiled.
-    library : VerifiedContent, optional
-        Library for `Bundle.save`, of a stage that came from a bundle.
-    parameter_file : StoredParameters, optional
-        Source of its parameters, if they came unchanged from a bundle.
-    file : str
-        The path of its library, for messages, if that is a bundle's.
-    machine, features : str, tuple of str
-        The instruction set and its extensions that the code needs.
-    runtimes : tuple of str
-        Packages that compute operators of the stage, see `pipeline.core.packed_model`.
-    suffix : str
-        Suffix of the code's file in a bundle; one of `SUFFIXES`.
-    runtime_version : str
-        The runtime, with its version, that the stage was written for, where it is not TVM.
-    calls : sequence of KernelCall, optional
-        Calls of the stage in order, if it was just compiled and its kernels are this package's.
-    processor : str
-        LLVM's name of the processor that the code was written for, empty if that is unknown.
-    variants : sequence of StageCode
-        The same for other cores of the device, each with its `processor`.
-
-    Attributes
-    ----------
-    signed : SignedManifest or None
-        The manifest of the bundle that it came from, if that is signed.
     """
 
-    def __init__(  # noqa: PLR0913 - all but the first two by keyword
-        self,
-        module: Callable[[], Any],
-        parameters: Mapping[str, np.ndarray],
-        *,
-        executable: Any = None,
-        library: VerifiedContent | None = None,
-        parameter_file: StoredParameters | None = None,
-        file: str = "",
-        machine: str = "",
-        features: tuple[str, ...] = (),
-        runtimes: tuple[str, ...] = (),
-        suffix: str = ".so",
-        runtime_version: str = "",
-        calls: Sequence[KernelCall] | None = None,
-        processor: str = "",
-        variants: Sequence[StageCode] = (),
-    ) -> None:
-        self.parameters = dict(parameters)
-        self.executable, self.library, self.parameter_file = executable, library, parameter_file
-        self.file, self.machine, self.features, self.runtimes = file, machine, features, runtimes
-        self.suffix, self.runtime_version = suffix, runtime_version
-        self.calls = None if calls is None else tuple(calls)
-        self.processor, self.variants = processor, tuple(variants)
-        self.signed: SignedManifest | None = None
-        self._module = module
-        self._tvm_module: Any = None
-        self._lock = threading.Lock()
+    load_module: Callable[[], Any]
+    """Returns the TVM module; called once, when a device first asks."""
+    parameters: Mapping[str, np.ndarray]
+    """Parameters in the order of the function's arguments after the inputs."""
+    _: KW_ONLY
+    executable: Any = None
+    """TVM's executable for `Bundle.save`, of a stage that was just compiled."""
+    library: VerifiedContent | None = None
+    """Library for `Bundle.save`, of a stage that came from a bundle."""
+    parameter_file: StoredParameters | None = None
+    """Source of its parameters, if they came unchanged from a bundle."""
+    file: str = ""
+    """The path of its library, for messages, if that is a bundle's."""
+    # The instruction set and its extensions that the code needs.
+    machine: str = ""
+    features: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+    """Packages that compute operators of the stage, see `pipeline.core.packed_model`."""
+    suffix: str = ".so"
+    """Suffix of the code's file in a bundle; one of `SUFFIXES`."""
+    runtime_version: str = ""
+    """The runtime, with its version, that the stage was written for, where it is not TVM."""
+    calls: tuple[KernelCall, ...] | None = None
+    """Calls of the stage in order, if it was just compiled and its kernels are this package's."""
+    processor: str = ""
+    """LLVM's name of the processor that the code was written for, empty if that is unknown."""
+    variants: tuple[StageCode, ...] = ()
+    """The same for other cores of the device, each with its `processor`."""
+    signed: SignedManifest | None = field(default=None, init=False)
+    """The manifest of the bundle that it came from, if that is signed."""
+    _tvm_module: Any = field(default=None, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
     def family(self) -> tuple[StageCode, ...]:
@@ -126,21 +98,8 @@ class StageCode:
         Variants keep weights in layouts of their own, so that they are left out unless they are given anew.
         """
         # Without the file of the parameters, which holds their former values.
-        return StageCode(
-            self.module,
-            {**self.parameters, **values},
-            executable=self.executable,
-            library=self.library,
-            file=self.file,
-            machine=self.machine,
-            features=self.features,
-            runtimes=self.runtimes,
-            suffix=self.suffix,
-            runtime_version=self.runtime_version,
-            calls=self.calls,
-            processor=self.processor,
-            variants=variants,
-        )
+        values = {**self.parameters, **values}
+        return replace(self, load_module=self.module, parameters=values, parameter_file=None, variants=tuple(variants))
 
     def module(self) -> Any:
         """Return the TVM module, loaded on first use."""
@@ -152,7 +111,7 @@ class StageCode:
                     packed_models = source_runtimes.digests(self.parameters.values())
                     source_runtimes.retain(packed_models)
                     weakref.finalize(self, source_runtimes.release, packed_models)
-                self._tvm_module = self._module()
+                self._tvm_module = self.load_module()
             return self._tvm_module
 
 

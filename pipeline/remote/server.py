@@ -26,31 +26,11 @@ MOST_ARRIVALS = 64
 
 
 class Server:
-    """Listens for clients, with one session and thread per client.
+    """Listens for clients, with one session and thread per client; port 0 takes a free one.
 
-    Raises `PipelineError` if it cannot listen there.
-
-    Parameters
-    ----------
-    host, port : str, int
-        Address to listen at; port 0 takes a free one.
-    offer : Offer
-        Offer to the sessions.
-    sessions : int
-        Sessions at once.  For a further client, one that has been silent for long makes room, first of the address that
-        has most sessions; such a client begins anew with its next frame.  If there is none, the further client is told
-        to come again.
-    limits : SessionLimits
-        Time limits of clients.
-    tls : ServerTls, optional
-        Certificates that encrypt connections and identify clients; without it everybody is let in.
-    rate_limit : RateLimit, optional
-        Upper bound on connections of an address.
-
-    Attributes
-    ----------
-    port : int
-        Port of the server.
+    When `sessions` are at work, one that has been silent for long makes room for a further client, first of the address
+    that has most sessions; such a client begins anew with its next frame. If there is none, the further client is told
+    to come again. Without certificates everybody is let in. Raises `PipelineError` if it cannot listen there.
     """
 
     def __init__(  # noqa: PLR0913 - most by keyword

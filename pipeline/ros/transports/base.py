@@ -110,15 +110,8 @@ class Transport(Closable, ABC):
 class MessageLine(Closable):
     """Line of messages in front of `receive`, which a thread of its own calls one after the other.
 
-    Middlewares forget messages of a reader that is behind, and say nothing: so they are taken from them at once.
-
-    Parameters
-    ----------
-    topic : str
-    depth : int
-        Places.
-    receive, lose : callable
-        Functions to call with each message in its turn, and with those that are given up.
+    Middlewares forget messages of a reader that is behind, and say nothing: so they are taken from them at once, and
+    `lose` is called with those for which the line has no place.
     """
 
     def __init__(self, topic: str, depth: int, receive: Receive, lose: Receive) -> None:
