@@ -51,11 +51,16 @@ def test_answers_have_the_recorded_stamps_in_order_and_the_books_balance(  # noq
     running.send_signal(signal.SIGTERM)
     out, err = running.communicate(timeout=PATIENCE_S)
     player.take()
-    assert (running.returncode, err) == (0, "")
+    assert running.returncode == 0, err
+    # A machine that is busy otherwise may not keep up with ten times the pace, and says so.
+    behind = "soc-pipeline: /camera is dropped in part, since the node is more than 5 messages behind"
+    assert not err or (not quality.reliable and all(line.startswith(behind) for line in err.splitlines())), err
     answers = [check_answer(each, stamps) for each in player.payloads]
     assert answers == sorted(set(answers))
     counts, statistics = (json.loads(out)[name] for name in ("counts", "statistics"))
-    assert counts["received"] == counts["published"] + sum(statistics["dropped"].values())
+    # Given up by the node, or by the pipeline.
+    dropped = counts["dropped"] + sum(statistics["dropped"].values())
+    assert counts["received"] == counts["published"] + dropped
     assert (counts["refused"], counts["unpublished"], statistics["failed"]) == (0, 0, 0)
     assert counts["published"] == len(answers)
     # What was chosen: a reliable subscription loses nothing, sensor data gives way to what is newer.
