@@ -66,6 +66,7 @@ def test_cycles_of_a_compiler_are_told_from_estimates(
     assert (result.status, result.err) == (0, "")
     bases = {verdict["board"]: (verdict["basis"], verdict["runtimes"]) for verdict in json.loads(result.out)}
     assert bases == {"rk3588": ("compiled", ["rknn"]), "raspberry-pi-5": ("estimated", ["tvm"])}
+    assert "Predicted (compiled): " in command("plan", tmp_path / "m.onnx", "--board", "rk3588").out
 
 
 def test_an_unknown_board_is_named(command: Any, digits_onnx: Path) -> None:
