@@ -80,6 +80,13 @@ def lower_opset(path):
     return path
 
 
+def build(rknn, model, target, dataset=None):
+    """Compile an ONNX model; with a file that lists inputs of it, quantise it before."""
+    rknn.config(target_platform=target)
+    check("load_onnx", rknn.load_onnx(model=lower_opset(model)))
+    check("build", rknn.build(do_quantization=dataset is not None, dataset=dataset))
+
+
 def main():
     """Compile an ONNX model: python -m soc_pipeline_rknn stage.onnx stage.rknn --target rk3588."""
     from rknn.api import RKNN
@@ -92,9 +99,7 @@ def main():
     options = parser.parse_args()
     rknn = RKNN()
     try:
-        rknn.config(target_platform=options.target)
-        check("load_onnx", rknn.load_onnx(model=lower_opset(options.model)))
-        check("build", rknn.build(do_quantization=options.dataset is not None, dataset=options.dataset))
+        build(rknn, options.model, options.target, options.dataset)
         check("export_rknn", rknn.export_rknn(options.artifact))
     finally:
         rknn.release()

@@ -77,6 +77,14 @@ def test_operators_left_to_the_cpu_are_refused(compiles: Path, tmp_path: Path) -
     assert np.isinf(quotes.seconds["npu"][group])
 
 
+def test_a_group_with_one_operator_on_the_cpu_is_refused(compiles: Path, tmp_path: Path) -> None:
+    """RKNN's runtime would compute it there, unseen."""
+    graph = read(tmp_path, node("Exp", "b", "c", "power"))
+    (group,) = groups(graph, "power")
+    assert groups(graph, "first") == [group]
+    assert quote(graph, tmp_path).refusals["npu"] == {group: "its compiler leaves it to the CPU"}
+
+
 def test_what_cannot_be_compiled_is_found_by_halves(compiles: Path, tmp_path: Path) -> None:
     graph = read(tmp_path, node("Sin", "b", "c", "wave"))
     quotes = quote(graph, tmp_path)

@@ -20,7 +20,7 @@ from pathlib import Path
 import onnx
 
 KINDS = {"Conv": ("ConvRelu", "NPU", "1000/3000/3000"), "MaxPool": ("MaxPool", "NPU", "0/0/0"),
-         "Softmax": ("exSoftmax13", "CPU", "0/0/0")}
+         "Softmax": ("exSoftmax13", "CPU", "0/0/0"), "Exp": ("Exp", "CPU", "0/0/0")}
 
 
 class RKNN:

@@ -40,6 +40,8 @@ class LayerQuote(msgspec.Struct, frozen=True):
     """Cycles of the NPU, those of memories if the compiler counts them; 0 where it counts none."""
     bytes: int
     """Bytes read and written."""
+    is_move: bool = False
+    """True if it changes no values, which the vendor's runtime may do on the CPU for layers of the NPU."""
 
 
 class Quote(msgspec.Struct, frozen=True):
@@ -138,7 +140,6 @@ class _Answers:
         program = Path(__file__).parent / self._compiler.program
         runtime: Any = compiler(device)
         self._runtime, model_format = runtime, runtime.model_format(device)
-        self._is_off = all if self._compiler.computes_on_cpu else any
         words = (python, str(program), f"{{stage}}.{model_format}", "{artifact}", str(quotes["chip"]))
         self._tool = ModelTool(words, (), f"stage.{model_format}", "stage.json", LIMIT_S)
         self._clock_hz = float(quotes["clock_hz"])
@@ -186,9 +187,9 @@ class _Answers:
                 self.layers.setdefault(group, []).append(layer)
         for group in range(begin, end):
             layers = self.layers.get(group, ())
-            if layers and self._is_off(layer.target != "NPU" for layer in layers):
-                target = next(layer.target for layer in layers if layer.target != "NPU")
-                self.refusals[group] = f"its compiler leaves it to the {target}"
+            others = [layer for layer in layers if layer.target != "NPU"]
+            if others and (len(others) == len(layers) or not all(layer.is_move for layer in others)):
+                self.refusals[group] = f"its compiler leaves it to the {others[0].target}"
 
     def seconds(self, device: Device) -> list[float]:
         """Return each group's seconds; those fused into others take none."""

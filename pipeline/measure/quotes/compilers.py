@@ -18,14 +18,12 @@ class Compiler(NamedTuple):
     program: str
     """File in this folder that asks it."""
     package: str
-    computes_on_cpu: bool = False
-    """True if its runtime computes layers on the CPU itself. Others leave them to a runtime that refuses them."""
     counts_memory: bool = False
     """True if its cycles have those of memories. Otherwise the NPU waits for the bytes of each layer, too."""
 
 
 COMPILERS = {
-    "rknn": Compiler("rknn_program.py", "rknn-toolkit2", computes_on_cpu=True),
+    "rknn": Compiler("rknn_program.py", "rknn-toolkit2"),
     "vela": Compiler("vela_program.py", "ethos-u-vela", counts_memory=True),
 }
 """Compilers by name. A Makefile target of the name installs each."""

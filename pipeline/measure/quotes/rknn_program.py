@@ -92,6 +92,7 @@ def _layer(row: re.Match[str], names: list[str]) -> dict[str, Any]:
         "precision": row["precision"].lower(),
         # Its cycles of the memory are for 0.7 of the widest one's peak, whatever the board has.
         "cycles": int(row["compute"]),
+        "is_move": row["kind"] in ("Reshape", "Transpose"),
         "bytes": int(float(row["read"]) * 1024) + written,
     }
 
