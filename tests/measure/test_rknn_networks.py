@@ -79,7 +79,7 @@ def npu_plan(graph: Graph, planner: Planner) -> pipeline.Plan:
     """Return the plan that gives the NPU whatever its compiler takes."""
     npu = planner.board.devices[1].name
     pins = {each.name: npu for each in graph.operators if each.group not in planner.refusals.get(npu, {})}
-    return pipeline.plan(graph, planner.board, pin=pins, replicas=False, heterogeneous=False)
+    return pipeline.plan(graph, planner.board, pin=pins, replicas=False)
 
 
 def cosine(first: np.ndarray, second: np.ndarray) -> float:
@@ -100,7 +100,7 @@ def test_stages_for_the_npu_compile_and_compute_the_same(
     plan = npu_plan(graph, planner)
     stages = pipeline.export_stages(graph, plan, tmp_path / "parts", verify=False).manifest.stages
     values, layers = random_frame(graph, seed=2), []
-    for stage, device in zip(stages, (stage.device for stage in plan.stages), strict=True):
+    for stage, device in zip(stages, (unit.device for unit in plan.units), strict=True):
         model = tmp_path / "parts" / stage.file
         frame = {spec.name: values[spec.name] for spec in stage.inputs}
         outputs = onnxruntime.InferenceSession(model).run(None, frame)
