@@ -1,7 +1,6 @@
 """RKNN's compiler takes all stages that plans give to an NPU, and its simulator computes the same as others (slow).
 
-Nine architectures with random weights, on small pictures: the compiler takes as long for larger ones, the simulator does
-not.
+Nine architectures with random weights, on small pictures: the simulator takes longer for larger ones.
 """
 
 from __future__ import annotations
