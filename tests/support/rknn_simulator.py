@@ -38,7 +38,7 @@ def simulate(python: Path, root: Path, model: Path, chip: str, frame: Mapping[st
     frame_file, results = model.with_suffix(".frame.npz"), model.with_suffix(".results.npz")
     np.savez(frame_file, *frame.values())  # type: ignore[arg-type, unused-ignore]
     example = root / "examples" / "vendors" / "rknn.py"
-    command = [python, __file__, example, model, chip, frame_file, results]
+    command = [str(word) for word in (python, __file__, example, model, chip, frame_file, results)]
     process = subprocess.run(
         command,
         stdout=subprocess.PIPE,
@@ -70,7 +70,7 @@ def main() -> None:
     assert spec.loader is not None
     example: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    from rknn.api import RKNN  # type: ignore[import-not-found]
+    from rknn.api import RKNN
 
     rknn = RKNN(verbose=True)
     example.build(rknn, model, chip)
