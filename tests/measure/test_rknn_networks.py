@@ -35,6 +35,8 @@ SIDES = {
 }  # fmt: skip
 """Sides of the pictures.  YOLO11 is missing: RKNN 2.5 ends with an IndexError at its attention in int8."""
 CASES = [(name, target) for name in SIDES for target in ("rk3588 int8", "rk3566 float16")]
+# RKNN 2.5 ends with a KeyError at FastestDet's part behind the pool that it leaves to the CPU.
+CASES.remove(("fastestdet", "rk3588 int8"))
 CLOSE = {"float16": 0.9999, "int8": 0.999}
 """Least cosines.  Sums of int8 are rounded to a step of their layer, half a step up or down: 0.9997 was met."""
 MOVES = {"Reshape", "Transpose"}
