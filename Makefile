@@ -11,7 +11,7 @@ TORCH ?= torch==2.13.0
 SILERO := 'silero-vad>=6,<7'
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers rknn vela test-ros runner lint bench docs wheels release clean
+.PHONY: help demo test test-thorough test-bare test-slow crowd all-extras arm-board ros-peers rknn vela test-ros runner lint bench docs wheels release clean
 # Two installations into one environment at once would spoil it.
 .NOTPARALLEL:
 
@@ -23,6 +23,10 @@ demo: $(VENV)/demo-installed  ## find digits on pictures by a trained detector, 
 
 test: $(VENV)/dev-installed  ## run the fast tests, on all cores
 	$(BIN)/python -m pytest --numprocesses auto $(ARGS)
+
+# Those of files that take long in all, such as numerics of kernels over shapes, or the guide from end to end.
+test-thorough: $(VENV)/dev-installed  ## run what 'make test' leaves out to take less than ten minutes: five to ten more
+	$(BIN)/python -m pytest --numprocesses auto -m 'thorough and not slow' $(ARGS)
 
 # Also where the tools were named by variables.
 test-bare: $(VENV)/dev-installed  ## run the fast tests as in a container that has just Python and make: a PATH without compilers and other tools

@@ -197,7 +197,7 @@ class Laboratory:
         return Trial(change, result, round(seconds, 1), tests)
 
     def _run(self, tests: Sequence[str], timeout_s: float) -> tuple[str, float]:
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "-m", "not slow"]
         begin = perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *tests],

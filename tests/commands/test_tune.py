@@ -18,6 +18,8 @@ from pipeline.executor.tuning.database import Database
 from pipeline.executor.tuning.tasks import Task
 from tests.support.onnx_models import node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def tuned_model(tmp_path_factory: pytest.TempPathFactory) -> Path:

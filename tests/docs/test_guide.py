@@ -14,6 +14,8 @@ from pipeline.measure.profile import profile
 from pipeline.measure.sampling import Sampling
 from tests.support.snippets import Workshop, mask, refresh, snippets
 
+pytestmark = pytest.mark.thorough
+
 # Each builds a small model several times, in processes of their own.
 patient = pytest.mark.timeout(600)
 

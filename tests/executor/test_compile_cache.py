@@ -16,7 +16,7 @@ from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
 from tests.support.onnx_models import frame, node, save, weights
 
-pytestmark = pytest.mark.skipif(not linker.is_there(""), reason="needs a linker")
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(not linker.is_there(""), reason="needs a linker")]
 
 CONVOLUTIONS = 8
 

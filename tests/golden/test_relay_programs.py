@@ -17,6 +17,8 @@ from tests.support.onnx_models import frame, in_stages
 from tests.support.onnx_stages import assert_same, run_exported
 from tests.support.relay_programs import SMALL, STORED, WITH_JSON, stored_parameters
 
+pytestmark = pytest.mark.thorough
+
 FILES = [(name, f"{name}.relay") for name in STORED] + [(name, f"{name}.json") for name in WITH_JSON]
 
 

@@ -15,6 +15,8 @@ from tests.boards.vta.compiler.test_dependences import check_links, check_no_tok
 from tests.boards.vta.simulator.test_order import count_mismatches
 from tests.support.vta import building, golden
 
+pytestmark = pytest.mark.thorough
+
 SOUND = [name for name in golden.NAMES if "fsim_only" not in name]
 PIPELINED = [name for name in golden.NAMES if name.startswith(("14", "15", "16", "17", "18"))]
 SEEDS = [None, 0, 1, 2, 3]

@@ -13,6 +13,8 @@ from pipeline.quantization.loss import outputs
 from pipeline.quantization.quantize import Frames
 from pipeline.split.planning.problem.costs import runs
 
+pytestmark = pytest.mark.thorough
+
 BOARD = "ultra96-simulated"
 DEVICES = ("cpu", "vta-simulated", "cpu")
 FEW = 5

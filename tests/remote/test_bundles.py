@@ -30,6 +30,8 @@ from tests.remote.conftest import Child
 from tests.support.bundles import rewrite
 from tests.support.onnx_models import node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 LIMIT = 60.0
 
 

@@ -19,6 +19,8 @@ from tests.remote.conftest import Child
 from tests.support.onnx_models import node, save
 from tests.support.sampling import QUICK
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:

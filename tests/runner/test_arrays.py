@@ -17,6 +17,8 @@ import pipeline
 from tests.runner.test_program import soc_run
 from tests.support.arithmetic_bundles import FACTORS, FAILING
 
+pytestmark = pytest.mark.thorough
+
 SHAPE = (1, 1, 32, 32)
 CONTENT = np.zeros(SHAPE, np.float32).tobytes()
 HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 32, 32), }"

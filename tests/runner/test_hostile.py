@@ -19,6 +19,8 @@ from tests.support.arithmetic_graphs import Code
 from tests.support.bundles import rewrite, run_fuzzer
 from tests.support.runner import Library, RunnerError
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def bundle(digits: Path, tmp_path: Path) -> Path:

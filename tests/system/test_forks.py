@@ -21,7 +21,7 @@ from tests.support.forked import PYTHON_WARNS, X, in_child, plan
 from tests.support.onnx_models import node, save
 
 LIMIT = 60.0
-pytestmark = pytest.mark.filterwarnings(PYTHON_WARNS)
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings(PYTHON_WARNS)]
 BELONGS = r"has stopped: it belongs to process \d+, from which this one was forked; load it after the fork"
 
 

@@ -12,6 +12,8 @@ from pipeline.errors import MissingExtra
 from pipeline.tvm.access import compiler_lock
 from pipeline.tvm.runtime import check_ffi, tvm_ffi
 
+pytestmark = pytest.mark.thorough
+
 
 def test_the_compiler_s_lock_is_its_holder_s() -> None:
     with compiler_lock, compiler_lock:

@@ -20,6 +20,8 @@ from pipeline.executor.bundle import Bundle
 from pipeline.split.symbolic_model import OpenModel
 from tests.support.onnx_models import node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 SHAPES: dict[str, list[int | str]] = {"data": ["N", 3, 16, 16]}
 BATCHES = (1, 2, 8, 16, 32, 5)
 

@@ -15,6 +15,8 @@ from pipeline.executor import build, kernels
 from pipeline.executor.kernels import microarchitecture
 from tests.support.onnx_models import node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 NARROW = microarchitecture.of_target(kernels.target_for(build.target_of(Device("cpu")))).narrow_formats
 needs_narrow = pytest.mark.skipif(not NARROW, reason="this processor multiplies no numbers of 16 bits")
 LAYERS = 6

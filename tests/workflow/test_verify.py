@@ -18,6 +18,8 @@ from pipeline.errors import BuildError, InputError, ModelError
 from pipeline.split.symbolic_model import with_source
 from tests.support.onnx_models import curve, node, save
 
+pytestmark = pytest.mark.thorough
+
 DIFFERS = "'m' differs from ONNX Runtime: output 'y' by .* the first operator that differs is 'middle'"
 
 

@@ -18,6 +18,8 @@ from pipeline.executor import host_target
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
 from tests.support.small_plans import skip_plan
 
+pytestmark = pytest.mark.thorough
+
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86 processor")
 IMAGE = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
 

@@ -24,6 +24,8 @@ from pipeline.executor.devices.vendor_loader import GROUP
 from tests.support.distributions import write_distribution
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 # A tool that packs a model, and a loader that unpacks it and runs it by ONNX Runtime.
 COMPILER = """
 import sys, zlib

@@ -13,6 +13,8 @@ from tests.support.onnx_models import node, weights
 from tests.support.random_networks import Drawn, Kind, check, check_cores, image, odd, window
 from tests.support.random_seeds import seeds
 
+pytestmark = pytest.mark.thorough
+
 
 def convolution(draw: random.Random) -> Drawn:
     channels, makes = odd(draw), odd(draw)

@@ -31,6 +31,8 @@ from tests.support.bundles import outputs
 from tests.support.onnx_models import HOST, assert_close, by_onnxruntime, frame, node, save, weights
 from tests.support.random_seeds import seeds
 
+pytestmark = pytest.mark.thorough
+
 
 class ImprovingBench:
     """Finds every proposal to be so many times as fast as the one before, inside of its stage too."""

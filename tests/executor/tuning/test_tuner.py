@@ -27,6 +27,8 @@ from pipeline.split.graph import Graph
 from tests.support.bundles import outputs
 from tests.support.onnx_models import assert_close, by_onnxruntime, frame, node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 
 class FixedBench:
     """Finds every schedule to take so many times as long as the rule."""

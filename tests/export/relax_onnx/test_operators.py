@@ -10,6 +10,8 @@ import pipeline
 from tests.support.onnx_cases import cases
 from tests.support.onnx_stages import assert_same, run_exported
 
+pytestmark = pytest.mark.thorough
+
 # Of each family the forms that are written differently.
 CASES = {
     "elementwise": """

@@ -26,6 +26,8 @@ from tests.support.onnx_models import (
     weights,
 )
 
+pytestmark = pytest.mark.thorough
+
 
 def check_outputs(path: Path, values: Any = None) -> None:
     graph = pipeline.read(path)

@@ -31,6 +31,8 @@ from tests.support.onnx_models import (
     weights,
 )
 
+pytestmark = pytest.mark.thorough
+
 BINARY = [
     node("Conv", "x w", "c", "conv", pads=[1, 1, 1, 1]),
     node("Relu", "c", "r", "relu"),

@@ -15,6 +15,8 @@ from pipeline.errors import ModelError
 from tests.support.onnx_cases import cases
 from tests.support.onnx_models import check_outputs, in_stages, node, save
 
+pytestmark = pytest.mark.thorough
+
 # Of each family the forms that differ in what is read of them; bench/conformance.py runs all.
 CASES = {
     "definitions": """

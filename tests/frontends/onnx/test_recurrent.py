@@ -14,6 +14,8 @@ from pipeline.errors import ModelError
 from pipeline.split.cuts import legal_cuts
 from tests.support.onnx_models import assert_close, by_onnxruntime, check_outputs, frame, in_stages, kinds, node, save
 
+pytestmark = pytest.mark.thorough
+
 STEPS, BATCH, FEATURES, HIDDEN = 5, 3, 7, 19
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 

@@ -14,6 +14,8 @@ from pipeline.errors import ModelError
 from pipeline.split.symbolic_model import OpenModel
 from tests.support.onnx_models import by_onnxruntime, check_outputs, in_stages, kinds, node, save
 
+pytestmark = pytest.mark.thorough
+
 IMAGE = (1, 2, 5, 6)
 SMALLER = {"sizes": np.array([1, 2, 1, 3])}
 ROUNDED = {"scales": np.array([1, 1, 1.3, 0.45], np.float32)}

@@ -24,6 +24,8 @@ from tests.support.onnx_models import (
     weights,
 )
 
+pytestmark = pytest.mark.thorough
+
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 
 

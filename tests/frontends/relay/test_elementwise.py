@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.relay_programs import apply, random, results, signature
 
+pytestmark = pytest.mark.thorough
+
 X, Y = random(2, 3, 4), random(2, 3, 4, seed=1)
 HALVES = np.array([-2.5, -1.5, -0.5, -0.49999997, 0.49999997, 0.5, 1.5, 2.5], np.float32)
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.relay_programs import apply, random
 
+pytestmark = pytest.mark.thorough
+
 IMAGE = random(2, 4, 7, 6)
 REDUCE: dict[str, Callable[..., Any]] = {"max": np.max, "avg": np.mean}
 

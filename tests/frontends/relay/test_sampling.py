@@ -12,6 +12,8 @@ import pipeline
 from pipeline.errors import ModelError
 from tests.support.relay_programs import HEADER, apply, random, results, signature
 
+pytestmark = pytest.mark.thorough
+
 
 def pixel(image: np.ndarray, y: float, x: float) -> np.ndarray:
     """Return an image of the shape (C, H, W) between its pixels; zeros outside."""

@@ -9,6 +9,8 @@ from pipeline.errors import ModelError
 from pipeline.frontends.relay.operators.shapes import decode_shape
 from tests.support.relay_programs import apply, random, results, signature
 
+pytestmark = pytest.mark.thorough
+
 X = random(2, 3, 4)
 
 

@@ -23,6 +23,8 @@ from tests.support.documented_cases import random_documented_case
 from tests.support.documented_choice import DocumentedChoice, is_split
 from tests.support.documented_rules import Rules, Way
 
+pytestmark = pytest.mark.thorough
+
 # By how much a plan may be worse than the best, and by how much fewer stages may be slower.
 NEAR, SIZE = 1.02, 1.02
 PROMPT = 2.0

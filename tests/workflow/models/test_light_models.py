@@ -15,6 +15,8 @@ import pipeline
 from pipeline.split.cuts import legal_cuts
 from pipeline.split.graph import Graph
 
+pytestmark = pytest.mark.thorough
+
 # That of the fast tests, of which the next one takes a skip: it is read and built unsplit once for both.
 QUICK = "shufflenet"
 SLOW = (pytest.mark.slow, pytest.mark.timeout(900))

@@ -22,6 +22,8 @@ from tests.support.quantized_models import NUMBERS, Product, convolution, dense,
 from tests.support.random_networks import by_cores, eager_microarchitecture
 from tests.support.random_seeds import seeds
 
+pytestmark = pytest.mark.thorough
+
 OWN = eager_microarchitecture()
 X86 = ["amx", "vnni", "pairs"]
 WAYS = list(dict.fromkeys([*(X86[X86.index(OWN.dots) :] if OWN.dots in X86 else [OWN.dots]), "plain"]))

@@ -15,6 +15,8 @@ from onnx import TensorProto
 import pipeline
 from tests.support.onnx_models import Arrays, by_onnxruntime, in_stages, node, save
 
+pytestmark = pytest.mark.thorough
+
 SUMS = [
     (0.2233, 0.0058, 0.0945, 221, 52, 158),
     (0.0598, 0.0328, 0.299, 125, 25, 21),

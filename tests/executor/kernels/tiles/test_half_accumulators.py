@@ -23,6 +23,8 @@ from tests.executor.kernels.test_targets import assembly, innermost
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
 from tests.support.random_networks import by_cores, eager_microarchitecture
 
+pytestmark = pytest.mark.thorough
+
 ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
 HALVES = Numerics("float16")
 ERROR = 4e-3

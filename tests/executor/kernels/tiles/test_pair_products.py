@@ -22,6 +22,8 @@ from tests.executor.kernels.test_targets import assembly
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
 from tests.support.random_networks import by_cores, eager_microarchitecture
 
+pytestmark = pytest.mark.thorough
+
 BFLOAT16 = Numerics("bfloat16")
 FLAGS = {"amx": "amx_bf16", "avx512": "avx512_bf16"}
 WAYS = [

@@ -15,6 +15,8 @@ from pipeline.errors import StageError
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from tests.support.onnx_models import Arrays, by_onnxruntime, node, save
 
+pytestmark = pytest.mark.thorough
+
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 DATA = np.arange(24, dtype=np.float32).reshape(3, 8)
 ROWS = np.zeros((4, 8), np.float32) + np.arange(4, dtype=np.float32)[:, None]

@@ -15,6 +15,8 @@ import pipeline
 from tests.support import relax_models
 from tests.support.onnx_models import by_onnxruntime, check_outputs, in_stages, node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Exp": np.exp,
     "Sigmoid": lambda value: 1 / (1 + np.exp(-value)),

@@ -13,6 +13,8 @@ from onnx import TensorProto
 import pipeline
 from tests.support.onnx_models import by_onnxruntime, in_stages, node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 CONV = node("Conv", "x w", "c", "conv", pads=[1] * 4)
 LIMITS = {"low": np.array(0, np.float32), "high": np.array(6, np.float32)}
 NAN = weights(1, 16, 19, 19)

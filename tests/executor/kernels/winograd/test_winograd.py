@@ -35,6 +35,8 @@ from pipeline.tvm.access import compiler_lock, tvm
 from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, frame, node, save, weights
 from tests.support.random_networks import Drawn, eager_microarchitecture
 
+pytestmark = pytest.mark.thorough
+
 DIRECT = 1e-6
 WINOGRAD = Numerics()
 SERVER = Microarchitecture(lanes=16, registers=32, l1_bytes=48 * KIB, l2_bytes=2048 * KIB)

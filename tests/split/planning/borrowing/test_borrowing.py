@@ -22,6 +22,8 @@ from pipeline.split.planning.advice.stage_times import with_times
 from pipeline.split.planning.planner import Planner
 from tests.support.onnx_models import node, save
 
+pytestmark = pytest.mark.thorough
+
 # Odd groups are quick on the accelerator, and even ones cannot run there.
 GROUPS, CPU_S, NPU_S = 8, 4e-3, 0.5e-3
 
