@@ -94,6 +94,8 @@ class Microarchitecture:
     nothing if there is none."""
     arithmetic: str = "float32"
     """Dtype in which float32 numbers are multiplied: ``"float32"``, ``"float16"`` or ``"bfloat16"``."""
+    looks_up_bytes: bool = False
+    """True if AVX-512 looks up 64 bytes at once."""
     item_bytes: int = 4
     """Bytes of a number that determines tiles."""
 
@@ -128,7 +130,7 @@ def of_target(target: Any) -> Microarchitecture:
     cpu = Microarchitecture(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes, is_arm64=is_arm64))
     cpu = replace(
         cpu, multiplies_halves=is_arm64 and "fullfp16" in features, pairs=_pairs(features, is_arm64=is_arm64),
-        fuses=is_arm64 or not features.isdisjoint(("fma", "avx512f")),
+        fuses=is_arm64 or not features.isdisjoint(("fma", "avx512f")), looks_up_bytes="avx512vbmi" in features,
     )  # fmt: skip
     return _describe_arm(cpu, _arm_core(target), l1_bytes) if is_arm64 else cpu
 

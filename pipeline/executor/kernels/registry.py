@@ -26,6 +26,7 @@ from pipeline.executor.kernels.pair_operators import PairOperators
 from pipeline.executor.kernels.pooling import Pooling
 from pipeline.executor.kernels.prelu import PRelu
 from pipeline.executor.kernels.quantized.byte_depthwise import ByteDepthwise
+from pipeline.executor.kernels.quantized.byte_tables import ByteTable
 from pipeline.executor.kernels.quantized.integer_operators import IntegerOperators
 from pipeline.executor.kernels.quantized.operators import QuantizedOperators
 from pipeline.executor.kernels.reductions import Reduction
@@ -38,6 +39,7 @@ REWRITES: tuple[Rewrite, ...] = (
     QuantizedOperators(),
     IntegerOperators(),
     ByteDepthwise(),
+    ByteTable(),
     # They become other operators, which those behind them take.
     Lines(),
     PRelu(),
