@@ -108,6 +108,8 @@ def check_publisher(text: str, permissions: Permissions) -> None:
         raise AppError(f"{text!r} sends events away; allow that by --allow-network (allow_network=True)")
     if kind == "exec" and not permissions.commands:
         raise AppError(f"{text!r} starts commands; allow that by --allow-commands (allow_commands=True)")
+    if kind in MODULES and not text.partition(":")[2].partition("?")[0].strip("/"):
+        raise AppError(f"{text!r} names no topic; write such as ros:/events")
     if kind == "exec":
         split_command(text.partition(":")[2])
     if kind == "mqtt":

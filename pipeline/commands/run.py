@@ -59,6 +59,9 @@ def run(options: argparse.Namespace) -> int:
     load = _make_loader(options, replicas)
     if len(options.source) > 1:
         return applications.run_sources(options, load)
+    run_options.check_sources(options)
+    for text in options.sink:
+        registry.check_sink(text, allow_commands=True)
     # 2. Load the bundle, which a model may have to become first.
     bundle, origin = model_options.load_bundle(options, Updates(options, load).load_first)
     # Bundles of earlier versions have no card, and go on without a decoder.

@@ -32,6 +32,8 @@ def connect_topic(uri: Uri, kind: str, names: Sequence[str] = OPTIONS, node: str
     is after the topic.
     """
     options = uri.check_options(*names)
+    if not uri.location.strip("/"):
+        raise InputError(f"{uri.text!r} names no topic; write such as ros:/camera")
     qos, transport, domain = (options.get(name, "") for name in ("qos", "transport", "domain"))
     known = (qos or "reliable") in PROFILES and (transport or "dds") in MODULES and (domain or "0").isdecimal()
     if not known or options.get("localhost", "false") not in LOCALHOST:

@@ -68,6 +68,7 @@ MISTAKES = {
         "cannot write",
     ),
     "events": ({"sink": '[trigger.t]\nreads = ["digits"]\nwhen = "every(2)"\nto = "smtp:me"\n'}, "events cannot go to"),
+    "topic": ({"stream": '[stream.a]\nsource = "ros:"\n'}, "names nothing to read"),
     "network": ({"sink": '[trigger.t]\nreads = ["digits"]\nwhen = "every(2)"\nto = "http://a"\n'}, "--allow-network"),
     "function": ({"sink": '[function.f]\ncall = "os:getcwd"\nreads = ["digits"]\n'}, "--allow-commands"),
     "pattern": ({"stream": '[stream.a]\nsource = "pattern:axb"\n'}, "'axb' is not a size"),

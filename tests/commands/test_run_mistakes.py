@@ -100,6 +100,27 @@ def test_a_mistake_is_one_line(
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        (["--source", "none.png"], "no source at"),
+        (["--source", "ros:"], "names nothing to read"),
+        (["--source", "scene.png", "--source", "none.png"], "no source at"),
+        (["--input", "none.npy"], "no input at"),
+        (["--source", "scene.png", "--sink", "ros:"], "names nothing to write"),
+        (["--source", "scene.png", "--sink", "out.gif"], "cannot write"),
+    ],
+)
+def test_ends_are_checked_before_a_model_is_built(
+    command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch, ends: list[str], message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    # Which is no model, as reading it would say.
+    result = command("run", "text.onnx", *ends)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert message in result.err
+
+
 def test_a_cache_that_cannot_be_written(
     command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

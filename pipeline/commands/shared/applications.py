@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands.shared import card_options, console, model_options, view
+from pipeline.commands.shared import card_options, console, model_options, run_options, view
 from pipeline.errors import InputError, reason
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def run_sources(options: argparse.Namespace, load: Callable[[Path], Bundle]) -> 
     if prints:
         nodes["lines"] = SinkNode(to="-", reads=(_MODEL,))
     timeout = next((seconds for _, seconds in options.stage_timeout), None)
-    # Before the model is built: a sink that cannot take several streams is told at once.
+    # Before the model is built: a sink that cannot take several streams is told at once, as is a source that cannot be.
     app = App(streams, {_MODEL: Model(file=options.bundle, stage_timeout=timeout), **nodes})
+    run_options.check_sources(options)
     bundle, _ = model_options.load_bundle(options, load)
     bundle.card = card_options.complete_card(options, bundle.plan, bundle.card or ModelCard())
     return run(options, app, bundles={_MODEL: bundle}, sinks={"lines": SummaryLines()} if prints else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.commands.shared import card_options, cluster, console, model_options, trace_option, updates, values, view
 from pipeline.errors import InputError, PlanError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pipeline.core.model_card import Preparation
     from pipeline.core.plan.plan import Plan
     from pipeline.executor.bundle import Bundle
-    from pipeline.io.sources.base import FrameSource
+    from pipeline.io.sources.base import FrameSource, SourceOptions
     from pipeline.scheduler.options import PipelineKeywords
 
 
@@ -166,36 +166,41 @@ def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_sources(options: argparse.Namespace) -> None:
+    """Raise `InputError` for sources that cannot be, before a model is built for them."""
+    from pipeline.io.sources import files, registry
+
+    if options.fps is not None and options.speed is not None:
+        raise InputError("--fps and --speed both give a pace; give one of them")
+    if options.input and options.reconnect:
+        raise InputError("--reconnect is for what is live; files cannot be lost")
+    files.find([Path(path) for path in options.input or ()])
+    for text in options.source:
+        registry.check_source(text, _source_options(options))
+
+
 def source(options: argparse.Namespace, bundle: Bundle, preparation: Preparation) -> FrameSource:
     """Open the options' source, or raise `InputError`."""
     from pipeline.io.sources import base, registry
-    from pipeline.io.sources.base import SourceOptions
     from pipeline.io.sources.files import Files
 
     fps, speed, plan = options.fps, options.speed, bundle.plan
-    if fps is not None and speed is not None:
-        raise InputError("--fps and --speed both give a pace; give one of them")
     if options.input:
-        if options.reconnect:
-            raise InputError("--reconnect is for what is live; files cannot be lost")
         paths = [Path(path) for path in options.input]
         files = Files(paths, plan.inputs, preparation, plan.quantization, bundle.pictures)
         # Files have no pace of their own unless they are given one.
         return base.PacedSource(files, fps, speed) if fps or speed else files
-    return registry.open_source(
-        options.source[0],
-        SourceOptions(
-            plan.inputs,
-            preparation,
-            fps,
-            speed,
-            options.reconnect or 0.0,
-            notice=console.notice,
-            quantizations=plan.quantization,
-            pictures=bundle.pictures,
-            allow_commands=True,
-        ),
-    )
+    facts = {"quantizations": plan.quantization, "pictures": bundle.pictures}
+    opened_options = _source_options(options, specs=plan.inputs, preparation=preparation, **facts)
+    return registry.open_source(options.source[0], opened_options)
+
+
+def _source_options(options: argparse.Namespace, **facts: Any) -> SourceOptions:
+    from pipeline.io.sources.base import SourceOptions
+
+    pace = {"fps": options.fps, "speed": options.speed, "reconnect": options.reconnect or 0.0}
+    # What is on the command line is the user's own.
+    return SourceOptions(**pace, **facts, notice=console.notice, allow_commands=True)
 
 
 def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Plan) -> PipelineKeywords:

@@ -66,6 +66,9 @@ def check_sink(text: str, *, allow_commands: bool, has_folder: bool = True) -> t
     if has_folder and is_file and not uri.path.absolute().parent.is_dir():
         raise InputError(f"cannot write {text!r}: there is no folder {str(uri.path.parent)!r}")
     kind = kind or _recognise(uri)
+    # What is missing of a command, its own reader says.
+    if not uri.location and not kind.is_command:
+        raise InputError(f"{text!r} names nothing to write; write such as {kind.example}")
     if kind.options is not None:
         uri.check_options(*kind.options)
     return kind, uri
