@@ -82,7 +82,7 @@ class RosNode(Closable):
         self._running: Pipeline | None = None
         self._pixels: Any = None
         self._early_counts, self.error = Counts(), None  # type: tuple[Counts, PipelineError | None]
-        self.is_paused, self._given_up = False, 0
+        self.is_paused, self._is_behind, self._given_up = False, False, 0
         self._sim_time, self._camera_info = 0, None  # type: tuple[int, Any]
         self._subscriptions: list[Endpoint] = []
         # Announced before the first message, so that receivers are found by the time of the first answer.
@@ -128,8 +128,9 @@ class RosNode(Closable):
 
     def lose(self, payload: bytes) -> None:
         """Count a message that found no place, and tell its sender."""
-        if not self._given_up:
-            topic = self._configuration.subscribe
+        # Those that wait at the end, without a subscription any more, do not say that the node is slow.
+        if self._subscriptions and not self._is_behind:
+            self._is_behind, topic = True, self._configuration.subscribe
             behind = f"the node is more than {quality(topic.qos).depth} messages behind"
             self._report(InputError(f"{topic.topic} is dropped in part, since {behind}; {REMEDY}"))
         self._given_up += 1

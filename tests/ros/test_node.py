@@ -440,6 +440,16 @@ def test_messages_that_find_no_place_are_told_and_counted() -> None:
     assert "more than 5 messages behind" in str(error)
 
 
+def test_messages_that_wait_at_the_end_are_counted_and_no_sign_of_a_slow_node() -> None:
+    transport, errors = Local(), list[Exception]()
+    model = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    with RosNode(configure(Publication("/out", IMAGE, "image")), model, transport, errors.append) as node:
+        node.deactivate()
+        transport.losers["/camera"](bytes(cdr.encode(picture(pictures(1)[0], 1), IMAGE)))
+        condition = node.condition()
+    assert (condition.counts.received, condition.dropped, errors) == (1, 1, [])
+
+
 def test_a_line_gives_up_its_oldest_messages_and_in_the_end_all() -> None:
     gate, begun, received, lost = threading.Event(), threading.Event(), list[bytes](), list[bytes]()
 

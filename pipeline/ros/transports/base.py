@@ -61,14 +61,16 @@ class Transport(Closable, ABC):
     ) -> Endpoint:
         """Call `receive` with messages one at a time, queued by quality, and `lose` with those that find no place."""
         line = MessageLine(topic, quality.depth, receive, lose)
-        self._lines.append(line)
+        self._lines.add(line)
         endpoint = self.read(topic, kind, quality, line)
         # The line first: a middleware that waits for a place goes on.
-        return replace(endpoint, close=lambda: call_all([line.close, endpoint.close]))
+        return replace(
+            endpoint, close=lambda: call_all([line.close, endpoint.close, lambda: self._lines.discard(line)])
+        )
 
     @cached_property
-    def _lines(self) -> list[MessageLine]:
-        return []
+    def _lines(self) -> set[MessageLine]:
+        return set()
 
     @abstractmethod
     def read(self, topic: str, kind: str, quality: Quality, line: MessageLine) -> Endpoint:
@@ -92,7 +94,7 @@ class Transport(Closable, ABC):
 
     def stop(self) -> None:
         """Call no `receive` any more; publishers go on."""
-        call_all([*(line.close for line in self._lines), self.stop_reading])
+        call_all([*(line.close for line in tuple(self._lines)), self.stop_reading])
 
     @abstractmethod
     def stop_reading(self) -> None:
@@ -146,9 +148,11 @@ class MessageLine(Closable):
 
     def _run(self) -> None:
         while not self._ending.is_set():
-            with contextlib.suppress(Empty):
+            try:
                 payload = self._queue.get(timeout=INTERVAL_S)
-                self._receive(payload)
+            except Empty:
+                continue
+            self._receive(payload)
 
 
 def keep_newest(line: Queue[bytes], payload: bytes, lose: Receive = lambda _: None) -> None:
