@@ -79,13 +79,13 @@ def run(options: argparse.Namespace) -> int:
     import boards
 
     graph = models.read(options)
-    names = options.boards or [name for name in boards.names() if name != boards.HOST]
+    names = list(dict.fromkeys(options.boards or [name for name in boards.names() if name != boards.HOST]))
     # A wrong name is refused before the others are planned for.
     for name in names:
         boards.get(name)
     verdicts = []
     with console.progress("planning") as step:
-        for number, name in enumerate(dict.fromkeys(names), 1):
+        for number, name in enumerate(names, 1):
             step(f"planning for {name}, board {number} of {len(names)}")
             verdicts.append(judge_board(graph, name, options.fps or 0.0, options.task, dict(options.tool)))
     order = ("yes", "maybe", "no")

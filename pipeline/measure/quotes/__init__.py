@@ -105,13 +105,13 @@ def find_quotes(  # noqa: PLR0913 - all by keyword
             continue
         check_names({table["compiler"]: device})
         way = ways_to_name(table["compiler"])
-        if not (python := find_python(table["compiler"], tools)):
-            notes[f"times of the NPU are estimates; {way} lets its compiler count cycles"] = None
-            continue
-        from pipeline.measure.cost_cache import CostCache
-
         # Cores of one NPU are asked about once.
         if (key := repr(table)) not in answers:
+            if not (python := find_python(table["compiler"], tools)):
+                notes[f"times of the NPU are estimates; {way} lets its compiler count cycles"] = None
+                continue
+            from pipeline.measure.cost_cache import CostCache
+
             progress(f"asking the compiler of {device.name} about the model")
             answers[key] = _Answers(graph, device, python, cache or CostCache.of_user(fresh=fresh))
             try:
