@@ -25,7 +25,7 @@ test: $(VENV)/dev-installed  ## run the fast tests, on all cores
 	$(BIN)/python -m pytest --numprocesses auto $(ARGS)
 
 # Those of files that take long in all, such as numerics of kernels over shapes, or the guide from end to end.
-test-thorough: $(VENV)/dev-installed  ## run what 'make test' leaves out to take less than ten minutes: five to ten more
+test-thorough: $(VENV)/dev-installed  ## run files of many cases that 'make test' leaves out, five to ten minutes
 	$(BIN)/python -m pytest --numprocesses auto -m 'thorough and not slow' $(ARGS)
 
 # Also where the tools were named by variables.

@@ -1,6 +1,7 @@
 """RKNN's compiler takes all stages that plans give to an NPU, and its simulator computes the same as others (slow).
 
-Nine architectures with random weights, on small pictures: the simulator takes longer for larger ones.
+Nine architectures with random weights for RK3566, and all but FastestDet for RK3588, on small pictures: the simulator
+takes longer for larger ones.
 """
 
 from __future__ import annotations
