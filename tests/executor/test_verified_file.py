@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from pipeline.executor import verified_file
 from pipeline.executor.verified_file import DamagedFile, VerifiedContent
 from pipeline.system.memory import is_usable
+from tests.support.alive import collect
 
 
 def read(path: Path) -> VerifiedContent:
@@ -57,7 +57,7 @@ def test_what_nobody_may_write_is_mapped(path: Path) -> None:
     content.array[0] ^= 1
     assert path.read_bytes() == data
     del content
-    gc.collect()
+    collect()
     assert not is_mapped(path)
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import http.client
 import socket
 import sys
@@ -19,6 +18,7 @@ from pipeline.core.plan.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError, MissingExtra
 from pipeline.observe import prometheus
 from pipeline.scheduler import Pipeline
+from tests.support.alive import collect
 from tests.support.listening import listening_addresses
 from tests.support.step_plans import alternating_plan
 
@@ -136,7 +136,7 @@ def test_a_forgotten_server_warns_and_stops(running: Pipeline) -> None:
     port = server.port
     with pytest.warns(ResourceWarning, match=f"127.0.0.1:{port}/metrics was not closed"):  # noqa: PT031 - both forget it
         del server
-        gc.collect()
+        collect()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=30)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from pipeline.errors import InputError, PipelineClosed, PipelineError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline
 from tests.scheduler.conftest import wait_until
+from tests.support.alive import collect
 
 
 def frame(number: int) -> np.ndarray:
@@ -184,7 +184,7 @@ def test_former_workers_end_and_free_what_they_hold(chain: Callable[..., Plan], 
         running.swap(bundle(plan, Code()))
         wait_until(lambda: threading.active_count() <= thread_count + 1)
         running.swap(bundle(plan, Code()))
-        gc.collect()
+        collect()
         assert sum(each() is not None for each in alive) <= 2
         assert running.statistics().stages[0].frames_out == 19 * 3
 

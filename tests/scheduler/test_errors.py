@@ -14,6 +14,7 @@ from pipeline.core.plan.plan import Plan
 from pipeline.errors import BoardError, PipelineError, PlanError, StageError
 from pipeline.scheduler import Pipeline
 from pipeline.scheduler.frame import Frame
+from tests.support.alive import collect
 
 X = np.arange(4, dtype=np.float32)
 
@@ -175,7 +176,7 @@ def test_failed_frames_free_their_tensors_without_the_garbage_collector(
         inputs.append(weakref.ref(product))
         raise ValueError("too hot")
 
-    gc.collect()
+    collect()
     gc.disable()
     frame_count = sum(type(each) is Frame for each in gc.get_objects())
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import threading
 import weakref
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from pipeline.errors import PipelineClosed, PlanError, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.scheduler import FrameFuture, Pipeline
+from tests.support.alive import collect
 from tests.support.arithmetic_graphs import SETTINGS
 
 LIMIT = 30.0
@@ -189,7 +189,7 @@ def test_state_of_a_stream_that_was_reset_is_released() -> None:
         results(running, [1, 2, 3])
         running.reset()
         results(running, [1], "other")
-        gc.collect()
+        collect()
         assert [array() is not None for array in arrays] == [False, False, False, True]
 
 

@@ -23,6 +23,7 @@ from pipeline.errors import PipelineClosed, PipelineError, StageTimeout
 from pipeline.scheduler import Pipeline, Supervision, Trace
 from pipeline.system.watchdog import TimedRun, Watchdog
 from tests.scheduler.conftest import wait_until
+from tests.support.alive import collect
 
 LIMIT = 0.05
 
@@ -249,7 +250,7 @@ def test_close_waits_for_the_new_worker_and_not_for_the_old(
 
 
 def count_runs() -> int:
-    gc.collect()
+    collect()
     return sum(type(value) is TimedRun for value in gc.get_objects())
 
 

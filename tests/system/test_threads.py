@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pipeline.executor.parameters import SMALL
 from pipeline.executor.tuning.kernel_times import of_calls
 from pipeline.system.affinity import process_cores
 from pipeline.system.threads import RESTING, Lease, run_in_thread, start_in_thread
+from tests.support.alive import collect
 from tests.support.onnx_models import node, save, weights
 
 LIMIT = 60.0
@@ -135,7 +135,7 @@ def test_loading_from_disk_keeps_hardly_any_memory(bundle: Bundle, image: np.nda
         for _ in range(times):
             with pipeline.load(tmp_path / "m.bundle") as running:
                 running.submit(image).result(LIMIT)
-        gc.collect()
+        collect()
         return int(psutil.Process().memory_info().rss)
 
     first_bytes = load_and_close(100)
@@ -231,7 +231,7 @@ def test_a_resting_thread_keeps_nothing_of_its_work(kind: object) -> None:
     reference = weakref.ref(large)
     run_in_thread(lambda large=large: work(large), "test", kind)  # type: ignore[misc]
     del large
-    gc.collect()
+    collect()
     assert reference() is None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shlex
 import signal
@@ -20,6 +19,7 @@ from pipeline.errors import InputError, SourceLost
 from pipeline.io.source_frame import SourceFrame
 from pipeline.io.sources.base import FrameSource, SourceOptions
 from pipeline.io.sources.registry import open_source
+from tests.support.alive import collect
 from tests.support.gst import skip_without_gstreamer
 
 RPICAM = f"{sys.executable} {Path(__file__).parents[2] / 'support/rpicam_vid.py'} -n -o -"
@@ -155,7 +155,7 @@ def test_a_forgotten_command_ends_as_well() -> None:
     source = open_command(f"{RPICAM} -t 0?size=64x48")
     assert children() - before
     del source
-    gc.collect()
+    collect()
     assert children() <= before
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import http.client
 import json
 import re
@@ -20,6 +19,7 @@ import pytest
 from pipeline.errors import InputError, MissingExtra
 from pipeline.observe import web
 from pipeline.scheduler import Pipeline
+from tests.support.alive import collect
 from tests.support.listening import listening_addresses
 from tests.support.streams import IMAGE, NAME, pipeline, streaming
 
@@ -277,6 +277,6 @@ def test_a_forgotten_server_warns_and_stops(running: Pipeline) -> None:
     port = server.port
     with pytest.warns(ResourceWarning, match=f"127.0.0.1:{port}/ was not closed"):  # noqa: PT031 - both forget it
         del server
-        gc.collect()
+        collect()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=30)
