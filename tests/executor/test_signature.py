@@ -139,7 +139,8 @@ def test_the_commands(small_onnx: Path, keys: Path, tmp_path: Path, capsys: pyte
     assert main([*line, str(keys / "none")]) == 2
     assert "there is no key" in capsys.readouterr().err
     assert main([*line, str(keys / "stranger")]) == 0
-    status = main(["run", str(path), "--input", "x.npy", "--require-signature", str(keys / "allowed")])
+    np.save(tmp_path / "x.npy", np.zeros(1, np.float32))
+    status = main(["run", str(path), "--input", str(tmp_path / "x.npy"), "--require-signature", str(keys / "allowed")])
     assert status == 2
     assert "its signer is not in that file" in capsys.readouterr().err
 

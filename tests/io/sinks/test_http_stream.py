@@ -113,7 +113,7 @@ def test_its_address_is_said() -> None:
     ("text", "message"),
     [
         ("mjpeg:x", "'x' is no port; write mjpeg:8080"),
-        ("mjpeg:", "'' is no port"),
+        ("mjpeg:", "'mjpeg:' names nothing to write"),
         ("mjpeg:65536", "cannot serve pictures on port 65536"),
         ("mjpeg:0?shows=label", "did you mean 'show'"),
         ("mjpeg:0?show=all", "show is 'all'"),
