@@ -15,6 +15,8 @@ from pipeline.commands import devices
 from pipeline.core.board import board_file
 from pipeline.core.board.board import Cluster
 
+pytestmark = pytest.mark.thorough
+
 
 def test_boards_are_listed(command: Any) -> None:
     result = command("boards")

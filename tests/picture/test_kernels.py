@@ -14,6 +14,8 @@ from pipeline.picture.pixels import FORMATS, Pixels
 from pipeline.picture.preparation import PictureInput, PreparationStage
 from tests.support import pictures
 
+pytestmark = pytest.mark.thorough
+
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 # The picture's width and height, and the input's: a tile and less, odd numbers, growing, one pixel, a sliver.

@@ -36,6 +36,8 @@ from tests.support.sampling import QUICK
 
 pytest.importorskip("cloudpickle", reason="TVM's RPC server needs it")
 
+pytestmark = pytest.mark.thorough
+
 NO_TORCH = Path(__file__).parents[1] / "support" / "no_torch"
 SHAPE = (1, 4, 3, 3)
 SERVER = "import sys, time; from tvm import rpc; "

@@ -22,6 +22,8 @@ from tests.support.onnx_models import by_onnxruntime, node, save, weights
 from tests.support.quantized_models import Product, scales
 from tests.support.random_networks import by_cores, eager_microarchitecture
 
+pytestmark = pytest.mark.thorough
+
 ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"}
 
 

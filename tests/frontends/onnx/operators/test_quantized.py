@@ -12,6 +12,8 @@ import pytest
 import pipeline
 from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, in_stages, node, save, weights
 
+pytestmark = pytest.mark.thorough
+
 BYTES = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8, "int32": onnx.TensorProto.INT32}
 MICROSOFT = {"domain": "com.microsoft"}
 

@@ -18,6 +18,8 @@ from pipeline.split.planning.advice.explanation import explain
 from pipeline.split.planning.planner import Planner
 from tests.support.small_plans import host
 
+pytestmark = pytest.mark.thorough
+
 EQUAL = [1e-2] * 6
 
 
