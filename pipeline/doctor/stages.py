@@ -52,12 +52,8 @@ def _memory(machine: Machine, bundle: Manifest, local: Sequence[str]) -> Iterato
     parts = {part.file: part.nbytes for _, files in pairs for part in (files.library, files.parameters)}
     tensors = sum(spec.nbytes for specs in (plan.inputs, *(stage.outputs for stage in plan.stages)) for spec in specs)
     needed = -(-(sum(parts.values()) + plan.frames_in_flight * tensors) >> 20)
-    for kilobytes in re.findall(r"MemAvailable:\s+(\d+)", machine.text("/proc/meminfo")):
-        free = int(kilobytes) >> 10
-        finding = f"{needed} MiB at least, of {free} MiB that are free"
+    if available := re.search(r"MemAvailable:\s+(\d+)", machine.text("/proc/meminfo")):
+        free = int(available[1]) >> 10
         # https://github.com/ggml-org/whisper.cpp/issues/395
-        yield (
-            Check("bundle's memory", OK, finding)
-            if free >= needed
-            else Check("bundle's memory", WRONG, finding, SMALLER)
-        )
+        state, remedy = (OK, "") if free >= needed else (WRONG, SMALLER)
+        yield Check("bundle's memory", state, f"{needed} MiB at least, of {free} MiB that are free", remedy)
