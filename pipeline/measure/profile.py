@@ -155,7 +155,9 @@ def _time_spans(
     from pipeline.executor import detection
     from pipeline.measure.span_timer import time_spans
 
-    variants = [board.device(name) for device in board.devices for name in device.variants]
+    # A runtime has no architecture of its own: it is absent where its device is.
+    present = [device for device in board.devices if device.name not in absence_reasons]
+    variants = [board.device(name) for device in present for name in device.variants]
     # With so many places at least, a plan may have stages between others.
     inner = sum(device.places for device in board.devices) > 2
     return {
@@ -168,7 +170,7 @@ def _time_spans(
             refused=refusals.get(device.name, ()),
         )
         for device in variants
-        if device.capabilities.model_format and device.name not in absence_reasons and not detection.why_absent(device)
+        if device.capabilities.model_format and not detection.why_absent(device)
     }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import pipeline
 from pipeline.core.board.board import Board, Device, Link
+from pipeline.executor import host_target
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.group_times import extract_groups, measure
 from pipeline.measure.profile import profile
@@ -41,6 +43,15 @@ def test_what_is_here_is_measured_and_what_is_not_is_estimated(graph: Graph, tmp
     assert report.board.device("cpu").measured == ("bytes_per_s",)
     assert report.board.device("vta") == AWAY
     assert report.board.links == BOARD.links
+
+
+def test_runtimes_of_another_machines_processor_are_not_measured(graph: Graph, tmp_path: Path) -> None:
+    foreign = "aarch64-linux-gnu" if host_target.machine() == "x86_64" else "x86_64-linux-gnu"
+    away = replace(HERE, target={"kind": "llvm", "mtriple": foreign}, runtimes=("tvm", "onnxruntime"))
+    report = profile(graph, Board("away", (away,)), cache=CostCache(tmp_path), sampling=QUICK)
+    assert report.estimated.keys() == {"cpu"}
+    assert not report.spans
+    assert not report.measured
 
 
 def test_what_a_device_cannot_run_is_not_built(graph: Graph, tmp_path: Path) -> None:
