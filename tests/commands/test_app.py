@@ -63,6 +63,11 @@ MISTAKES = {
     "suffix": ({"sink": '[sink.lines]\nto = "out.xyz"\nreads = ["digits"]\n'}, "cannot write 'out.xyz'"),
     "folder": ({"sink": '[sink.lines]\nto = "no/where/out.jsonl"\nreads = ["digits"]\n'}, "there is no folder"),
     "sink option": ({"sink": '[sink.v]\nto = "out.mp4?shows=label"\nreads = ["digits"]\n'}, "has the option 'shows'"),
+    "encoder": ({"sink": '[sink.v]\nto = "out.mp4?encoder=nonsense"\n'}, "FFmpeg has none of that name"),
+    "bitrate": ({"sink": '[sink.v]\nto = "out.mp4?bitrate=fast"\n'}, "bitrate is 'fast'"),
+    "labels": ({"sink": '[sink.v]\nto = "photo:.?labels=none.txt"\n'}, "none.txt"),
+    "outputs": ({"sink": '[sink.v]\nto = "out.jsonl?outputs=some"\n'}, "outputs is 'some'"),
+    "port": ({"sink": '[sink.v]\nto = "mjpeg:web"\n'}, "'web' is no port"),
     "clip": (
         {"sink": '[trigger.t]\nreads = ["digits"]\nwhen = "every(2)"\nclip = {{ to = "a.xyz" }}\n'},
         "cannot write",

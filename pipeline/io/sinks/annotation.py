@@ -17,6 +17,7 @@ from pipeline.io.results import Classes, Detections, FrameResults, Mask, Result
 from pipeline.io.sinks.base import SinkOptions
 from pipeline.io.sinks.overlay import draw
 from pipeline.io.source_frame import StreamFrame
+from pipeline.io.uri import Uri
 from pipeline.picture.pixels import Pixels
 
 OPTIONS = ("labels", "least", "show")
@@ -135,6 +136,11 @@ def make_annotator(options: Mapping[str, str], sink_options: SinkOptions) -> Ann
     least = 0.5 if least is None and show == "boxes" and not sink_options.decoded else least
     labels = list(read_labels(options["labels"])) if "labels" in options else None
     return Annotator(show, labels, least, sink_options)
+
+
+def check_annotator(uri: Uri) -> None:
+    """Raise `InputError` for options of a sink that no model's outputs make right."""
+    make_annotator(uri.options, SinkOptions((), decoded=True))
 
 
 def _parse_score(text: str) -> float:

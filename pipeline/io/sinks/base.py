@@ -134,3 +134,5 @@ class SinkKind:
     """True if the text is run, and so needs `SinkOptions.allow_commands`."""
     options: Sequence[str] | None = ()
     """Names of the options that a text may have; None where `open` decides."""
+    check: Callable[[Uri], object] = lambda _: None
+    """Raises `InputError` for what can be told wrong of a `Uri` before it is opened."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
+from pipeline.io.sinks.annotation import OPTIONS, Annotator, check_annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.sinks.photo import encode_jpeg
 from pipeline.io.source_frame import StreamFrame
@@ -104,15 +104,18 @@ class _Pictures:
             return self._encoded[1]
 
 
-def _open(uri: Uri, sink_options: SinkOptions) -> HttpStream:
-    annotator = make_annotator(uri.options, sink_options)
+def _check(uri: Uri) -> None:
+    check_annotator(uri)
     if not uri.location.isdecimal():
         raise InputError(
             f"{uri.text!r}: {uri.location!r} is no port; write mjpeg:8080, or mjpeg:0 for one that is free"
         )
-    sink = HttpStream(int(uri.location), annotator)
+
+
+def _open(uri: Uri, sink_options: SinkOptions) -> HttpStream:
+    sink = HttpStream(int(uri.location), make_annotator(uri.options, sink_options))
     sink_options.notice(f"pictures: {sink.url}")
     return sink
 
 
-KINDS = (SinkKind("mjpeg", _open, "mjpeg:PORT for browsers", is_file=False, options=OPTIONS),)
+KINDS = (SinkKind("mjpeg", _open, "mjpeg:PORT for browsers", is_file=False, options=OPTIONS, check=_check),)

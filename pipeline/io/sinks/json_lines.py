@@ -80,14 +80,17 @@ def _is_small(result: StreamFrame) -> bool:
     return sum(np.size(array) for array in result.outputs.values()) <= MOST_VALUES
 
 
-def _open(uri: Uri, _: SinkOptions) -> JsonLines:
-    outputs = uri.options.get("outputs")
-    if outputs not in (None, "all"):
+def _check(uri: Uri) -> None:
+    if (outputs := uri.options.get("outputs", "all")) != "all":
         raise InputError(f"outputs is {outputs!r}; it must be 'all', or left out")
-    return JsonLines(None if uri.location == "-" else uri.path, all_outputs=outputs == "all")
 
 
-KINDS = (SinkKind("jsonl", _open, "a .jsonl file", has_suffix(".jsonl", ".ndjson"), options=("outputs",)),)
+def _open(uri: Uri, _: SinkOptions) -> JsonLines:
+    return JsonLines(None if uri.location == "-" else uri.path, all_outputs="outputs" in uri.options)
+
+
+EXAMPLE = "a .jsonl file"
+KINDS = (SinkKind("jsonl", _open, EXAMPLE, has_suffix(".jsonl", ".ndjson"), options=("outputs",), check=_check),)
 
 
 class SummaryLines(Sink):

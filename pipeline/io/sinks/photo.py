@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
+from pipeline.io.sinks.annotation import OPTIONS, Annotator, check_annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions, UniqueNames
 from pipeline.io.source_frame import StreamFrame
 from pipeline.io.uri import Uri, has_suffix
@@ -67,12 +67,16 @@ class Photos(Sink):
         """Leave the pictures as they are."""
 
 
-def _open(uri: Uri, sink_options: SinkOptions) -> Photos:
+def _check(uri: Uri) -> None:
+    check_annotator(uri)
     suffix = uri.path.suffix.lower()
     if suffix not in FORMATS and (uri.path.is_file() or (suffix and not uri.path.is_dir())):
         raise InputError(f"cannot write {uri.text!r}; photos are {' '.join(FORMATS)} files, or photo:FOLDER")
+
+
+def _open(uri: Uri, sink_options: SinkOptions) -> Photos:
     return Photos(uri.path, make_annotator(uri.options, sink_options))
 
 
 EXAMPLE = f"a photo ({' '.join(FORMATS)}), photo:FOLDER for one per frame"
-KINDS = (SinkKind("photo", _open, EXAMPLE, has_suffix(*FORMATS), options=OPTIONS),)
+KINDS = (SinkKind("photo", _open, EXAMPLE, has_suffix(*FORMATS), options=OPTIONS, check=_check),)

@@ -71,6 +71,7 @@ def check_sink(text: str, *, allow_commands: bool, has_folder: bool = True) -> t
         raise InputError(f"{text!r} names nothing to write; write such as {kind.example}")
     if kind.options is not None:
         uri.check_options(*kind.options)
+    kind.check(uri)
     return kind, uri
 
 

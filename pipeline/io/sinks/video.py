@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.io.sinks import encoders
-from pipeline.io.sinks.annotation import OPTIONS, Annotator, make_annotator
+from pipeline.io.sinks.annotation import OPTIONS, Annotator, check_annotator, make_annotator
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
 from pipeline.io.sinks.encoders import Encoding
 from pipeline.io.source_frame import SECOND, StreamFrame
@@ -173,5 +173,10 @@ def _open(uri: Uri, sink_options: SinkOptions) -> Video:
     return Video(uri.path, encoders.parse_encoding(uri.options), annotator, sink_options.notice)
 
 
+def _check(uri: Uri) -> None:
+    check_annotator(uri)
+    encoders.choose_encoder(encoders.parse_encoding(uri.options), lambda _: None)
+
+
 EXAMPLE = f"a video file ({' '.join(SUFFIXES)})"
-KINDS = (SinkKind("video", _open, EXAMPLE, has_suffix(*SUFFIXES), options=(*encoders.OPTIONS, *OPTIONS)),)
+KINDS = (SinkKind("video", _open, EXAMPLE, has_suffix(*SUFFIXES), options=(*encoders.OPTIONS, *OPTIONS), check=_check),)

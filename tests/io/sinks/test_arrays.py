@@ -104,7 +104,7 @@ def test_one_sink_that_cannot_be_finished_takes_none_of_the_others_along(tmp_pat
         ("out.npz?codec=ffv1", "takes no options"),
         ("out.jsonl?top", "has no value"),
         ("out.mp4?show=all", "'label' or 'boxes'"),
-        ("out.mp4?labels=file", "belong to show"),
+        ("out.mp4?least=0.5", "belong to show"),
         ("out.mp4?show=label&labels=missing", "no labels"),
         ("out.mp4?show=boxes&least=x", "least is 'x'"),
         ("out.mp4?codecs=x", "did you mean 'codec'"),
