@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,9 @@ class WinogradConvolution(Kernel[WinogradForm]):
             return None
         rewriter.errors[rewriter.name] = error.bound(conv.weights, form.outputs)
         source = conv.layout.source(rewriter, call.args[0])
-        weights = constant(packing.store_weights(forms.pack(conv.weights, form), rewriter.cpu))
+        # Products are of float32 in each precision: 16 bits would be widened in the innermost loop, and round more.
+        stored = replace(rewriter.cpu, weights=rewriter.numerics.weights)
+        weights = constant(packing.store_weights(forms.pack(conv.weights, form), stored))
         return conv.layout.result(self.placeholder(rewriter.builder, form, [source, weights], conv.shape.result))
 
     def write(self, group: FusedGroup, form: WinogradForm, cpu: Microarchitecture, tasks: int) -> Any:

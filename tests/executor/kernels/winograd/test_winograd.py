@@ -188,6 +188,18 @@ def test_narrower_vectors_compute_the_same(outputs: int, chunks: int, tmp_path: 
     assert_close(result, by_onnxruntime(path, values), DIRECT * growth(outputs))
 
 
+def test_weights_keep_their_bits_beside_products_of_float16(tmp_path: Path) -> None:
+    """The transformed products are of float32, and the bound on their errors is for such weights."""
+    _, graph = _layer(tmp_path, 64, 28)
+    target = kernels.target_for(
+        Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "mattr": ["+fullfp16"]})
+    )
+    with compiler_lock:
+        module = kernels.optimise(extract.module(extract.parts(graph, [])[0]), target, numerics=Numerics("float16"))
+    (function,) = (function for variable, function in module.functions.items() if "winograd" in variable.name_hint)
+    assert {str(parameter.ty.dtype) for parameter in function.params} == {"float32"}
+
+
 def conv_shape(channels: int, size: int, /, **changes: Any) -> ConvShape:
     shape: dict[str, Any] = {
         "batch": 1, "height": size, "width": size, "channels": channels, "out_height": size, "out_width": size,
