@@ -12,7 +12,7 @@ from pipeline.executor.kernels.layout.expressions import TO_LAST, extents
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewriter
 from pipeline.executor.kernels.matmul import is_float_matmul, matmul_shape
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import amx_loops, amx_matmul, packing, pair_products
+from pipeline.executor.kernels.tiles import amx_layout, amx_matmul, packing, pair_products
 from pipeline.executor.kernels.tiles.amx_matmul import AmxMatmulLoops
 from pipeline.executor.kernels.tiles.matmul_loops import BatchedMatmulForm, BatchedMatmulLoops, MatrixOperand
 
@@ -40,7 +40,7 @@ class BatchedMatmul(Kernel[BatchedMatmulForm]):
         *batch, rows, columns = extents(call.ty)
         left, right = _operand(lhs, shapes[0], lhs_strides, batch), _operand(rhs, shapes[1], rhs_strides, batch)
         shape, cpu = matmul_shape(rows, shapes[0][-1], columns), rewriter.cpu
-        by_tiles = (cpu.arithmetic, cpu.pairs) == (pair_products.ARITHMETIC, amx_loops.WAY)
+        by_tiles = (cpu.arithmetic, cpu.pairs) == (pair_products.ARITHMETIC, amx_layout.WAY)
         layout = amx_matmul.choose_layout(shape, right, cpu) if by_tiles else None
         form = BatchedMatmulForm(tuple(batch), layout or packing.float_layout(shape, cpu), left, right, shape.depth)
         return ModelLayout(self.placeholder(rewriter.builder, form, [lhs, rhs], extents(call.ty)))
@@ -48,7 +48,7 @@ class BatchedMatmul(Kernel[BatchedMatmulForm]):
     def write(self, group: FusedGroup, form: BatchedMatmulForm, cpu: Microarchitecture, tasks: int) -> Any:
         """Return the loops over products and their tiles."""
         lhs, rhs = group.operands
-        loops = AmxMatmulLoops if form.layout.way == amx_loops.WAY else BatchedMatmulLoops
+        loops = AmxMatmulLoops if form.layout.way == amx_layout.WAY else BatchedMatmulLoops
         return loops(form, cpu, lhs, rhs, epilogue_store(group), tasks).statement()
 
     def operations(self, form: BatchedMatmulForm) -> int:

@@ -16,8 +16,8 @@ from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
 from pipeline.executor.kernels.layout.expressions import constant, extents, is_static
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import accumulators, amx_loops, byte_products, half_products, packing, tiling
-from pipeline.executor.kernels.tiles.amx_loops import AmxLoops
+from pipeline.executor.kernels.tiles import accumulators, byte_products, half_products, packing, tiling
+from pipeline.executor.kernels.tiles.amx_loops import AmxLoops, loops_of
 from pipeline.executor.kernels.tiles.conv_loops import ConvLoops, TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
@@ -99,16 +99,15 @@ def _loops(group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks:
     data, weights = group.operands
     line = accumulators.line_values(str(group.target.dtype))
     epilogue = TileEpilogue(epilogue_store(group), group.prefetch, line, group.is_long)
+    loops = loops_of(form)
     # What is fused in must not ask for height and width, which one column of pixels does not have.
-    if form.way in amx_loops.WAYS:
-        return AmxLoops(form, cpu, data, weights, epilogue, tasks)
-    if form.conv.pointwise and group.is_pixelwise():
+    if loops is ConvLoops and form.conv.pointwise and group.is_pixelwise():
         form = structs.replace(form, conv=form.conv.flatten())
         epilogue = _flat_epilogue(group, epilogue)
-    elif form.conv.pointwise:
+    elif loops is ConvLoops and form.conv.pointwise:
         # The packed tile was chosen for all pixels in one column.
         form = structs.replace(form, tile=tiling.with_vectors(form.conv, _tile_cpu(form, cpu), form.tile.vectors))
-    return ConvLoops(form, cpu, data, weights, epilogue, tasks)
+    return loops(form, cpu, data, weights, epilogue, tasks)
 
 
 def _tile_cpu(form: PackedLayout, cpu: Microarchitecture) -> Microarchitecture:

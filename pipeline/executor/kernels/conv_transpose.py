@@ -17,9 +17,9 @@ from pipeline.executor.kernels.layout import channel_layout
 from pipeline.executor.kernels.layout.expressions import constant, is_static
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import amx_loops, packing, phases
-from pipeline.executor.kernels.tiles.amx_loops import AmxLoops
-from pipeline.executor.kernels.tiles.conv_loops import ConvLoops, TileEpilogue
+from pipeline.executor.kernels.tiles import packing, phases
+from pipeline.executor.kernels.tiles.amx_loops import loops_of
+from pipeline.executor.kernels.tiles.conv_loops import TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.phases import ConvTransposeAxis, ConvTransposeForm, PhaseGroup
@@ -152,10 +152,9 @@ class _PhaseLoops:
                 return self._zeros(conv, store, tasks)
             if self._form.depthwise:
                 return self._depthwise(conv, first, store, tasks)
-            loops = AmxLoops if part.layout.way in amx_loops.WAYS else ConvLoops
-            return loops(
-                part.layout, self._cpu, self._data, self._weights, TileEpilogue(store), tasks, first
-            ).statement()
+            loops = loops_of(part.layout)
+            epilogue = TileEpilogue(store)
+            return loops(part.layout, self._cpu, self._data, self._weights, epilogue, tasks, first).statement()
 
         return tir.loop("phase", part.phases, phase)
 

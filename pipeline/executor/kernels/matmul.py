@@ -13,9 +13,9 @@ from pipeline.executor.kernels.kernel import Kernel
 from pipeline.executor.kernels.layout.expressions import constant, extents, is_static
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import amx_loops, packing
-from pipeline.executor.kernels.tiles.amx_loops import AmxLoops
-from pipeline.executor.kernels.tiles.conv_loops import ConvLoops, TileEpilogue
+from pipeline.executor.kernels.tiles import packing
+from pipeline.executor.kernels.tiles.amx_loops import loops_of
+from pipeline.executor.kernels.tiles.conv_loops import TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.tvm import statements as tir
@@ -53,8 +53,8 @@ class Matmul(Kernel[PackedLayout]):
             return group.store(total, (*position, c))
 
         data, weights = group.operands
-        loops = AmxLoops if form.way in amx_loops.WAYS else ConvLoops
-        return loops(form, cpu, data, weights, TileEpilogue(store, is_long=group.is_long), tasks).statement()
+        epilogue = TileEpilogue(store, is_long=group.is_long)
+        return loops_of(form)(form, cpu, data, weights, epilogue, tasks).statement()
 
     def operations(self, form: PackedLayout) -> int:
         """Count multiplications and additions."""

@@ -16,7 +16,7 @@ from pipeline.executor.kernels.depthwise import is_depthwise
 from pipeline.executor.kernels.layout.expressions import AXIS, constant, extents, is_image, name_of
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.matmul import Matmul, is_float_matmul, matmul_shape
-from pipeline.executor.kernels.tiles import amx_loops, byte_products, packing, pair_products
+from pipeline.executor.kernels.tiles import amx_layout, byte_products, packing, pair_products
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.pair_products import PAIR
@@ -110,9 +110,9 @@ def applies(conv: ConvShape, rewriter: Rewriter) -> bool:
     if conv.depth == 1 or is_depthwise(conv, cpu) or pixels == 1:
         return False
     if _splits(rewriter):
-        summed, step = amx_loops.summed_shape(replace(conv, channels=-(-conv.depth // PAIR) * conv.groups))
+        summed, step = amx_layout.summed_shape(replace(conv, channels=-(-conv.depth // PAIR) * conv.groups))
         return conv.terms * step >= _SPLIT_TERMS * summed.terms and conv.group_outputs >= cpu.lanes
-    return cpu.pairs != amx_loops.WAY or conv.depth * conv.kernel[1] * conv.group_outputs >= _FEWEST
+    return cpu.pairs != amx_layout.WAY or conv.depth * conv.kernel[1] * conv.group_outputs >= _FEWEST
 
 
 def is_possible(rewriter: Rewriter) -> bool:
@@ -126,7 +126,7 @@ def _splits(rewriter: Rewriter) -> bool:
     16 bits are as good as exact beside the others' 8, at three times their price.
     """
     cpu, others = rewriter.cpu, rewriter.numerics.arithmetic
-    return (cpu.arithmetic, others, cpu.pairs) == ("float32", pair_products.ARITHMETIC, amx_loops.WAY)
+    return (cpu.arithmetic, others, cpu.pairs) == ("float32", pair_products.ARITHMETIC, amx_layout.WAY)
 
 
 def pack(weights: np.ndarray, conv: ConvShape, rewriter: Rewriter) -> tuple[PackedLayout, np.ndarray]:
@@ -135,11 +135,11 @@ def pack(weights: np.ndarray, conv: ConvShape, rewriter: Rewriter) -> tuple[Pack
     zeros = -conv.depth % pair_products.multiple(cpu)
     pairs = _pair_channels(halves, zeros)
     conv = replace(conv, channels=pairs.shape[1] * conv.groups)
-    if cpu.pairs == amx_loops.WAY:
+    if cpu.pairs == amx_layout.WAY:
         rest = weights - (halves.astype(np.uint32) << 16).view(np.float32)
         parts = [pairs, _pair_channels(packing.round_to_bfloat16(rest), zeros)] if _splits(rewriter) else [pairs]
-        way = amx_loops.SPLIT if _splits(rewriter) else amx_loops.WAY
-        layouts = [amx_loops.pack(part, conv, cpu, PAIR, way=way) for part in parts]
+        way = amx_layout.SPLIT if _splits(rewriter) else amx_layout.WAY
+        layouts = [amx_layout.pack(part, conv, cpu, PAIR, way=way) for part in parts]
         return layouts[0][0], np.concatenate([packed_weights for _, packed_weights in layouts])
     tiles_cpu = byte_products.for_tiles(cpu)
     form = packing.estimate_layout(conv.flatten() if conv.pointwise else conv, tiles_cpu)

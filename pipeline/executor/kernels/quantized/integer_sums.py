@@ -22,7 +22,7 @@ from pipeline.executor.kernels.matmul import Matmul, matmul_shape
 from pipeline.executor.kernels.quantized import byte_depthwise, rescaling
 from pipeline.executor.kernels.quantized.byte_depthwise import ByteDepthwise
 from pipeline.executor.kernels.quantized.rescaling import QuantizationScale, scale_of
-from pipeline.executor.kernels.tiles import amx_loops, byte_products, packing
+from pipeline.executor.kernels.tiles import amx_layout, byte_products, packing
 from pipeline.executor.kernels.tiles.byte_products import BYTES
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 
@@ -190,8 +190,8 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
     conv = replace(conv, channels=fours.shape[1] * conv.groups)
     # Outside of the data stands the byte that means zero, four times.
     filler = int(np.array([zero] * BYTES, np.uint8).view(np.int32)[0])
-    if product == amx_loops.WAY:
-        form, weights = amx_loops.pack(fours, conv, rewriter.cpu, BYTES, filler)
+    if product == amx_layout.WAY:
+        form, weights = amx_layout.pack(fours, conv, rewriter.cpu, BYTES, filler)
     else:
         cpu = byte_products.for_tiles(rewriter.cpu)
         layout = packing.estimate_layout(conv.flatten() if conv.pointwise and is_image else conv, cpu)

@@ -9,8 +9,9 @@ from msgspec import structs
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import amx_loops, pair_products
-from pipeline.executor.kernels.tiles.amx_loops import ROWS, AmxLoops
+from pipeline.executor.kernels.tiles import amx_layout, amx_loops, pair_products
+from pipeline.executor.kernels.tiles.amx_layout import ROWS
+from pipeline.executor.kernels.tiles.amx_loops import AmxLoops
 from pipeline.executor.kernels.tiles.column_packing import ColumnBlock
 from pipeline.executor.kernels.tiles.conv_loops import TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
@@ -26,8 +27,8 @@ def choose_layout(conv: ConvShape, rhs: MatrixOperand, cpu: Microarchitecture) -
     # Columns are turned by whole squares.
     if min(conv.height, conv.depth, conv.group_outputs) < ROWS or (rhs.column != 1 and conv.depth % (PAIR * ROWS)):
         return None
-    summed, _ = amx_loops.summed_shape(replace(conv, channels=-(-conv.depth // PAIR)))
-    return amx_loops.layout(summed, cpu, PAIR)
+    summed, _ = amx_layout.summed_shape(replace(conv, channels=-(-conv.depth // PAIR)))
+    return amx_layout.layout(summed, cpu, PAIR)
 
 
 class AmxMatmulLoops(BatchedMatmulLoops):

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import amx_loops, arithmetic, half_products, padded_copy, tiling
+from pipeline.executor.kernels.tiles import amx_layout, arithmetic, half_products, padded_copy, tiling
 from pipeline.executor.kernels.tiles.accumulators import PixelSource, TileAccumulators
 from pipeline.executor.kernels.tiles.column_packing import ColumnBlock, ColumnPacking
 from pipeline.executor.kernels.tiles.half_accumulators import HalfAccumulators
@@ -73,9 +73,9 @@ class BatchedMatmulLoops:
         self._rows = -(-conv.height // chunks)
         self._chunks = -(-conv.height // self._rows)
         # Packed as a whole where it stays in the cache: then the result is written row by row.
-        self._packs_all = form.layout.way == amx_loops.WAY or tiling.weights_stay(conv, cpu)
+        self._packs_all = form.layout.way == amx_layout.WAY or tiling.weights_stay(conv, cpu)
         vectors = form.layout.vectors if self._packs_all else form.layout.tile.vectors
-        factor = "int32" if form.layout.way == amx_loops.WAY else self._arithmetic.factor
+        factor = "int32" if form.layout.way == amx_layout.WAY else self._arithmetic.factor
         self._packed_buffer = tir.buffer("packed", [conv.depth * vectors * self._lanes], factor)
         strides = form.rhs.row, form.rhs.column
         self._packing = ColumnPacking(self._right, strides, self._packed_buffer, conv.depth, self._lanes)
