@@ -13,7 +13,7 @@ from tvm.ir import GenericConst
 
 from pipeline.executor.kernels.conv import DirectConvolution, read_conv
 from pipeline.executor.kernels.depthwise import is_depthwise
-from pipeline.executor.kernels.layout.expressions import AXIS, constant, extents, is_image, name_of
+from pipeline.executor.kernels.layout.expressions import AXIS, constant, extents, is_image, name_of, pad_channels
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.matmul import Matmul, is_float_matmul, matmul_shape
 from pipeline.executor.kernels.tiles import amx_layout, byte_products, packing, pair_products
@@ -76,7 +76,8 @@ def source(rewriter: Rewriter, value: Any, groups: int, *, is_last: bool) -> Any
         data = rewriter.last(value) if is_last else rewriter.plain(value)
     else:
         data = rewriter.narrow(value, is_last=is_last)
-    return _pad_channels(rewriter, data, groups)
+    padding = -(extents(data.ty)[-1] // groups) % pair_products.multiple(rewriter.cpu)
+    return pad_channels(rewriter.builder, data, groups, padding)
 
 
 def _concatenate(rewriter: Rewriter, call: Any) -> Any:
@@ -153,16 +154,3 @@ def _pair_channels(halves: np.ndarray, zeros: int) -> Any:
     """Return weights of 16 bits, filled up with zeros, as units of two channels."""
     filled = np.pad(halves, ((0, 0), (0, zeros), (0, 0), (0, 0)))
     return np.ascontiguousarray(filled.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
-
-
-def _pad_channels(rewriter: Rewriter, data: Any, groups: int) -> Any:
-    """Pad every group's channels with zeros."""
-    *outer_shape, channels = extents(data.ty)
-    depth, builder = channels // groups, rewriter.builder
-    padding = -depth % pair_products.multiple(rewriter.cpu)
-    if not padding:
-        return data
-    grouped = builder.emit(relax.op.reshape(data, (*outer_shape, groups, depth)))
-    widths = [0, 0] * (len(outer_shape) + 1) + [0, padding]
-    padded = builder.emit(relax.op.nn.pad(grouped, widths, "constant", 0))
-    return builder.emit(relax.op.reshape(padded, (*outer_shape, groups * (depth + padding))))

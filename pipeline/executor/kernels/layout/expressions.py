@@ -53,3 +53,17 @@ def is_static(*values: Any) -> bool:
 def extents(ty: Any) -> tuple[int, ...]:
     """Return the shape of a type."""
     return tuple(int(extent) for extent in ty.shape)
+
+
+def pad_channels(builder: Any, data: Any, groups: int, padding: int) -> Any:
+    """Put zeros behind the channels of each group, which are last."""
+    *outer_shape, channels = extents(data.ty)
+    if not padding:
+        return data
+    if groups > 1:
+        data = builder.emit(relax.op.reshape(data, (*outer_shape, groups, channels // groups)))
+    widths = [0, 0] * (data.ty.ndim - 1) + [0, padding]
+    data = builder.emit(relax.op.nn.pad(data, widths, "constant", 0))
+    if groups > 1:
+        data = builder.emit(relax.op.reshape(data, (*outer_shape, channels + groups * padding)))
+    return data

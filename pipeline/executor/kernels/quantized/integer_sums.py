@@ -16,7 +16,7 @@ from pipeline.executor.kernels.conv import DirectConvolution, conv_shape
 from pipeline.executor.kernels.depthwise import DepthwiseConvolution, is_depthwise
 from pipeline.executor.kernels.layout import channel_layout
 from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
-from pipeline.executor.kernels.layout.expressions import constant, extents, is_static, name_of
+from pipeline.executor.kernels.layout.expressions import constant, extents, is_static, name_of, pad_channels
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewriter
 from pipeline.executor.kernels.matmul import Matmul, matmul_shape
 from pipeline.executor.kernels.quantized import byte_depthwise, rescaling
@@ -183,7 +183,7 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
     """Return the placeholder of sums over packed weights."""
     product = byte_products.choose(conv, values.transpose(0, 2, 3, 1), rewriter.cpu)
     padding = -conv.depth % byte_products.channels(product)
-    source = _pad_channels(rewriter.builder, source, conv, padding)
+    source = pad_channels(rewriter.builder, source, conv.groups, padding)
     padded_weights = np.pad(values, ((0, 0), (0, padding), (0, 0), (0, 0)))
     # Four bytes of neighbouring channels count as one number from here on.
     fours = np.ascontiguousarray(padded_weights.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
@@ -204,20 +204,6 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
         return DirectConvolution.placeholder(rewriter.builder, form, operands, conv.result, "int32")
     shape = (*extents(source.ty)[:-1], conv.out_channels)
     return Matmul.placeholder(rewriter.builder, form, operands, shape, "int32")
-
-
-def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> Any:
-    """Pad every group with zero-weight channels."""
-    if not padding:
-        return source
-    outer_shape, groups = extents(source.ty)[:-1], conv.groups
-    if groups > 1:
-        source = builder.emit(relax.op.reshape(source, (*outer_shape, groups, conv.depth)))
-    widths = [0, 0] * (len(extents(source.ty)) - 1) + [0, padding]
-    source = builder.emit(relax.op.nn.pad(source, widths, "constant", 0))
-    if groups > 1:
-        source = builder.emit(relax.op.reshape(source, (*outer_shape, groups * (conv.depth + padding))))
-    return source
 
 
 def depthwise_sums(

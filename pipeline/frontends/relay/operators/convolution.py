@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tvm import relax
@@ -41,20 +41,21 @@ def convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
     if layout == f"NC{space}":
         # The usual order lets a batch norm behind it vanish in the weights.
         weight, kernel_layout = change_layout(builder, weight, kernel_layout, f"OI{space}"), f"OI{space}"
-    out_dtype = attrs.dtype("out_dtype", default or dtype(x))
     operator = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[axes]
-    call = operator(
-        x,
-        weight,
-        strides=attrs.positive("strides", axes),
-        padding=attrs.padding(axes),
-        dilation=attrs.positive("dilation", axes),
-        groups=groups,
-        data_layout=layout,
-        kernel_layout=kernel_layout,
-        out_dtype=None if out_dtype == dtype(x) else out_dtype,
-    )
-    return builder.emit(call)
+    options = _options(attrs, axes, dtype(x), default)
+    return builder.emit(operator(x, weight, data_layout=layout, kernel_layout=kernel_layout, **options))
+
+
+def _options(attrs: Attributes, axes: int, data_dtype: str, default: str) -> dict[str, Any]:
+    """Return the arguments that both kinds of convolution take."""
+    out_dtype = attrs.dtype("out_dtype", default or data_dtype)
+    return {
+        "strides": attrs.positive("strides", axes),
+        "padding": attrs.padding(axes),
+        "dilation": attrs.positive("dilation", axes),
+        "groups": attrs.integer("groups", 1),
+        "out_dtype": None if out_dtype == data_dtype else out_dtype,
+    }
 
 
 def _depthwise(builder: BindingBuilder, weight: Any, layout: str, channels: int, groups: int) -> Any:
@@ -87,18 +88,9 @@ def transpose_convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
     channels = shape(x)[layout.index("C")]
     x = change_layout(builder, x, layout, f"NC{space}")
     weight = change_layout(builder, weight, _kernel_layout(attrs, axes, channels, shape(weight)), f"IO{space}")
-    out_dtype = attrs.dtype("out_dtype", default or dtype(x))
     operator = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}[axes]
-    call = operator(
-        x,
-        weight,
-        strides=attrs.positive("strides", axes),
-        padding=attrs.padding(axes),
-        output_padding=attrs.integers("output_padding", [0] * axes),
-        dilation=attrs.positive("dilation", axes),
-        groups=attrs.integer("groups", 1),
-        out_dtype=None if out_dtype == dtype(x) else out_dtype,
-    )
+    output_padding = attrs.integers("output_padding", [0] * axes)
+    call = operator(x, weight, output_padding=output_padding, **_options(attrs, axes, dtype(x), default))
     return change_layout(builder, builder.emit(call), f"NC{space}", layout)
 
 
@@ -114,14 +106,7 @@ def _kernel_layout(attrs: Attributes, axes: int, channels: int, extents: tuple[i
     return f"IO{space}" if is_misnamed else layout
 
 
-def _fix_axes(axes: int, convert: Callable[..., Any]) -> Converter:
-    def converter(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
-        return convert(builder, attrs, x, weight, axes)
-
-    return converter
-
-
 TABLE: dict[str, Converter] = {
-    **{f"nn.conv{axes}d": _fix_axes(axes, convolve) for axes in _SPACE},
-    **{f"nn.conv{axes}d_transpose": _fix_axes(axes, transpose_convolve) for axes in _SPACE},
+    **{f"nn.conv{axes}d": partial(convolve, axes=axes) for axes in _SPACE},
+    **{f"nn.conv{axes}d_transpose": partial(transpose_convolve, axes=axes) for axes in _SPACE},
 }

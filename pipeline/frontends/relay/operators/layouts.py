@@ -76,13 +76,10 @@ def _depth_to_space(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         raise ModelError(f"{channels} channels do not divide into blocks of {size} by {size}")
     remaining_channels = channels // (size * size)
     if attrs.choice("mode", "DCR", "CDR") == "DCR":
-        x = transpose(
-            builder, reshape(builder, x, (batch, size, size, remaining_channels, height, width)), [0, 3, 4, 1, 5, 2]
-        )
+        parts, order = (size, size, remaining_channels), [0, 3, 4, 1, 5, 2]
     else:
-        x = transpose(
-            builder, reshape(builder, x, (batch, remaining_channels, size, size, height, width)), [0, 1, 4, 2, 5, 3]
-        )
+        parts, order = (remaining_channels, size, size), [0, 1, 4, 2, 5, 3]
+    x = transpose(builder, reshape(builder, x, (batch, *parts, height, width)), order)
     x = reshape(builder, x, (batch, remaining_channels, height * size, width * size))
     return change_layout(builder, x, "NCHW", layout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pipeline.errors import ModelError
@@ -56,17 +57,9 @@ def _dense(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> A
     return product(builder, attrs, x, transpose_matrix(builder, weight), "int32")
 
 
-def _conv2d(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
-    return convolve(builder, attrs, x, weight, 2, "int32")
-
-
-def _conv2d_transpose(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
-    return transpose_convolve(builder, attrs, x, weight, 2, "int32")
-
-
 PRODUCTS: dict[str, Callable[..., Any]] = {
-    "qnn.conv2d": _conv2d,
-    "qnn.conv2d_transpose": _conv2d_transpose,
+    "qnn.conv2d": partial(convolve, axes=2, default="int32"),
+    "qnn.conv2d_transpose": partial(transpose_convolve, axes=2, default="int32"),
     "qnn.dense": _dense,
 }
 """Products of two tensors less their zero points, by the operators' names; sums are int32 if nothing else is said."""

@@ -29,22 +29,10 @@ def dense(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def convolution(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``CONV_2D``, each picture with a scale of its own."""
-    data, weights = operator.operands[:2]
-    kernel = np.asarray(weights.values).transpose(1, 2, 3, 0)
-    return _convolve(importer, operator, kernel, data.shape[3] // kernel.shape[2])
-
-
-def depthwise_convolution(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``DEPTHWISE_CONV_2D``, each picture with a scale of its own."""
-    data, weights = operator.operands[:2]
-    kernel = np.asarray(weights.values).reshape(*weights.shape[1:3], 1, weights.shape[3])
-    return _convolve(importer, operator, kernel, data.shape[3])
-
-
-def _convolve(importer: Any, operator: TfliteOperator, kernel: np.ndarray, groups: int) -> Any:
+    """Return ``CONV_2D`` or ``DEPTHWISE_CONV_2D``, each picture with a scale of its own."""
     integers, scale = _quantize(importer, importer.value(operator.operands[0]), [1, 2, 3])
-    return _finish(importer, operator, convolve(operator, integers, kernel, groups, "int32"), scale)
+    sums = convolve(operator, integers, np.asarray(operator.operands[1].values), "int32")
+    return _finish(importer, operator, sums, scale)
 
 
 def _quantize(importer: Any, values: Any, axes: list[int]) -> tuple[Any, Any]:
@@ -111,6 +99,6 @@ def _is_by_blocks(weights: TfliteTensor) -> bool:
 
 CONVERTERS: dict[str, Converter] = {
     "CONV_2D": Converter(convolution, _why_not),
-    "DEPTHWISE_CONV_2D": Converter(depthwise_convolution, _why_not),
+    "DEPTHWISE_CONV_2D": Converter(convolution, _why_not),
     "FULLY_CONNECTED": Converter(dense, _why_not),
 }

@@ -40,27 +40,22 @@ _INT32 = 2
 
 
 def convolution(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``CONV_2D``, also a grouped one."""
+    """Return ``CONV_2D``, also a grouped one, or ``DEPTHWISE_CONV_2D``."""
     data, weights = operator.operands[:2]
-    # (outputs, height, width, inputs) in the file.
-    kernel = _kernel_values(data, weights).transpose(1, 2, 3, 0)
-    return _convolve(importer, operator, kernel, data.shape[3] // kernel.shape[2])
-
-
-def depthwise_convolution(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``DEPTHWISE_CONV_2D``, weights (1, height, width, outputs)."""
-    data, weights = operator.operands[:2]
-    kernel = _kernel_values(data, weights).reshape(*weights.shape[1:3], 1, weights.shape[3])
-    return _convolve(importer, operator, kernel, data.shape[3])
-
-
-def _convolve(importer: Any, operator: TfliteOperator, kernel: np.ndarray, groups: int) -> Any:
-    sums = convolve(operator, center(importer, operator.operands[0], "int16"), kernel, groups, _sum_dtype(operator))
+    integers = center(importer, data, "int16")
+    sums = convolve(operator, integers, _kernel_values(data, weights), _sum_dtype(operator))
     return _finish(importer, operator, sums, _factors(operator))
 
 
-def convolve(operator: TfliteOperator, data: Any, kernel: np.ndarray, groups: int, dtype: str) -> Any:
+def convolve(operator: TfliteOperator, data: Any, weights: np.ndarray, dtype: str) -> Any:
     """Return the sums of an operator's convolution of 16-bit numbers."""
+    channels = operator.operands[0].shape[3]
+    if operator.kind == "DEPTHWISE_CONV_2D":
+        # (1, height, width, outputs) in the file.
+        kernel, groups = weights.reshape(*weights.shape[1:3], 1, weights.shape[3]), channels
+    else:
+        # (outputs, height, width, inputs) in the file.
+        kernel, groups = weights.transpose(1, 2, 3, 0), channels // weights.shape[3]
     options = operator.options
     strides = options.StrideH(), options.StrideW()
     # 0 stands in files that were written before the option existed.
@@ -180,7 +175,7 @@ def _object_to_weights(dtype: str, weights: TfliteTensor) -> str:
 
 CONVERTERS: dict[str, Converter] = {
     "CONV_2D": Converter(convolution, _object_to_product()),
-    "DEPTHWISE_CONV_2D": Converter(depthwise_convolution, _object_to_product()),
+    "DEPTHWISE_CONV_2D": Converter(convolution, _object_to_product()),
     "FULLY_CONNECTED": Converter(dense, _object_to_product()),
     "TRANSPOSE_CONV": Converter(transpose_convolution, _object_to_product(data=2, bias=3)),
 }
