@@ -8,7 +8,9 @@ aarch64, where nothing tells how often one runs: main loops are those with at le
 dense in products as four fifths of the densest one of their kind.  Libraries have loops for several cores; the best
 one counts.
 
-kind              of the products: float32, float16, dot (sdot and its like), mlal (smlal, mla), mmla; int8 for ours
+kind              of the products: float32, float16, dot (sdot and its like), mlal (smlal, mla), mmla; int8 for ours;
+                  winograd for float32 with Winograd's transforms where faster, as in float16; their cycles count,
+                  but for copies at borders and tiles of 2 x 2
 macs_per_cycle    products per cycle, over all loops of a network; the median of a library's main loops
 with_results      the same with the cycles of what is done with sums, such as requantising
 depthwise         products per cycle of depthwise convolutions alone, with what is done with sums
@@ -120,8 +122,9 @@ def kinds_of(core: str) -> list[str]:
 
 def numerics_of(network: str, core: str) -> list[Numerics]:
     """Return how a network's numbers are multiplied on a core: in float16 as well, if it has that."""
-    has_halves = _KINDS.get("+fullfp16") in kinds_of(core) and not network.endswith(networks.INT8)
-    return [EXACT, Numerics("float16")] if has_halves else [EXACT]
+    if network.endswith(networks.INT8):
+        return [EXACT]
+    return [EXACT, Numerics(), *([Numerics("float16")] if _KINDS["+fullfp16"] in kinds_of(core) else [])]
 
 
 def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what
@@ -131,8 +134,11 @@ def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what
     compiled = networks.compile_network(stage, target_of(core), folder / f"{network}-{core}.o", numerics)
     row = describe_network(kernels.estimate(compiled, core))
     is_int8 = network.endswith(networks.INT8)
-    kind = "int8" if is_int8 else numerics.arithmetic
-    best = best_of_onnxruntime(baselines, core, _INT8 if is_int8 else (kind,))
+    is_transformed = numerics == Numerics()
+    if is_transformed and not any("winograd" in name for name in compiled.functions):
+        return []
+    kind = "int8" if is_int8 else "winograd" if is_transformed else numerics.arithmetic
+    best = best_of_onnxruntime(baselines, core, _INT8 if is_int8 else (numerics.arithmetic,))
     rate = row["macs_per_cycle"]
     return [
         {

@@ -34,6 +34,8 @@ class LoopNode:
         Buffers that these are added up in, each of which is a register.
     stores : bool
         Whether results are stored in a turn, outside of inner loops.
+    transforms : int
+        Multiply-adds of vectors that are no sums, such as Winograd's transforms, of one turn.
     children : list of LoopNode
     """
 
@@ -42,6 +44,7 @@ class LoopNode:
     macs: int = 0
     sums: int = 0
     stores: bool = False
+    transforms: int = 0
     children: list[LoopNode] = field(default_factory=list)
 
     @property
@@ -62,12 +65,11 @@ class LoopNode:
             node = node.parent
         return node
 
-    def leaves(self) -> Iterator[LoopNode]:
-        """Yield the loops that multiply and add themselves."""
-        if self.macs:
-            yield self
+    def nodes(self) -> Iterator[LoopNode]:
+        """Yield this loop and all inside."""
+        yield self
         for child in self.children:
-            yield from child.leaves()
+            yield from child.nodes()
 
 
 class LoopUse(NamedTuple):
@@ -141,11 +143,13 @@ def estimate(network: CompiledNetwork, cpu: str, triple: str = "aarch64-linux-gn
         total += macs
         # Zeros that fill vectors are multiplied too, and rows where chunks overlap twice.
         useful = macs / (root.turn_macs * network.calls[name])
-        for leaf in root.leaves():
+        for leaf in (node for node in root.nodes() if node.macs):
             leaf_macs = leaf.macs * leaf.executions * network.calls[name]
             tiles = leaf.tile.executions * network.calls[name] if leaf.tile else 0
             leaf_uses = _uses(name, leaf_macs, match(leaf, own, lambda pair: pair[0]), epilogues, tiles)
             uses += [use._replace(useful=useful) for use in leaf_uses]
+        if "winograd" in name:
+            uses += _transform_uses(name, root, own, network.calls[name])
     return NetworkEstimate(uses, sum(use.macs for use in uses) / max(total, 1))
 
 
@@ -162,6 +166,20 @@ def _uses(
         epilogue = turns * (around - cycles) if own else around * tiles / len(known)
         uses.append(LoopUse(name, loop, turns, cycles, epilogue, spills if own else spills + loop.spills))
     return uses
+
+
+def _transform_uses(
+    name: str, root: LoopNode, own: Sequence[tuple[Loop, float | None]], calls: int
+) -> Iterator[LoopUse]:
+    """Yield the loops of Winograd's transforms, whose multiply-adds are none of the model's."""
+    turns = dict[int, int]()
+    for node in root.nodes():
+        # Tiles inside of the image and at its border have loops of their own, of which one runs.
+        turns[node.transforms] = max(turns.get(node.transforms, 0), node.executions)
+    for macs, count in turns.items():
+        loops = [(loop, cycles) for loop, cycles in own if loop.macs == macs and cycles]
+        for loop, cycles in loops:
+            yield LoopUse(name, loop, count * calls / len(loops), cycles, spills=loop.spills, useful=0.0)
 
 
 def _epilogues(
@@ -224,6 +242,11 @@ def loop_tree(function: Any) -> LoopNode:
         visitor.default_visit(statement)
         node, lanes = outer, outer_lanes
 
+    def bind(statement: Any, _: Any) -> None:
+        # Whole numbers are indices.
+        if str(statement.value.ty.dtype).startswith("float"):
+            node.transforms += lanes * _macs(statement.value)
+
     def store(statement: Any, _: Any) -> None:
         macs = lanes * _macs(statement.value)
         if isinstance(statement.value, tirx.Mul):
@@ -241,6 +264,7 @@ def loop_tree(function: Any) -> LoopNode:
         function.body,
         [
             (tirx.AllocBuffer, lambda statement, _: allocated.append(statement.buffer)),
+            (tirx.Bind, bind),
             (tirx.For, loop),
             (tirx.BufferStore, store),
         ],

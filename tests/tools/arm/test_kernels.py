@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pipeline
+from pipeline.core.numerics import Numerics
 from pipeline.split import extract
 from tools.arm import analyser, networks
 from tools.arm.kernels import LoopNode, estimate, loop_tree, match
@@ -67,6 +68,23 @@ def test_every_product_of_a_network_is_in_a_loop(core: str, stage: Any, tmp_path
     assert sum(use.macs for use in uses) == pytest.approx(400 * 24 * (16 * 9 + 9 + 12))
     limit = 8 if core == "neoverse-n1" else 4
     assert all(0 < use.loop.macs / use.turn_cycles <= limit * 1.01 for use in uses)
+
+
+def test_transforms_take_time_and_are_no_products_of_the_model(stage: Any, tmp_path: Path) -> None:
+    try:
+        analyser.tool("llvm-mca")
+        analyser.tool("llvm-objdump")
+    except analyser.Unavailable as error:
+        pytest.skip(f"this system: {error}")
+    network = networks.compile_network(stage, arm.target_of("cortex-a72"), tmp_path / "small.o", Numerics())
+    uses, coverage = estimate(network, "cortex-a72")
+    assert coverage == pytest.approx(1)
+    assert sum(use.macs for use in uses) == pytest.approx(400 * 24 * (16 * 9 + 9 + 12))
+    transforms = [use for use in uses if "winograd" in use.function and not use.macs]
+    # There and back of 5 x 5 tiles: four vectors of 16 channels there, six of 24 back.
+    assert sum(use.turns for use in transforms if use.loop.macs == 480) == 25 * 4
+    assert sum(use.turns for use in transforms if use.loop.macs == 240) == 25 * 6
+    assert all(use.cycles > 0 for use in transforms)
 
 
 def test_loops_in_tir_count_the_products_of_kernels(stage: Any, tmp_path: Path) -> None:
