@@ -6,6 +6,7 @@ They take a `pipeline.app.application.App`, which imports them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.app.nodes import FOR_EACH, TRACKERS, Model, Node, SinkNode, Track, Trigger
@@ -113,3 +114,27 @@ def _check_order(app: Any, name: str, key: str) -> None:
                 f"{name}.{key}: it names {node!r}, which {name!r} does not read; add it to reads, or ask "
                 f"previous({node})"
             )
+
+
+def check_boxes(app: Any, decoders: Mapping[str, str]) -> None:
+    """Raise `AppError` for a node that reads boxes where there are none.
+
+    `decoders`: those of the models that give no boxes, by node; empty without one.
+    """
+    for name in app.order:
+        for read in sorted(_box_reads(app, name)):
+            if isinstance(app.nodes[read], Trigger):
+                raise AppError(f"{name!r} reads boxes of {read!r}, which is a trigger; read the node that finds them")
+            if read in decoders:
+                cause = f"its decoder is {decoders[read]!r}" if decoders[read] else "its card has no decoder"
+                raise AppError(
+                    f"{name!r} reads boxes of {read!r}, which gives none: {cause}; name one of boxes in its card"
+                )
+
+
+def _box_reads(app: Any, name: str) -> set[str]:
+    """Return the nodes whose boxes a node reads."""
+    node = app.nodes[name]
+    reads = app.reads(name) if isinstance(node, Track) or getattr(node, "for_each", "") == "boxes" else ()
+    conditions = [app.condition(name, key) for key in ("when", "where")]
+    return set(app.nodes).intersection(reads).union(*[condition.boxes for condition in conditions if condition])

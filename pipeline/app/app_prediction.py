@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.app.application import App
-from pipeline.app.model_program import describe_model
+from pipeline.app.model_program import ModelProgram
 from pipeline.app.nodes import Model
 from pipeline.core.plan.plan import Plan
 from pipeline.errors import AppError, near
@@ -65,7 +65,7 @@ class AppPrediction:
 
 def read_plans(app: App, folder: Path = Path()) -> dict[str, Plan]:
     """Return the plans of an application's models; a model that is no bundle is planned, and not built."""
-    return {name: describe_model(name, node, folder) for name, node in app.kinds(Model)}
+    return {name: ModelProgram(name, node, folder=folder).plan for name, node in app.kinds(Model)}
 
 
 def predict_app(

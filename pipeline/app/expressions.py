@@ -48,6 +48,8 @@ class Expression:
     """Nodes that it names."""
     previous: frozenset[str]
     """Nodes whose results of the frame before it asks for."""
+    boxes: frozenset[str]
+    """Nodes whose boxes it counts."""
     _step: Step
 
     @staticmethod
@@ -72,7 +74,8 @@ class Expression:
             raise AppError(f"{text!r} is no condition: {getattr(error, 'msg', error)}") from None
         parser = _Parser(zones or {}, lines or {}, {name.replace("-", "_"): name for name in names})
         step = parser.parse(tree, rows=rows)
-        return Expression(text, frozenset(parser.reads), frozenset(parser.previous), step)
+        nodes = frozenset(parser.reads), frozenset(parser.previous), frozenset(parser.boxes)
+        return Expression(text, *nodes, step)
 
     def evaluate(self, evaluation: Evaluation) -> Any:
         """Return a truth value, or one per box."""
@@ -87,6 +90,7 @@ class _Parser:
         self._nodes = nodes
         self.reads: set[str] = set()
         self.previous: set[str] = set()
+        self.boxes: set[str] = set()
 
     def parse(self, tree: ast.expr, *, rows: bool) -> Step:
         """Return the step of an expression."""
@@ -186,6 +190,7 @@ class _Parser:
         if not (1 <= len(arguments) <= 2 and isinstance(arguments[0], ast.Name)):
             raise AppError(f"{name} takes a node, and maybe a condition for its boxes")
         node = self._node(arguments[0].id)
+        self.boxes.add(node)
         condition = self.parse(arguments[1], rows=True) if len(arguments) == 2 else None
         choose = SELECTIONS[name]
         return lambda evaluation: choose(evaluation.select(node, condition))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.app.app_checks import check_boxes
 from pipeline.app.application import App
 from pipeline.app.books import Books
 from pipeline.app.events import check_publisher
@@ -47,7 +48,7 @@ class StepMaker:
         self.books = Books()
 
     def check(self) -> None:
-        """Raise `PipelineError` for the first function, tracker, event or sink that cannot be."""
+        """Raise `PipelineError` for the first function, tracker, event, sink or model that cannot be; build none."""
         for name, node in self._app.nodes.items():
             match node:
                 case Function():
@@ -60,14 +61,17 @@ class StepMaker:
                     self._permissions.check_sinks([node.clip.to] if node.clip else (), has_folder=False)
                 case SinkNode() if name not in self._sinks:
                     self._permissions.check_sinks(sink_texts(node, self._app.stream_names[name]).values())
+        for name, node in self._app.kinds(Model):
+            self.programs[name] = ModelProgram(name, node, self._bundles.get(name), self._folder)
+        decoders = {name: program.card.decoder for name, program in self.programs.items() if not program.gives_boxes}
+        check_boxes(self._app, decoders)
 
     def make(self, name: str, node: Node) -> Step:
         """Return the step of a node, with all that it opens."""
         match node:
             case Model():
-                program = ModelProgram(name, node, self._bundles.get(name), self._folder)
-                self.programs[name] = program
-                return ModelStep(name, node, program, Condition.of(self._app, name, "where"), self.books)
+                self.programs[name].start()
+                return ModelStep(name, node, self.programs[name], Condition.of(self._app, name, "where"), self.books)
             case Function():
                 return FunctionStep(node, self._functions, self._permissions)
             case Track():

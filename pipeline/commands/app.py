@@ -89,15 +89,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     from pipeline.app.app_file import read_app
-    from pipeline.app.app_prediction import read_plans
     from pipeline.app.load_app import check_app
     from pipeline.app.permissions import Permissions
     from pipeline.app.step_makers import StepMaker
 
     app, permissions = read_app(options.file), Permissions(options.allow_commands, options.allow_network)
-    check_app(app, StepMaker(app, permissions=permissions), permissions)
     with console.progress("planning the models"):
-        read_plans(app, Path(options.file).parent)
+        check_app(app, StepMaker(app, folder=Path(options.file).parent, permissions=permissions), permissions)
     print(f"{options.file}: streams: {len(app.streams)}, nodes: {len(app.nodes)}; nothing is wrong")
 
 

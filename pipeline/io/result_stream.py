@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.core.model_card import ModelCard, Preparation
 from pipeline.errors import PipelineClosed
 from pipeline.io.decoders.registry import candidates
+from pipeline.io.planned_model import PlannedModel
 from pipeline.io.prepared_bundle import prepare_bundle
 from pipeline.io.result_reader import choose_card, make_reader, model_interface
 from pipeline.io.sinks import registry as sinks_registry
@@ -24,7 +25,7 @@ from pipeline.io.stream import POLICIES, FrameStream
 from pipeline.scheduler.channel import Channel, EntryChannel
 from pipeline.scheduler.statistics import Statistics
 from pipeline.system.closable import Closable
-from pipeline.workflow import load, model_cache
+from pipeline.workflow import load
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -217,7 +218,7 @@ def stream(  # noqa: PLR0913 - all but the first two by keyword
         from pipeline.core.card_file import read_card
 
         card = read_card(card)
-    bundle = load_bundle(model, {"board": board, "stages": stages})
+    bundle = PlannedModel(model, {"board": board, "stages": stages}).load()
     return ResultStream(
         bundle=bundle,
         source=source,
@@ -226,25 +227,3 @@ def stream(  # noqa: PLR0913 - all but the first two by keyword
         limit=limit,
         options=options,
     )
-
-
-def load_bundle(model: Bundle | str | Path, choices: Mapping[str, Any]) -> Bundle:
-    """Return a model's bundle, built on its first use and kept in the cache."""
-    from pipeline.executor.bundle import Bundle
-
-    if isinstance(model, Bundle):
-        return model
-    if not model_cache.is_model(model):
-        return Bundle.load(model)
-
-    def build() -> Bundle:
-        from pipeline.workflow import build, plan, read
-
-        graph = read.read(model)
-        return build.build(graph, plan.plan(graph, **choices))
-
-    # As the command line has them, so that both share their bundles.
-    defaults = {"board": "host", "stages": "auto"}
-    changed = {name: value for name, value in choices.items() if value != defaults.get(name)}
-    files = [Path(str(choices["board"]))] if Path(str(choices["board"])).is_file() else []
-    return model_cache.load_or_build(Path(model), Bundle.load, build, changed, files)[0]

@@ -93,9 +93,15 @@ def find_or_build(
         if _key(model, options, files) != key:
             raise ModelError(f"{str(model)!r} has changed while it was built; run the command again")
         try:
-            return _keep(store, key, new, _digests(model)), True
+            return _keep(store, key, new, digests(model)), True
         except OSError as error:
             raise _refusal(model, store, error) from None
+
+
+def find(model: Path, options: Mapping[str, Any], files: Sequence[Path] = ()) -> Path | None:
+    """Return the folder of a model's bundle that was built before; None without one. Raises as `find_or_build`."""
+    check_model(model)
+    return _find(_store(model), _key(model, options, files), model)
 
 
 def check_model(model: Path) -> None:
@@ -185,10 +191,10 @@ def _keep(store: FolderStore, key: str, bundle: Bundle, digests: Mapping[str, st
     return folder / _BUNDLE
 
 
-def _digests(model: Path) -> dict[str, str]:
-    """Return digests of the files beside a model that belong to it, also of those that may come."""
+def digests(model: Path) -> dict[str, str]:
+    """Return digests of a model and of the files beside it that belong to it, also of those that may come."""
     card = model.with_suffix(".toml")
-    paths = [card, model.with_suffix(".modelinfo"), Path(f"{model}.modelinfo")]
+    paths = [model, card, model.with_suffix(".modelinfo"), Path(f"{model}.modelinfo")]
     # Names of classes are in a file of their own; or in the card as a list, which is no path.
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
         paths.append(model.parent / msgspec.toml.decode(card.read_bytes()).get("labels", ""))

@@ -89,6 +89,19 @@ MISTAKES = {
         {"sink": '[trigger.t]\nreads = ["digits"]\nwhen = "every(2)"\nto = "exec:echo \'a"\n'},
         "--allow-commands",
     ),
+    "boxes": ({"sink": '[track.t]\nreads = "digits"\n'}, "'t' reads boxes of 'digits', which gives none: its"),
+    "crops": (
+        {"sink": '[model.m]\nfile = "{bundle}"\nfor_each = "boxes"\nreads = "digits"\n'},
+        "'m' reads boxes of 'digits'",
+    ),
+    "count": (
+        {"sink": '[trigger.t]\nreads = ["digits"]\nwhen = "count(digits, score > 0.5) > 1"\n'},
+        "'t' reads boxes of 'digits'",
+    ),
+    "boxes of a trigger": (
+        {"sink": '[trigger.t]\nreads = "a"\nwhen = "every(2)"\n[track.u]\nreads = "t"\n'},
+        "'u' reads boxes of 't', which is a trigger",
+    ),
     "no model": ({"model": '[model.digits]\nfile = "digitz.onnx"\n'}, "no model at"),
     "board": ({"model": '[model.digits]\nfile = "{model}"\nboard = "rk3589"\n'}, "rk3589"),
     "stages": ({"model": '[model.digits]\nfile = "{model}"\nstages = "many"\n'}, "stages"),

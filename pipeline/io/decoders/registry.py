@@ -33,6 +33,9 @@ MODULES: tuple[str, ...] = (
 )
 """Modules with `FAMILIES`, a sequence of `DecoderFamily`."""
 
+BOX_TASKS = ("detect", "segment", "pose", "obb")
+"""Tasks whose results are `pipeline.io.results.Detections`."""
+
 
 @cache
 def load_families() -> dict[str, DecoderFamily]:
