@@ -64,8 +64,9 @@ def test_results_are_near_those_of_float32(name: str, in_order: bool, tmp_path: 
     result = by_cores(part, values, 2, cpu, HALVES)
     expected = by_onnxruntime(file, values)["y"]
     error = np.abs(result - expected).max() / np.abs(expected).max()
-    # As exact as float32 would be no float16.
-    assert 1e-5 < error < ERROR
+    # As exact as float32 would be no float16. Only Winograd's products are float32 beside others of float16.
+    by_winograd = in_order and name == "odd"
+    assert error < 1e-5 if by_winograd else 1e-5 < error < ERROR
 
 
 def test_sums_are_stored_as_bytes_by_sixteen(tmp_path: Path) -> None:
