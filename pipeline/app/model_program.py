@@ -1,4 +1,4 @@
-"""ModelProgram: a model of an application, running, with its card."""
+"""ModelProgram: a model of an application with its card, described, then running."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ModelProgram:
-    """A model of an application, with what its card says of pictures and results; it runs from `start` on.
+    """A model of an application with its card, running from `start` on.
 
     The file's path is relative to `folder`, and a bundle takes the place of the node's file. `AppError` says what is
     wrong with the file, plan or card. The model's input has the `picture_size` of width and height, (0, 0) if it takes

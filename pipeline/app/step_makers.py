@@ -48,7 +48,7 @@ class StepMaker:
         self.books = Books()
 
     def check(self) -> None:
-        """Raise `PipelineError` for the first function, tracker, event, sink or model that cannot be; build none."""
+        """Raise `PipelineError` for the first impossible node; build none."""
         for name, node in self._app.nodes.items():
             match node:
                 case Function():

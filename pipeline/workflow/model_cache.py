@@ -99,7 +99,10 @@ def find_or_build(
 
 
 def find(model: Path, options: Mapping[str, Any], files: Sequence[Path] = ()) -> Path | None:
-    """Return the folder of a model's bundle that was built before; None without one. Raises as `find_or_build`."""
+    """Return the folder of a model's cached bundle, or None.
+
+    Raises as `find_or_build`.
+    """
     check_model(model)
     return _find(_store(model), _key(model, options, files), model)
 
@@ -192,7 +195,7 @@ def _keep(store: FolderStore, key: str, bundle: Bundle, digests: Mapping[str, st
 
 
 def digests(model: Path) -> dict[str, str]:
-    """Return digests of a model and of the files beside it that belong to it, also of those that may come."""
+    """Return digests of a model and its companion files, also absent ones."""
     card = model.with_suffix(".toml")
     paths = [model, card, model.with_suffix(".modelinfo"), Path(f"{model}.modelinfo")]
     # Names of classes are in a file of their own; or in the card as a list, which is no path.

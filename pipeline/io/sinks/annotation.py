@@ -139,7 +139,7 @@ def make_annotator(options: Mapping[str, str], sink_options: SinkOptions) -> Ann
 
 
 def check_annotator(uri: Uri) -> None:
-    """Raise `InputError` for options of a sink that no model's outputs make right."""
+    """Raise `InputError` for options that no model makes right."""
     make_annotator(uri.options, SinkOptions((), decoded=True))
 
 

@@ -50,9 +50,10 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
 
 
 def check_sink(text: str, *, allow_commands: bool, has_folder: bool = True) -> tuple[SinkKind, Uri]:
-    """Return the kind of a sink and its text taken apart; raise `InputError` for what is wrong before it is opened.
+    """Return the kind of a sink and its parsed text.
 
-    `has_folder`: False where whoever opens it makes the folder.
+    Raises `InputError` for what is wrong before it is opened. `has_folder`: False where whoever opens it makes the
+    folder.
     """
     names = {kind.name: kind for kind in load_kinds()}
     # Else a single dash would be a folder.
