@@ -93,7 +93,7 @@ def find_or_build(
         if _key(model, options, files) != key:
             raise ModelError(f"{str(model)!r} has changed while it was built; run the command again")
         try:
-            return _keep(store, key, new, digests(model)), True
+            return _keep(store, key, new, _companion_digests(model)), True
         except OSError as error:
             raise _refusal(model, store, error) from None
 
@@ -196,8 +196,13 @@ def _keep(store: FolderStore, key: str, bundle: Bundle, digests: Mapping[str, st
 
 def digests(model: Path) -> dict[str, str]:
     """Return digests of a model and its companion files, also absent ones."""
+    return {model.name: _digest(model), **_companion_digests(model)}
+
+
+def _companion_digests(model: Path) -> dict[str, str]:
     card = model.with_suffix(".toml")
-    paths = [model, card, model.with_suffix(".modelinfo"), Path(f"{model}.modelinfo")]
+    # Not the model, whose digest is part of the key.
+    paths = [card, model.with_suffix(".modelinfo"), Path(f"{model}.modelinfo")]
     # Names of classes are in a file of their own; or in the card as a list, which is no path.
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
         paths.append(model.parent / msgspec.toml.decode(card.read_bytes()).get("labels", ""))
